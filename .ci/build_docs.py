@@ -89,7 +89,9 @@ def write_api() -> None:
     for module, about in API.items():
         names = exported(module)
         page = [f"# {module}", ""]
-        page += [f"::: {module}\n    options:\n      members: {names}\n" if names else f"::: {module}\n"]
+        page += [
+            f"::: {module}\n    options:\n      members: {names}\n" if names else f"::: {module}\n"
+        ]
         (folder / f"{module}.md").write_text("\n".join(page), encoding="utf-8")
         lines.append(f"- [{module}]({module}.md): {about}")
     (folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -100,7 +102,9 @@ def exported(module: str) -> list[str]:
     path = LAYOUT.joinpath(*module.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and any(isinstance(it, ast.Name) and it.id == "__all__" for it in node.targets):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(it, ast.Name) and it.id == "__all__" for it in node.targets
+        ):
             return [str(name) for name in ast.literal_eval(node.value)]
     return []
 
@@ -114,7 +118,13 @@ class _Links(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.ids |= {value for name in ("id", "name") if (value := found.get(name))}
-        if link := found.get("href") if tag == "a" else found.get("src") if tag in ("img", "script") else None:
+        if (
+            link := found.get("href")
+            if tag == "a"
+            else found.get("src")
+            if tag in ("img", "script")
+            else None
+        ):
             self.links.append(link)
 
 
@@ -133,7 +143,9 @@ def broken_links() -> list[str]:
             target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
             target = target / "index.html" if target.is_dir() else target
             anchor = unquote(parts.fragment)
-            if not target.is_file() or (anchor and target in parsed and anchor not in parsed[target].ids):
+            if not target.is_file() or (
+                anchor and target in parsed and anchor not in parsed[target].ids
+            ):
                 found.append(f"{page.relative_to(SITE)}: {link}")
     return found
 
@@ -144,13 +156,24 @@ def main() -> int:
     copy_pages()
     copy_layout()
     write_api()
-    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", str(ROOT / "mkdocs.yml")]
+    command = [
+        sys.executable,
+        "-m",
+        "zensical",
+        "build",
+        "--clean",
+        "--strict",
+        "-f",
+        str(ROOT / "mkdocs.yml"),
+    ]
     if (code := subprocess.run(command, cwd=ROOT, check=False).returncode) != 0:
         return code
     for line in (broken := broken_links()):
         print(f"leads nowhere: {line}", file=sys.stderr)
     if not broken:
-        print(f"{sum(1 for _ in SITE.rglob('*.html'))} pages in {SITE.relative_to(ROOT)}; every link leads somewhere")
+        print(
+            f"{sum(1 for _ in SITE.rglob('*.html'))} pages in {SITE.relative_to(ROOT)}; every link leads somewhere"
+        )
     return int(bool(broken))
 
 

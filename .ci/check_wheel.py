@@ -38,7 +38,10 @@ def problems(names: set[str]) -> list[str]:
     modules, wanted = {name for name in names if name.endswith(SUFFIXES)}, expected()
     tops = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     found = [f"{top}: the only top-level package may be rlvr" for top in sorted(tops - {"rlvr"})]
-    found += [f"{name}: missing; is its package in [tool.setuptools]?" for name in sorted(wanted - modules)]
+    found += [
+        f"{name}: missing; is its package in [tool.setuptools]?"
+        for name in sorted(wanted - modules)
+    ]
     found += [f"{name}: in the wheel but not in the sources" for name in sorted(modules - wanted)]
     if "rlvr/py.typed" not in names:
         found.append("rlvr/py.typed: missing, so that type checkers ignore our types")

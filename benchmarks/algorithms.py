@@ -65,7 +65,13 @@ def chain_error(*, updates: int, seed: int, rows: int = 256, lr: float = 5e-3) -
     algorithm = dataclasses.replace(preset("ppo"), kl=None, whiten=False, critic=critic)
     made = Policy(*tiny("0123456789", hidden=32, layers=2, heads=4, seed=seed))
     config = Config(
-        env="chain", model="tiny", run=Path("unused"), algorithm=algorithm, eval_every=None, steps=updates, prompts=rows
+        env="chain",
+        model="tiny",
+        run=Path("unused"),
+        algorithm=algorithm,
+        eval_every=None,
+        steps=updates,
+        prompts=rows,
     )
     learner, draw = Learner(made, config), torch.Generator().manual_seed(seed)
     assert learner.critic is not None
@@ -121,7 +127,11 @@ def step(args: argparse.Namespace) -> None:
             completion_mask=[True] * length,
             behaviour_logprobs=[-2.5] * length,
             weights_version=0,
-            score=rlvr.Score(float(i % 2), {"r": float(i % 2)}, rlvr.Verdict("correct" if i % 2 else "wrong", why="-")),
+            score=rlvr.Score(
+                float(i % 2),
+                {"r": float(i % 2)},
+                rlvr.Verdict("correct" if i % 2 else "wrong", why="-"),
+            ),
         )
         for i in range(rows)
     ]
@@ -137,11 +147,15 @@ def step(args: argparse.Namespace) -> None:
     for name, each in times.items():
         ratios = sorted(mine / full for mine, full in zip(each[1:], times["grpo"][1:], strict=True))
         shown = f"{median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f}) of GRPO's"
-        print(f"{name}: {median(each[1:]):.3f} s per step, {shown}, median of {len(ratios)} in turns")
+        print(
+            f"{name}: {median(each[1:]):.3f} s per step, {shown}, median of {len(ratios)} in turns"
+        )
 
 
 DEMO: dict[str, Algorithm] = {
-    "PPO with critic": dataclasses.replace(preset("ppo"), kl=None, critic=Critic(lr=1e-3, warmup=3)),
+    "PPO with critic": dataclasses.replace(
+        preset("ppo"), kl=None, critic=Critic(lr=1e-3, warmup=3)
+    ),
     "A2C": dataclasses.replace(preset("a2c"), critic=Critic(lr=1e-3, value_clip=None, warmup=3)),
     "GRPO": dataclasses.replace(preset("grpo"), kl=None),
     "VinePPO": dataclasses.replace(preset("vineppo"), kl=None, temperature=1.0),
@@ -164,7 +178,9 @@ def demo(args: argparse.Namespace) -> None:
         for seed in range(args.seeds):
             for name in names:
                 run = (args.runs or Path(folder)) / f"{name.replace(' ', '-')}-{seed}"
-                found[name].append(trained(name, first, run, seed=seed, steps=args.steps, lr=args.lr))
+                found[name].append(
+                    trained(name, first, run, seed=seed, steps=args.steps, lr=args.lr)
+                )
                 print(f"seed {seed}, {name}: {found[name][-1]}", file=sys.stderr, flush=True)
     print(
         f"\n{args.seeds} seeds, {args.steps} steps, learning rate {args.lr:g}; means, with 0.95 intervals over seeds\n"
@@ -174,12 +190,19 @@ def demo(args: argparse.Namespace) -> None:
     for name, runs in found.items():
         after = [run["after"] for run in runs]
         low, high = student_interval(after)
-        shown = " | ".join(f"{fmean(run[column] for run in runs):,.0f}" for column in ("rollouts", "forks", "updates"))
+        shown = " | ".join(
+            f"{fmean(run[column] for run in runs):,.0f}"
+            for column in ("rollouts", "forks", "updates")
+        )
         before, cpu_s = (fmean(run[column] for run in runs) for column in ("before", "cpu_s"))
-        print(f"| {name} | {before:.3f} | {fmean(after):.3f} ({low:.3f}–{high:.3f}) | {shown} | {cpu_s:.2f} |")
+        print(
+            f"| {name} | {before:.3f} | {fmean(after):.3f} ({low:.3f}–{high:.3f}) | {shown} | {cpu_s:.2f} |"
+        )
 
 
-def trained(name: str, first: Path, run: Path, *, seed: int, steps: int, lr: float) -> dict[str, float]:
+def trained(
+    name: str, first: Path, run: Path, *, seed: int, steps: int, lr: float
+) -> dict[str, float]:
     """What a run gave: held-out accuracy before and after it, its rollouts, forks, updates and seconds."""
     algorithm, done = DEMO[name], run / "demo.json"
     if done.is_file():
@@ -206,7 +229,9 @@ def trained(name: str, first: Path, run: Path, *, seed: int, steps: int, lr: flo
         device="cpu",
         seed=seed,
     )
-    with Trainer(config, env=Sums(), eval_env=Sums(split="test"), console=Console(quiet=True)) as trainer:
+    with Trainer(
+        config, env=Sums(), eval_env=Sums(split="test"), console=Console(quiet=True)
+    ) as trainer:
         started = process_time()
         trainer.run()
         cpu_s = process_time() - started
@@ -215,7 +240,10 @@ def trained(name: str, first: Path, run: Path, *, seed: int, steps: int, lr: flo
         "before": rows[0]["eval/avg@1"],
         "after": rows[-1]["eval/avg@1"],
         "cpu_s": cpu_s / steps,
-        **{column: sum(row.get(column, 0) for row in rows) for column in ("rollouts", "forks", "updates")},
+        **{
+            column: sum(row.get(column, 0) for row in rows)
+            for column in ("rollouts", "forks", "updates")
+        },
     }
     done.write_text(json.dumps(found))
     return found
@@ -223,13 +251,19 @@ def trained(name: str, first: Path, run: Path, *, seed: int, steps: int, lr: flo
 
 def main() -> None:
     """Run one of the benchmarks."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("which", choices=("chain", "step", "demo"))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, help="updates of the chain (200), steps timed (9) or trained (30)")
+    parser.add_argument(
+        "--steps", type=int, help="updates of the chain (200), steps timed (9) or trained (30)"
+    )
     parser.add_argument("--only", nargs="*", choices=tuple(DEMO), help="algorithms of the demo")
     parser.add_argument("--lr", type=float, default=1e-4, help="learning rate of the demo")
-    parser.add_argument("--runs", type=Path, help="folder that keeps the demo's runs; by default they are temporary")
+    parser.add_argument(
+        "--runs", type=Path, help="folder that keeps the demo's runs; by default they are temporary"
+    )
     parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
                         help="folder for the warm-started model, which is made once and kept")  # fmt: skip
     parser.add_argument("--warm-steps", type=int, default=700, help="of the warm start")

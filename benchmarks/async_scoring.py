@@ -37,7 +37,9 @@ def main() -> None:
         ("async function", awaited, 0),
     ):
         took = [_seconds(verifier, workers) for _ in range(1 if verifier is blocking else ROUNDS)]
-        print(f"| {name} | {workers} | {statistics.median(took):.2f} ({min(took):.2f}–{max(took):.2f}) |")
+        print(
+            f"| {name} | {workers} | {statistics.median(took):.2f} ({min(took):.2f}–{max(took):.2f}) |"
+        )
 
 
 def _seconds(verifier: Callable[[str, str], object], workers: int) -> float:
@@ -49,7 +51,10 @@ def _seconds(verifier: Callable[[str, str], object], workers: int) -> float:
         else:
             list(scorer.stream([{"task": i, "completion": str(i)} for i in range(workers)]))
         begun = time.perf_counter()
-        scores = [one.score.total for one in scorer.stream([{"task": i, "completion": str(i)} for i in range(CALLS)])]
+        scores = [
+            one.score.total
+            for one in scorer.stream([{"task": i, "completion": str(i)} for i in range(CALLS)])
+        ]
         took_s = time.perf_counter() - begun
     assert scores == [1.0] * CALLS
     return took_s

@@ -47,7 +47,10 @@ class Family(rlvr.SingleTurnEnv):
         prompt = f"{entry['question']}\n\nPut the answer into <answer></answer>."
         answer = entry["answer"]
         return rlvr.Task(
-            f"{self.family}/{self.split}/{index}", prompt, None if answer is None else str(answer), {"seed": seed}
+            f"{self.family}/{self.split}/{index}",
+            prompt,
+            None if answer is None else str(answer),
+            {"seed": seed},
         )
 
     def verify(self, task: rlvr.Task, completion: str) -> rlvr.Verdict:
@@ -67,14 +70,20 @@ class Family(rlvr.SingleTurnEnv):
 def checked(family: str, tasks: int, budget_s: float) -> CheckReport:
     env = Family(family=family)
     return check(
-        env, tasks=tasks, budget_s=budget_s, wall_s=10.0, skip=("tasks", "repeats", "episodes", *OF_THE_EXTRACTION)
+        env,
+        tasks=tasks,
+        budget_s=budget_s,
+        wall_s=10.0,
+        skip=("tasks", "repeats", "episodes", *OF_THE_EXTRACTION),
     )
 
 
 def named(report: CheckReport, severity: Severity) -> str:
     """Holes with how often they were gone through; `12/12` is every time."""
     found = [it for it in report.findings if it.severity is severity]
-    return ", ".join(f"{it.hole} {it.count}/{it.tried}" if it.tried > 1 else it.hole for it in found)
+    return ", ".join(
+        f"{it.hole} {it.count}/{it.tried}" if it.tried > 1 else it.hole for it in found
+    )
 
 
 def row(family: str, tasks: int, budget_s: float) -> tuple[str, bool]:
@@ -84,13 +93,17 @@ def row(family: str, tasks: int, budget_s: float) -> tuple[str, bool]:
     except Exception as error:  # noqa: BLE001  one family that cannot be made must not end the run
         return f"| {family} | not checked: {type(error).__name__}: {str(error)[:80]} | |", False
     said = named(report, Severity.HOLE).replace("|", "\\|")
-    left_out = "; ".join(f"not-checked: {it.what}" for it in report.findings if it.hole == "not-checked")
+    left_out = "; ".join(
+        f"not-checked: {it.what}" for it in report.findings if it.hole == "not-checked"
+    )
     cells = filter(None, (said, left_out.replace("|", "\\|")))
     return f"| {family} | {'; '.join(cells)} | {named(report, Severity.WARNING)} |", bool(said)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tasks", type=int, default=1)
     parser.add_argument("--budget-s", type=float, default=10.0, help="wall seconds for one family")
     parser.add_argument("--families", nargs="*", help="all unless given")

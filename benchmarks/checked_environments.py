@@ -33,7 +33,10 @@ def main() -> None:
                 path.write_text("".join(json.dumps(row) + "\n" for row in rows))
                 options = options | {"data": str(path)}
             report = check(rlvr.make(name, **options), tasks=given.tasks)
-        count = {severity: sum(it.severity is severity for it in report.findings) for severity in Severity}
+        count = {
+            severity: sum(it.severity is severity for it in report.findings)
+            for severity in Severity
+        }
         known[name] = {
             "holes": count[Severity.HOLE],
             "warnings": count[Severity.WARNING],

@@ -26,17 +26,26 @@ def main() -> None:
     counted: Counter[str] = Counter()
     with gzip.open(given.file, "rt") as lines:
         for row in map(json.loads, lines):
-            reference = {"options": row["options"], "answer": row["options"][LETTERS.index(row["answer"])]}
+            reference = {
+                "options": row["options"],
+                "answer": row["options"][LETTERS.index(row["answer"])],
+            }
             try:
                 verdict = ChoiceVerifier().verify(row["output"], reference)
             except DataError as error:
                 counted[f"row refused: {str(error)[:40]}"] += 1
                 continue
             official = row["official_pred"] == row["answer"]
-            what = "same" if verdict.correct == official else f"official {official}, ours {verdict.reason}"
+            what = (
+                "same"
+                if verdict.correct == official
+                else f"official {official}, ours {verdict.reason}"
+            )
             counted[what] += 1
             if given.show and given.show in what:
-                print(f"--- {what}: official {row['official_pred']}, gold {row['answer']}, read {verdict.answer!r}")
+                print(
+                    f"--- {what}: official {row['official_pred']}, gold {row['answer']}, read {verdict.answer!r}"
+                )
                 print(row["output"][-400:])
     for what, count in counted.most_common():
         print(f"{count:6} {what}")

@@ -92,7 +92,9 @@ def ways(env: HumanEval | MBPP, path: Path) -> None:
         if way != "calls":
             print(f"    {name}: {way}, {judgement.verdict}")
     for way, some in took.items():
-        print(f"{type(env).__name__:<10} {way:<20} {len(some):>4}, median {1e3 * median(some or [0]):.1f} ms")
+        print(
+            f"{type(env).__name__:<10} {way:<20} {len(some):>4}, median {1e3 * median(some or [0]):.1f} ms"
+        )
 
 
 def main(data: Path) -> int:

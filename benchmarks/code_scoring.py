@@ -27,7 +27,9 @@ LIMIT_S = 3.0
 
 def completions(folder: Path, samples: int) -> Iterator[dict[str, Any]]:
     """The data set's own columns and a completion; matched by place, and held to the function's name."""
-    tasks = sorted(rows(folder / "HumanEval.jsonl.gz"), key=lambda task: task["task_id"].split("/")[1])
+    tasks = sorted(
+        rows(folder / "HumanEval.jsonl.gz"), key=lambda task: task["task_id"].split("/")[1]
+    )
     sampled = rows(folder / "codegen16B_100samples.jsonl")  # in this order
     for task, found in zip(tasks, sampled, strict=True):
         if re.findall(r"def (\w+)\(", found["prompt"])[-1] != task["entry_point"]:
@@ -41,7 +43,10 @@ def bare(row: dict[str, Any], flags: list[str]) -> str:
     program = f"{row['prompt']}{row['completion']}\n{row['test']}\ncheck({row['entry_point']})\n"
     try:
         done = subprocess.run(
-            [sys.executable, *flags, "-c", program], capture_output=True, stdin=subprocess.DEVNULL, timeout=LIMIT_S
+            [sys.executable, *flags, "-c", program],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=LIMIT_S,
         )
     except subprocess.TimeoutExpired:
         return "timeout"
@@ -49,7 +54,9 @@ def bare(row: dict[str, Any], flags: list[str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("--samples", type=int, default=20)
     parser.add_argument("--workers", type=int, default=2)
@@ -62,13 +69,22 @@ def main() -> None:
     start = perf_counter()
     with rlvr.Scorer(env, workers=options.workers) as scorer:
         ours = [(scored.item.id, scored.score.verdict) for scored in scorer.stream(work)]
-    report("rlvr, start-up included", perf_counter() - start, Counter(v.why.partition(":")[0] for _, v in ours))
-    for name, flags in (("bare `python -I -S`", ["-I", "-S"]), ("bare `python`, this environment", [])):
+    report(
+        "rlvr, start-up included",
+        perf_counter() - start,
+        Counter(v.why.partition(":")[0] for _, v in ours),
+    )
+    for name, flags in (
+        ("bare `python -I -S`", ["-I", "-S"]),
+        ("bare `python`, this environment", []),
+    ):
         start = perf_counter()
         with ThreadPoolExecutor(options.workers) as threads:
             said = list(threads.map(lambda row, flags=flags: bare(row, flags), work))
         report(name, perf_counter() - start, Counter(said))
-    differ = [(i, v.why, s) for (i, v), s in zip(ours, said, strict=True) if v.correct != (s == "passed")]
+    differ = [
+        (i, v.why, s) for (i, v), s in zip(ours, said, strict=True) if v.correct != (s == "passed")
+    ]
     print(f"\nverdicts that differ from the exit code: {len(differ)}")
     for name, why, exit_code in differ[:20]:
         print(f"    {name}: {why[:80]!r}, and by exit code {exit_code}")

@@ -13,7 +13,11 @@ __all__ = ["gsm8k_solutions", "rows"]
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a .jsonl or .jsonl.gz file."""
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+    with (
+        gzip.open(path, "rt", encoding="utf-8")
+        if path.suffix == ".gz"
+        else path.open(encoding="utf-8") as lines
+    ):
         yield from map(json.loads, lines)
 
 

@@ -49,20 +49,30 @@ def variants(*, alone: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
     """(What it is called, its parts.)"""
     names = tuple(PARTS)
     for rung in range(len(names) + 1):
-        yield (f"+ {names[rung - 1]}" if rung else "GRPO") + (" = DAPO" if rung == len(names) else ""), names[:rung]
-    for name in names[1:] if alone else ():  # GRPO with the first alone is a rung, as is DAPO without the last
+        yield (
+            (f"+ {names[rung - 1]}" if rung else "GRPO")
+            + (" = DAPO" if rung == len(names) else ""),
+            names[:rung],
+        )
+    for name in (
+        names[1:] if alone else ()
+    ):  # GRPO with the first alone is a rung, as is DAPO without the last
         yield f"GRPO, {name} alone", (name,)
     for name in names[:-1] if alone else ():
         yield f"DAPO without {name}", tuple(other for other in names if other != name)
 
 
-def trained(model: Path, parts: tuple[str, ...], args: argparse.Namespace, seed: int) -> dict[str, float]:
+def trained(
+    model: Path, parts: tuple[str, ...], args: argparse.Namespace, seed: int
+) -> dict[str, float]:
     """Numbers of one run."""
     with tempfile.TemporaryDirectory() as folder:
         return _trained(Path(folder), model, parts, args, seed)
 
 
-def _trained(run: Path, model: Path, parts: tuple[str, ...], args: argparse.Namespace, seed: int) -> dict[str, float]:
+def _trained(
+    run: Path, model: Path, parts: tuple[str, ...], args: argparse.Namespace, seed: int
+) -> dict[str, float]:
     config = Config(
         env="given", model="given", run=run, algorithm=algorithm(parts), steps=args.steps,
         prompts=16, group_size=8, minibatch=32, max_tokens=MAX_TOKENS, overlong_cache=CACHE, lr=args.lr, workers=0,
@@ -80,7 +90,9 @@ def _trained(run: Path, model: Path, parts: tuple[str, ...], args: argparse.Name
         "held-out": rows[-1]["eval/avg@2"],
         "training": statistics.fmean(row["accuracy"] for row in logged[-5:]),
         "entropy": statistics.fmean(row["entropy"] for row in logged[-5:]),
-        "clipped": statistics.fmean(row.get("clipped_high", 0.0) + row.get("clipped_low", 0.0) for row in logged),
+        "clipped": statistics.fmean(
+            row.get("clipped_high", 0.0) + row.get("clipped_low", 0.0) for row in logged
+        ),
         "length": statistics.fmean(row["length"] for row in logged[-5:]),
         "tokens": sum(row["tokens"] for row in logged) / 1000,
         "waste": sum(row["waste_tokens"] for row in logged) / sum(row["tokens"] for row in logged),
@@ -89,19 +101,25 @@ def _trained(run: Path, model: Path, parts: tuple[str, ...], args: argparse.Name
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
                         help="folder for the warm-started model, which is made once and kept")  # fmt: skip
     parser.add_argument("--warm-steps", type=int, default=700, help="of the warm start")
     parser.add_argument("--seeds", type=int, default=5, choices=range(1, 51), metavar="N")
     parser.add_argument("--steps", type=int, default=40, choices=range(1, 10001), metavar="N")
     parser.add_argument("--lr", type=float, default=1e-4)
-    parser.add_argument("--rungs-alone", action="store_true", help="leave out each part alone and DAPO without it")
+    parser.add_argument(
+        "--rungs-alone", action="store_true", help="leave out each part alone and DAPO without it"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     model = warm_started(args.models, seed=0, steps=args.warm_steps)
     print(about("torch", "transformers"))
-    print(f"\n16 prompts × 8, mini-batches of 32, learning rate {args.lr:g}, {args.steps} steps; {args.seeds} seeds\n")
+    print(
+        f"\n16 prompts × 8, mini-batches of 32, learning rate {args.lr:g}, {args.steps} steps; {args.seeds} seeds\n"
+    )
     columns = ["held-out accuracy, mean (least–greatest)", "in training", "entropy, nats", "tokens clipped",
                "length", "tokens, thousands", "of these in vain", "wall s"]  # fmt: skip
     print("| | " + " | ".join(columns) + " |\n|---|" + "--:|" * len(columns), flush=True)

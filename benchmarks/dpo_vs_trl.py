@@ -37,14 +37,18 @@ def pairs(count: int, seed: int = 0) -> Iterator[dict[str, str]]:
         return "".join(draw.choices(CHARSET, k=length))
 
     for _ in range(count):
-        chosen, rejected = (text(round(math.exp(draw.uniform(math.log(20), math.log(400))))) for _ in range(2))
+        chosen, rejected = (
+            text(round(math.exp(draw.uniform(math.log(20), math.log(400))))) for _ in range(2)
+        )
         yield {"prompt": text(24), "chosen": chosen, "rejected": rejected}
 
 
 def model(hidden: int, layers: int) -> tuple[Any, Any]:
     from rlvr.train.tiny import tiny
 
-    return tiny(CHARSET, hidden=hidden, heads=4, layers=layers, family="llama", max_length_tokens=512)
+    return tiny(
+        CHARSET, hidden=hidden, heads=4, layers=layers, family="llama", max_length_tokens=512
+    )
 
 
 def ours(path: Path, hidden: int, layers: int) -> dict[str, Any]:
@@ -54,14 +58,20 @@ def ours(path: Path, hidden: int, layers: int) -> dict[str, Any]:
     from rlvr.train.preferences import PreferenceLearner, examples_of_file
 
     policy = Policy(*model(hidden, layers))
-    config = Config(model="", run=path.parent / "run", pairs=path, algorithm="dpo", lr=LR, max_tokens=512)
+    config = Config(
+        model="", run=path.parent / "run", pairs=path, algorithm="dpo", lr=LR, max_tokens=512
+    )
     examples, _ = examples_of_file(path, preset("dpo"), policy.tokenization, max_tokens=512)
     learner = PreferenceLearner(policy, config)
     losses, started, cpu = [], time.perf_counter(), time.process_time()
     for first in range(0, len(examples.rows), BATCH):
         part = examples.part(range(first, min(first + BATCH, len(examples.rows))))
         losses.append(learner.learn(part, torch.Generator(), on_bad=print)["loss"])
-    return {"seconds": time.perf_counter() - started, "cpu_s": time.process_time() - cpu, "losses": losses}
+    return {
+        "seconds": time.perf_counter() - started,
+        "cpu_s": time.process_time() - cpu,
+        "losses": losses,
+    }
 
 
 def theirs(path: Path, hidden: int, layers: int) -> dict[str, Any]:
@@ -84,9 +94,14 @@ def theirs(path: Path, hidden: int, layers: int) -> dict[str, Any]:
             self.started, self.cpu = time.perf_counter(), time.process_time()
 
         def on_train_end(self, *args: Any, **kwargs: Any) -> None:
-            self.seconds, self.cpu = time.perf_counter() - self.started, time.process_time() - self.cpu
+            self.seconds, self.cpu = (
+                time.perf_counter() - self.started,
+                time.process_time() - self.cpu,
+            )
 
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any
+        ) -> None:
             if logs and "loss" in logs:
                 self.losses.append(logs["loss"])
 
@@ -132,7 +147,9 @@ def main() -> None:
     sides = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in pairs(flags.pairs)), encoding="utf-8")
+        path.write_text(
+            "".join(json.dumps(row) + "\n" for row in pairs(flags.pairs)), encoding="utf-8"
+        )
         for side in ("rlvr", "trl"):
             command = [
                 sys.executable,
@@ -151,7 +168,9 @@ def main() -> None:
     print("| side | seconds | CPU s | pairs per CPU s | last loss |\n|---|--:|--:|--:|--:|")
     for side, found in sides.items():
         seconds, cpu_s = found["seconds"], found["cpu_s"]
-        print(f"| {side} | {seconds:.1f} | {cpu_s:.1f} | {flags.pairs / cpu_s:.1f} | {found['losses'][-1]:.6f} |")
+        print(
+            f"| {side} | {seconds:.1f} | {cpu_s:.1f} | {flags.pairs / cpu_s:.1f} | {found['losses'][-1]:.6f} |"
+        )
     print(f"\n{len(a)} steps of {BATCH} pairs; losses differ by at most {apart:.1e}")
     if apart > TOLERANCE:
         sys.exit(f"the losses differ by more than {TOLERANCE:g}")

@@ -55,7 +55,8 @@ class Busy(rlvr.SingleTurnEnv):
 
 def rows(count: int) -> list[dict[str, Any]]:
     return [
-        {"id": i, "prompt": f"Say {i}.", "reference": str(i), "completion": str(i - (i % 3 == 0))} for i in range(count)
+        {"id": i, "prompt": f"Say {i}.", "reference": str(i), "completion": str(i - (i % 3 == 0))}
+        for i in range(count)
     ]
 
 
@@ -67,8 +68,19 @@ class Served:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "rlvr", "serve", self._env, "--port", str(self.port), *self._flags]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        command = [
+            sys.executable,
+            "-m",
+            "rlvr",
+            "serve",
+            self._env,
+            "--port",
+            str(self.port),
+            *self._flags,
+        ]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         found = re.search(r"on http://127\.0\.0\.1:(\d+)", line)
@@ -102,7 +114,9 @@ def ray_cluster() -> Iterator[tuple[Callable[[], Engine], Any]]:
     from ray.cluster_utils import Cluster
 
     small = {"object_store_memory": 100 << 20}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **small})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **small}
+    )
     for _ in range(2):
         cluster.add_node(num_cpus=1, **small)
     try:
@@ -145,7 +159,9 @@ def rates(count: int, slow: int, cpu_ms: float, rounds: int) -> None:
             wanted = wanted or got
             same[name] = sum(a == b for a, b in zip(got, wanted, strict=True))
         for name, kind in kinds.items():
-            scorers[name] = stack.enter_context(rlvr.Scorer(rlvr.make(PLACE, cpu_ms=cpu_ms), engine=kind(cpu_ms)))
+            scorers[name] = stack.enter_context(
+                rlvr.Scorer(rlvr.make(PLACE, cpu_ms=cpu_ms), engine=kind(cpu_ms))
+            )
             for _ in scorers[name].stream(long[: slow // 4]):  # so that chunks have their size
                 pass
         for _ in range(rounds):
@@ -199,27 +215,47 @@ def kills(count: int, cpu_ms: float, *, on_ray: bool) -> None:
     from ray._private.test_utils import get_other_nodes
 
     with ray_cluster() as (make, cluster):
-        killing("an actor", make, lambda k: ray.kill(holder[-1].engine._actors[k % 2], no_restart=False))
-        same, few = 0, count // 8  # a run for each node: one that comes later has no actor of this run
+        killing(
+            "an actor", make, lambda k: ray.kill(holder[-1].engine._actors[k % 2], no_restart=False)
+        )
+        same, few = (
+            0,
+            count // 8,
+        )  # a run for each node: one that comes later has no actor of this run
         for _ in range(KILLS):
 
             def at(number: int) -> None:
                 if number == few // 2:
-                    cluster.remove_node(get_other_nodes(cluster, exclude_head=True)[0], allow_graceful=False)
+                    cluster.remove_node(
+                        get_other_nodes(cluster, exclude_head=True)[0], allow_graceful=False
+                    )
 
             with rlvr.Scorer(env, engine=make()) as scorer:
                 same += records(scorer, asked[:few], at) == wanted[:few]
             cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
             print(f"nodes so far: {same} runs of {few} rows identical", file=sys.stderr, flush=True)
-    print(f"| a node | {KILLS} | {few:,} in each of {KILLS} runs | all of {same} runs |", flush=True)
+    print(
+        f"| a node | {KILLS} | {few:,} in each of {KILLS} runs | all of {same} runs |", flush=True
+    )
 
 
 def shards(count: int, cpu_ms: float, number: int = 16) -> None:
     """Sixteen shards, of which three are killed and resumed, against the bytes of one run."""
     with tempfile.TemporaryDirectory() as folder:
-        source, whole, joined = (Path(folder) / name for name in ("in.jsonl", "whole.jsonl", "joined.jsonl"))
+        source, whole, joined = (
+            Path(folder) / name for name in ("in.jsonl", "whole.jsonl", "joined.jsonl")
+        )
         source.write_bytes(b"".join(map(dump_row, rows(count))))
-        command = [sys.executable, "-m", "rlvr", "score", PLACE, str(source), "--option", f"cpu_ms={cpu_ms}"]
+        command = [
+            sys.executable,
+            "-m",
+            "rlvr",
+            "score",
+            PLACE,
+            str(source),
+            "--option",
+            f"cpu_ms={cpu_ms}",
+        ]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         subprocess.run([*command, "-o", str(whole), "--workers", "2"], check=True, **quiet)
         outputs, killed = [], 0
@@ -230,14 +266,20 @@ def shards(count: int, cpu_ms: float, number: int = 16) -> None:
             if i in (2, 9, 16):
                 partial = out.with_name(out.name + ".partial")
                 with subprocess.Popen([*command, *flags], **quiet) as process:
-                    while process.poll() is None and not (partial.exists() and partial.stat().st_size):
+                    while process.poll() is None and not (
+                        partial.exists() and partial.stat().st_size
+                    ):
                         time.sleep(0.01)
                     killed += process.poll() is None
                     process.kill()
             subprocess.run([*command, *flags], check=True, **quiet)
-        subprocess.run([sys.executable, "-m", "rlvr", "join", *outputs, "-o", str(joined)], check=True, **quiet)
+        subprocess.run(
+            [sys.executable, "-m", "rlvr", "join", *outputs, "-o", str(joined)], check=True, **quiet
+        )
         same = joined.read_bytes() == whole.read_bytes()
-        print(f"{number} shards of {count:,} rows, {killed} killed and resumed: {'identical' if same else 'NOT equal'}")
+        print(
+            f"{number} shards of {count:,} rows, {killed} killed and resumed: {'identical' if same else 'NOT equal'}"
+        )
 
 
 def code(count: int) -> None:
@@ -245,10 +287,22 @@ def code(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "problem.jsonl"
         test = "def check(candidate):\n    assert [candidate(i) for i in range(9)] == [i * i for i in range(9)]\n"
-        problem = {"task_id": "A/0", "prompt": "def square(x):\n", "entry_point": "square", "test": test}
+        problem = {
+            "task_id": "A/0",
+            "prompt": "def square(x):\n",
+            "entry_point": "square",
+            "test": test,
+        }
         data.write_bytes(dump_row(problem))
-        ends = ("    return x * x", "    return x + x", "    while True: pass", "    raise SystemExit(0)")
-        asked = [{"task": 0, "completion": ends[i % 100 if i % 100 < 4 else i % 2]} for i in range(count)]
+        ends = (
+            "    return x * x",
+            "    return x + x",
+            "    while True: pass",
+            "    raise SystemExit(0)",
+        )
+        asked = [
+            {"task": 0, "completion": ends[i % 100 if i % 100 < 4 else i % 2]} for i in range(count)
+        ]
         env = rlvr.make("humaneval-v2", data=str(data))
         results = {}
         served = Served("humaneval-v2", f"data={data}", workers=2)
@@ -267,7 +321,9 @@ def code(count: int) -> None:
         finally:
             served.kill()
         first, *others = results.values()
-        print(f"{count} programs, {'equal' if all(one == first for one in others) else 'NOT equal'}")
+        print(
+            f"{count} programs, {'equal' if all(one == first for one in others) else 'NOT equal'}"
+        )
 
 
 def main() -> None:
@@ -289,6 +345,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from benchmarks import engines  # the services must find the environment in a module of this name
+    from benchmarks import (
+        engines,
+    )  # the services must find the environment in a module of this name
 
     engines.main()

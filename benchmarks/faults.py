@@ -58,12 +58,18 @@ def _forking(at: int, way: str) -> Callable[[int], Any]:
 def forks(rng: random.Random) -> Iterator[str]:
     """200 runs of 2,000 items on two workers; at a random one the handler forks, and the child leaves in some way."""
     for number in range(200):
-        setup = partial(_forking, rng.randrange(2000), ("return", "exit", "raise", "end")[number % 4])
+        setup = partial(
+            _forking, rng.randrange(2000), ("return", "exit", "raise", "end")[number % 4]
+        )
         with WorkerPool(setup, workers=2, spares=0) as pool:
             found: list[Any] = []
             for start in range(0, 2000, 64):
                 found += pool.run(range(start, min(start + 64, 2000)), wall_s=60.0)
-        wrong = [value for item, value in enumerate(found) if value != item and not isinstance(value, Unscored)]
+        wrong = [
+            value
+            for item, value in enumerate(found)
+            if value != item and not isinstance(value, Unscored)
+        ]
         lost = [value for value in found if isinstance(value, Unscored)]
         yield SILENT if wrong or len(found) != 2000 else SAID if lost else WHOLE
 
@@ -72,7 +78,10 @@ def records_flipped(rng: random.Random, name: str) -> Iterator[str]:
     """1,000 single bits of a file of 200 scores."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
-        scores = [{"id": f"row {n}", "total": n / 7, "parts": {"correct": n / 7}, "text": "ä" * n} for n in range(200)]
+        scores = [
+            {"id": f"row {n}", "total": n / 7, "parts": {"correct": n / 7}, "text": "ä" * n}
+            for n in range(200)
+        ]
         with Journal(path, checksums=True) as journal:
             for row in scores:
                 journal.write(row)
@@ -118,7 +127,9 @@ def second_writers(rng: random.Random, name: str) -> Iterator[str]:
             flags = rng.choice([{}, {"resume": True}, {"overwrite": True}])
             after_s = rng.random() * 0.03
 
-            def run(who: str, wait_s: float, flags: dict[str, bool], path: Path = path, ends: Any = ends) -> None:
+            def run(
+                who: str, wait_s: float, flags: dict[str, bool], path: Path = path, ends: Any = ends
+            ) -> None:
                 time.sleep(wait_s)
                 try:
                     with Journal(path, checksums=True, **flags) as journal:
@@ -133,7 +144,10 @@ def second_writers(rng: random.Random, name: str) -> Iterator[str]:
                 except Exception:  # noqa: BLE001  nothing else may come of it
                     ends["mixed"] += 1
 
-            threads = [threading.Thread(target=run, args=one) for one in (("a", 0.0, {}), ("b", after_s, flags))]
+            threads = [
+                threading.Thread(target=run, args=one)
+                for one in (("a", 0.0, {}), ("b", after_s, flags))
+            ]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -151,7 +165,11 @@ def partial_changed(rng: random.Random, name: str) -> Iterator[str]:
     """100 runs whose `.partial` is replaced, cut or added to by another program, or whose output appears meanwhile."""
     for _ in range(100):
         with tempfile.TemporaryDirectory() as folder:
-            path, how, at = Path(folder) / name, rng.choice(["replace", "cut", "add", "output"]), rng.randrange(1, 50)
+            path, how, at = (
+                Path(folder) / name,
+                rng.choice(["replace", "cut", "add", "output"]),
+                rng.randrange(1, 50),
+            )
             try:
                 with Journal(path, checksums=True) as journal:
                     for n in range(50):
@@ -162,7 +180,11 @@ def partial_changed(rng: random.Random, name: str) -> Iterator[str]:
             except UsageError:
                 yield SAID if how == "output" or not path.exists() else SILENT
             else:
-                yield WHOLE if [row["id"] for row in read_whole(path)] == [str(n) for n in range(50)] else SILENT
+                yield (
+                    WHOLE
+                    if [row["id"] for row in read_whole(path)] == [str(n) for n in range(50)]
+                    else SILENT
+                )
 
 
 def _disturb(journal: Journal, how: str) -> None:
@@ -232,15 +254,33 @@ def kills(rng: random.Random, name: str) -> Iterator[str]:
     """20 scoring runs that are killed at random moments until one comes to its end; each is started with --resume."""
     with tempfile.TemporaryDirectory() as folder:
         rows, path, whole = (Path(folder) / file for file in ("in.jsonl", name, f"whole-{name}"))
-        rows.write_text("".join(dump_row({"task": n % 50, "completion": f"{n}"}).decode() for n in range(3000)))
-        score = [sys.executable, "-m", "rlvr", "score", "arithmetic-v1", str(rows), "--workers", "2", "-o"]
+        rows.write_text(
+            "".join(dump_row({"task": n % 50, "completion": f"{n}"}).decode() for n in range(3000))
+        )
+        score = [
+            sys.executable,
+            "-m",
+            "rlvr",
+            "score",
+            "arithmetic-v1",
+            str(rows),
+            "--workers",
+            "2",
+            "-o",
+        ]
         subprocess.run([*score, str(whole)], check=False, capture_output=True)
         for _ in range(20):
             path.unlink(missing_ok=True)
             said = False
             for _ in range(4):
-                argv = [*score, str(path), *(["--resume"] if path.with_name(name + ".partial").exists() else [])]
-                with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+                argv = [
+                    *score,
+                    str(path),
+                    *(["--resume"] if path.with_name(name + ".partial").exists() else []),
+                ]
+                with subprocess.Popen(
+                    argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                ) as run:
                     time.sleep(rng.uniform(0.3, 2.0))
                     run.kill()
                 said = said or run.returncode == -signal.SIGKILL
@@ -314,36 +354,72 @@ def costs() -> Iterator[tuple[str, float, float]]:
 FAULTS: dict[str, tuple[str, Callable[[random.Random], Iterator[str]]]] = {
     "forks": ("a verifier forks at a random one of 2,000 rows", forks),
     "records": ("one bit flipped in scores, JSONL", lambda rng: records_flipped(rng, "out.jsonl")),
-    "parquet": ("one bit flipped in scores, Parquet", lambda rng: records_flipped(rng, "out.parquet")),
+    "parquet": (
+        "one bit flipped in scores, Parquet",
+        lambda rng: records_flipped(rng, "out.parquet"),
+    ),
     "checkpoints": ("one bit flipped in a checkpoint", checkpoints_flipped),
-    "writers": ("a second run on the same output, JSONL", lambda rng: second_writers(rng, "out.jsonl")),
-    "writers-parquet": ("a second run on the same output, Parquet", lambda rng: second_writers(rng, "out.parquet")),
-    "partial": ("the partial file or the output changed meanwhile", lambda rng: partial_changed(rng, "out.jsonl")),
-    "power": ("a power cut while scores are written, JSONL", lambda rng: power_cuts(rng, "out.jsonl")),
-    "power-parquet": ("a power cut while scores are written, Parquet", lambda rng: power_cuts(rng, "out.parquet")),
-    "kills": ("SIGKILL at random moments of a scoring run, then --resume, JSONL", lambda rng: kills(rng, "out.jsonl")),
-    "kills-parquet": ("SIGKILL at random moments, then --resume, Parquet", lambda rng: kills(rng, "out.parquet")),
+    "writers": (
+        "a second run on the same output, JSONL",
+        lambda rng: second_writers(rng, "out.jsonl"),
+    ),
+    "writers-parquet": (
+        "a second run on the same output, Parquet",
+        lambda rng: second_writers(rng, "out.parquet"),
+    ),
+    "partial": (
+        "the partial file or the output changed meanwhile",
+        lambda rng: partial_changed(rng, "out.jsonl"),
+    ),
+    "power": (
+        "a power cut while scores are written, JSONL",
+        lambda rng: power_cuts(rng, "out.jsonl"),
+    ),
+    "power-parquet": (
+        "a power cut while scores are written, Parquet",
+        lambda rng: power_cuts(rng, "out.parquet"),
+    ),
+    "kills": (
+        "SIGKILL at random moments of a scoring run, then --resume, JSONL",
+        lambda rng: kills(rng, "out.jsonl"),
+    ),
+    "kills-parquet": (
+        "SIGKILL at random moments, then --resume, Parquet",
+        lambda rng: kills(rng, "out.parquet"),
+    ),
     "full": ("the disk is full at a random row, then --resume", full_disks),
 }
 
 
 def main() -> None:
     """Print the tables; exit code 1 if anything went wrong in silence."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each fault is tried, with another seed")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="how often each fault is tried, with another seed"
+    )
     parser.add_argument("--only", choices=[*FAULTS, "costs"], help="one line of the tables")
     args = parser.parse_args()
     silent = 0
     print("| fault | tries | the undisturbed result | said | silent |\n|---|--:|--:|--:|--:|")
     for name, (what, tried) in FAULTS.items():
         if args.only in (None, name):
-            found = Counter(one for k in range(args.rounds) for one in tried(random.Random(f"{name}/{k}")))
+            found = Counter(
+                one for k in range(args.rounds) for one in tried(random.Random(f"{name}/{k}"))
+            )
             silent += found[SILENT]
-            print(f"| {what} | {found.total():,} | {found[WHOLE]:,} | {found[SAID]:,} | {found[SILENT]} |", flush=True)
+            print(
+                f"| {what} | {found.total():,} | {found[WHOLE]:,} | {found[SAID]:,} | {found[SILENT]} |",
+                flush=True,
+            )
     if args.only in (None, "costs"):
         print("\n| | s, with protection | without | cost |\n|---|--:|--:|--:|")
         for what, with_s, without_s in costs():
-            print(f"| {what} | {with_s:.3f} | {without_s:.3f} | {with_s / without_s - 1:+.1%} |", flush=True)
+            print(
+                f"| {what} | {with_s:.3f} | {without_s:.3f} | {with_s / without_s - 1:+.1%} |",
+                flush=True,
+            )
     sys.exit(bool(silent))
 
 

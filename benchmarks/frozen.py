@@ -30,7 +30,19 @@ from typing import Any
 import rlvr
 from benchmarks.common import gsm8k_solutions, rows
 
-COMMANDS = ("score", "envs", "replay", "check", "audit", "filter", "train", "eval", "plot", "serve", "doctor")
+COMMANDS = (
+    "score",
+    "envs",
+    "replay",
+    "check",
+    "audit",
+    "filter",
+    "train",
+    "eval",
+    "plot",
+    "serve",
+    "doctor",
+)
 STEPS = 20
 SAMPLES = 8  # completions of each HumanEval problem, of a hundred
 PARTS = ("verdicts", "help", "weights", "resume")
@@ -40,7 +52,11 @@ def math_rows(data: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each pair as a completion, and once more as the answer in a box."""
     for path in sorted([*data.glob("math_pairs/*.jsonl"), *data.glob("real_math/*.jsonl")]):
         for i, row in enumerate(rows(path)):
-            texts = [row["pred"]] if path.parent.name == "real_math" else [row["pred"], f"\\boxed{{{row['pred']}}}"]
+            texts = (
+                [row["pred"]]
+                if path.parent.name == "real_math"
+                else [row["pred"], f"\\boxed{{{row['pred']}}}"]
+            )
             for k, text in enumerate(texts):
                 yield f"{path.stem}/{i}/{k}", {"reference": row["gold"], "completion": text}
 
@@ -62,7 +78,10 @@ def code_rows(data: Path, env: str) -> Iterator[tuple[str, dict[str, Any]]]:
             columns = {name: row[name] for name in ("text", "test_list", "test_setup_code")}
             yield f"mbpp/own/{i}", {**columns, "completion": fenced(row["code"])}
         return
-    samples = {row["prompt"]: row["samples"] for row in rows(data / "humaneval/codegen16B_100samples.jsonl")}
+    samples = {
+        row["prompt"]: row["samples"]
+        for row in rows(data / "humaneval/codegen16B_100samples.jsonl")
+    }
     for i, row in enumerate(rows(data / "humaneval/HumanEval.jsonl.gz")):
         columns = {name: row[name] for name in ("task_id", "prompt", "test", "entry_point")}
         yield f"humaneval/own/{i}", {**columns, "completion": row["canonical_solution"]}
@@ -84,7 +103,9 @@ def verdicts(data: Path) -> Iterator[dict[str, Any]]:
                 continue
             items = [row | {"id": name} for name, row in found]
             refused: list[tuple[int, rlvr.DataError]] = []
-            for scored in rlvr.score(rlvr.make(env), items, workers=2, on_error=partial(_kept, refused)):
+            for scored in rlvr.score(
+                rlvr.make(env), items, workers=2, on_error=partial(_kept, refused)
+            ):
                 verdict = scored.score.verdict
                 detail = {k: v for k, v in verdict.detail.items() if not k.endswith(("_s", "_mib"))}
                 yield {
@@ -130,7 +151,9 @@ def run_of(folder: Path, algorithm: str, steps: int, **settings: Any) -> Any:
         max_tokens=12, lr=1e-2, eval_every=5, eval_tasks=4, checkpoint_every=6, keep=9, workers=0, rollouts_every=0,
         vine_k=2, seed=5, device="cpu", **settings,
     )  # fmt: skip
-    with Trainer(config, env=Sums().with_reward(digits()), eval_env=Sums(split="test"), policy=policy) as trainer:
+    with Trainer(
+        config, env=Sums().with_reward(digits()), eval_env=Sums(split="test"), policy=policy
+    ) as trainer:
         trainer.run()
     return policy
 
@@ -148,7 +171,9 @@ def digits() -> rlvr.Reward:
         name: str = "digits"
         bounds = (0.0, 1.0)
 
-        def value(self, task: rlvr.Task, completion: rlvr.Completion, verdict: rlvr.Verdict) -> float:
+        def value(
+            self, task: rlvr.Task, completion: rlvr.Completion, verdict: rlvr.Verdict
+        ) -> float:
             return sum(map(str.isdigit, completion.text)) / max(1, len(completion.text))
 
     return rlvr.Correct(contains_reference) + Digits()
@@ -164,7 +189,10 @@ def digest(policy: Any) -> str:
 def weights() -> Iterator[dict[str, Any]]:
     for name in PRESETS:
         with tempfile.TemporaryDirectory() as folder:
-            yield {"of": f"weights {name}", "sha256": digest(run_of(Path(folder) / "run", name, STEPS))}
+            yield {
+                "of": f"weights {name}",
+                "sha256": digest(run_of(Path(folder) / "run", name, STEPS)),
+            }
 
 
 PRESETS = ("grpo", "dapo", "prorl", "dr_grpo", "rloo", "reinforce_pp", "magistral", "vineppo")
@@ -187,12 +215,15 @@ def resumed_run(folder: Path) -> Iterator[dict[str, Any]]:
 def import_s() -> float:
     code = "import time; t = time.perf_counter(); import rlvr; print(time.perf_counter() - t)"
     return min(
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout) for _ in range(15)
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
+        for _ in range(15)
     )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("write", "compare"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, required=True)
@@ -214,12 +245,16 @@ def main() -> int:
             path.write_text("".join(line + "\n" for line in found), encoding="utf-8")
             print(f"{part}: {len(found)} written in {time.perf_counter() - started:.0f} s")
             continue
-        old = {json.loads(line)["of"]: line for line in path.read_text(encoding="utf-8").splitlines()}
+        old = {
+            json.loads(line)["of"]: line for line in path.read_text(encoding="utf-8").splitlines()
+        }
         new = {json.loads(line)["of"]: line for line in found}
         off = [name for name in {**old, **new} if old.get(name) != new.get(name)]
         for name in off[:20]:
             print(f"{name}\n  was {old.get(name)}\n  is  {new.get(name)}")
-        print(f"{part}: {len(new)} compared, {len(off)} differ, in {time.perf_counter() - started:.0f} s")
+        print(
+            f"{part}: {len(new)} compared, {len(off)} differ, in {time.perf_counter() - started:.0f} s"
+        )
         differ += len(off)
     print(f"import rlvr: {import_s() * 1000:.1f} ms, the best of 15")
     return int(differ > 0)

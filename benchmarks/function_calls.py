@@ -22,7 +22,9 @@ def _first(accepted):
         return {key: _first(many) for key, many in value.items() if _first(many) is not None}
     if isinstance(value, list):
         return [
-            {k: _first(v) for k, v in one.items() if _first(v) is not None} if isinstance(one, dict) else one
+            {k: _first(v) for k, v in one.items() if _first(v) is not None}
+            if isinstance(one, dict)
+            else one
             for one in value
         ]
     return value
@@ -54,7 +56,10 @@ def _changed(calls, schemas):
             if kind == "integer":
                 yield "integer as float", [(name, {**arguments, key: float(value)}), *calls[1:]]
         elif isinstance(value, str):
-            yield "text in capitals with dots", [(name, {**arguments, key: value.upper() + "."}), *calls[1:]]
+            yield (
+                "text in capitals with dots",
+                [(name, {**arguments, key: value.upper() + "."}), *calls[1:]],
+            )
             yield "other text", [(name, {**arguments, key: value + " x"}), *calls[1:]]
 
 
@@ -70,10 +75,19 @@ def main(folder: str) -> None:
         reference = {"functions": row["function"], "calls": row["ground_truth"]}
         schemas = {one["name"]: one["parameters"] for one in row["function"]}
         named = [next(iter(call.items())) for call in row["ground_truth"]]
-        calls = [(name, {k: _first(v) for k, v in given.items() if _first(v) is not None}) for name, given in named]
+        calls = [
+            (name, {k: _first(v) for k, v in given.items() if _first(v) is not None})
+            for name, given in named
+        ]
         for kind, made in [("as asked", calls), *_changed(calls, schemas)]:
             listed = json.dumps([{"name": name, "arguments": given} for name, given in made])
-            python = "[" + ", ".join(f"{n}({', '.join(f'{k}={v!r}' for k, v in g.items())})" for n, g in made) + "]"
+            python = (
+                "["
+                + ", ".join(
+                    f"{n}({', '.join(f'{k}={v!r}' for k, v in g.items())})" for n, g in made
+                )
+                + "]"
+            )
             for form, text in (("json", listed), ("python", python)):
                 verdict = verifier.verify(text, reference)
                 counts[kind, form] += 1
@@ -81,7 +95,9 @@ def main(folder: str) -> None:
                     wrong[kind, form] += 1
                     print(f"{row['id']}, {kind}, {form}: {verdict.outcome} {verdict.why}")
     for kind, form in counts:
-        print(f"{kind:28} {form:7} {counts[kind, form]:5} tried, {wrong[kind, form]:3} not as the rules say")
+        print(
+            f"{kind:28} {form:7} {counts[kind, form]:5} tried, {wrong[kind, form]:3} not as the rules say"
+        )
 
 
 if __name__ == "__main__":

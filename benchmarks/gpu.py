@@ -61,18 +61,32 @@ class Place:
     rows: int
     tokens: int
 
-    def policy(self, *, attention: str | None = None, dtype: torch.dtype = torch.float32, **options: Any) -> Policy:
+    def policy(
+        self, *, attention: str | None = None, dtype: torch.dtype = torch.float32, **options: Any
+    ) -> Policy:
         """A model of this size with the weights of seed 0."""
-        made = Policy(*tiny(CHARSET, hidden=self.width, layers=self.layers, heads=max(2, self.width // 64), seed=0))
+        made = Policy(
+            *tiny(
+                CHARSET,
+                hidden=self.width,
+                layers=self.layers,
+                heads=max(2, self.width // 64),
+                seed=0,
+            )
+        )
         with tempfile.TemporaryDirectory() as folder:
             made.save(folder)
-            model, tokenizer = load_model(folder, dtype=dtype, device=self.device, attention=attention)
+            model, tokenizer = load_model(
+                folder, dtype=dtype, device=self.device, attention=attention
+            )
         return Policy(model, tokenizer, share_prompts=False, **options)
 
     def batch(self) -> Batch:
         """Rows of many lengths, each with an advantage."""
         draw = torch.Generator().manual_seed(0)
-        lengths = torch.randint(self.tokens // 4, self.tokens + 1, (self.rows,), generator=draw).tolist()
+        lengths = torch.randint(
+            self.tokens // 4, self.tokens + 1, (self.rows,), generator=draw
+        ).tolist()
         lengths[0] = self.tokens
         ids = [torch.randint(4, 20, (n,), generator=draw).tolist() for n in lengths]
         mask = torch.arange(self.tokens)[None] < torch.tensor(lengths)[:, None]
@@ -82,15 +96,31 @@ class Place:
 
 
 def config_of(place: Place, **settings: Any) -> Config:
-    sizes = {"max_tokens": place.tokens, "prompts": place.rows // 4, "group_size": 4, "micro_tokens": 8 * place.tokens}
-    common = {"env": "e", "model": "m", "run": Path("r"), "eval_every": None, "algorithm": "dr_grpo", "lr": 1e-4}
+    sizes = {
+        "max_tokens": place.tokens,
+        "prompts": place.rows // 4,
+        "group_size": 4,
+        "micro_tokens": 8 * place.tokens,
+    }
+    common = {
+        "env": "e",
+        "model": "m",
+        "run": Path("r"),
+        "eval_every": None,
+        "algorithm": "dr_grpo",
+        "lr": 1e-4,
+    }
     return Config(**common | sizes | settings)
 
 
 def gradients(place: Place, policy: Policy) -> dict[str, torch.Tensor]:
     learner, batch = Learner(policy, config_of(place)), place.batch()
     learner.backward(batch, learner.rows_with_gradient(batch))
-    return {name: p.grad.double().cpu() for name, p in policy.model.named_parameters() if p.grad is not None}
+    return {
+        name: p.grad.double().cpu()
+        for name, p in policy.model.named_parameters()
+        if p.grad is not None
+    }
 
 
 def difference(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> float:
@@ -118,7 +148,10 @@ def check_packing(place: Place) -> dict[str, float]:
     """Gradients of packed rows against padded ones; on a GPU with flash attention, in bfloat16, and how much faster."""
     size = {"max_tokens": 8 * place.tokens}
     if place.device.type == "cpu":
-        same = difference(gradients(place, place.policy(packing=True, **size)), gradients(place, place.policy(**size)))
+        same = difference(
+            gradients(place, place.policy(packing=True, **size)),
+            gradients(place, place.policy(**size)),
+        )
         require("gradient, relative to padding", same, 1e-5)
         return {"gradient, relative to padding": same}
     if importlib.util.find_spec("flash_attn") is None:
@@ -178,7 +211,9 @@ def check_sampling(place: Place) -> dict[str, float]:
             return len(sample.completion_ids)
 
         def sample(sampler: Any = sampler) -> int:
-            return sum(n for _, n in run((play(g) for g in range(4 * place.rows)), sampler, calls, "ready"))
+            return sum(
+                n for _, n in run((play(g) for g in range(4 * place.rows)), sampler, calls, "ready")
+            )
 
         sample()
         started = time.perf_counter()
@@ -198,9 +233,25 @@ def check_ranks(place: Place) -> dict[str, float]:
         place.policy().save(Path(folder) / "model")
         flags = f"--env arithmetic-v1 --model {folder}/model --run {folder}/run --algorithm grpo --prompts 4"
         flags += " --group-size 4 --max-tokens 16 --eval-tasks 4 --workers 1 --checkpoint-every 1 --option difficulty=1"
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        launcher = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+        ]
         for steps in (2, 3):
-            command = [*launcher, "-m", "--", "rlvr", "train", *flags.split(), "--steps", str(steps)]
+            command = [
+                *launcher,
+                "-m",
+                "--",
+                "rlvr",
+                "train",
+                *flags.split(),
+                "--steps",
+                str(steps),
+            ]
             command += ["--device", place.device.type]
             done = subprocess.run(command, capture_output=True, text=True, timeout=600)
             if done.returncode:
@@ -219,12 +270,16 @@ def check_vllm(place: Place) -> dict[str, float]:
     apart, times = 0.0, []
     with tempfile.TemporaryDirectory() as folder:
         policy.save_description(folder)
-        with VLLMSampler(folder, policy.tokenization, max_rows=place.rows, memory=0.3, sleeps=on_gpu) as sampler:
+        with VLLMSampler(
+            folder, policy.tokenization, max_rows=place.rows, memory=0.3, sleeps=on_gpu
+        ) as sampler:
             for version in range(5):
                 with torch.no_grad():
                     for parameter in policy.model.parameters():
                         parameter.add_(0.01 * torch.randn_like(parameter))
-                times.append(timed(place, lambda version=version: sampler.sync(policy.weights(), version)))
+                times.append(
+                    timed(place, lambda version=version: sampler.sync(policy.weights(), version))
+                )
                 ours, theirs = policy.logprobs([row])[0].tolist(), sampler.logprobs([row])[0]
                 apart = max(apart, *(abs(a - b) for a, b in zip(ours, theirs, strict=True)))
             awake = torch.cuda.mem_get_info()[0] if on_gpu else 0
@@ -235,7 +290,12 @@ def check_vllm(place: Place) -> dict[str, float]:
             apart = max(apart, *(abs(a - b) for a, b in zip(ours, theirs, strict=True)))
     require("difference of log-probabilities", apart, 1e-3)
     bytes_ = sum(p.numel() * p.element_size() for p in policy.model.parameters())
-    return {"apart": apart, "sync s": min(times), "weights MiB": bytes_ / 2**20, "freed by sleep MiB": freed / 2**20}
+    return {
+        "apart": apart,
+        "sync s": min(times),
+        "weights MiB": bytes_ / 2**20,
+        "freed by sleep MiB": freed / 2**20,
+    }
 
 
 CHECKS: dict[str, Callable[[Place], dict[str, float]]] = {
@@ -283,9 +343,15 @@ def report(device: str, only: list[str]) -> dict[str, Any]:
         only: names of checks.
     """
     there = device == "cpu" or torch.cuda.is_available()
-    large = Place(torch.device(device if there else "cpu"), width=1024, layers=12, rows=64, tokens=512)
+    large = Place(
+        torch.device(device if there else "cpu"), width=1024, layers=12, rows=64, tokens=512
+    )
     place = large if device != "cpu" else replace(large, width=64, layers=2, rows=8, tokens=24)
-    name = torch.cuda.get_device_name() if there and device == "cuda" else platform.processor() or platform.machine()
+    name = (
+        torch.cuda.get_device_name()
+        if there and device == "cuda"
+        else platform.processor() or platform.machine()
+    )
     versions = {one: importlib.metadata.version(one) for one in ("torch", "transformers", "rlvr")}
     found: dict[str, Any] = {"device": name, **versions, "checks": {}}
     for check in only:
@@ -299,7 +365,9 @@ def report(device: str, only: list[str]) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--only", nargs="+", choices=CHECKS, default=list(CHECKS))
     parser.add_argument("--report", type=Path)

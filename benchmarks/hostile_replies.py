@@ -53,7 +53,9 @@ def mixed(*parts: str) -> Family:
 
 def digits(rng: random.Random, size: int) -> str:
     """Runs of digits just below some length, inside of strings or outside."""
-    run = rng.choice("019") * (rng.choice((99, 100, 101, 1999, 3999, 4000, 4299, 4300, 4301)) - rng.randint(0, 1))
+    run = rng.choice("019") * (
+        rng.choice((99, 100, 101, 1999, 3999, 4000, 4299, 4300, 4301)) - rng.randint(0, 1)
+    )
     run = rng.choice(('"%s"', "%s", "-%s", "0.%s", "1e%s", "%s.5e-300", "1.%se300")) % run
     return "[" + ",".join([run] * max(1, size // len(run))) + "]"
 
@@ -63,7 +65,9 @@ def nested(rng: random.Random, size: int) -> str:
     opens, closes = rng.choice((("[", "]"), ('{"tuple":[', "]}"), ('{"a":', "}")))
     depth = rng.choice((50, 99, 100, 299, 300, 301, 5000, size))
     depth = min(depth, size // len(opens))
-    one = opens * depth + rng.choice(("1", "", "[]")) + closes * (depth if rng.random() < 0.8 else 0)
+    one = (
+        opens * depth + rng.choice(("1", "", "[]")) + closes * (depth if rng.random() < 0.8 else 0)
+    )
     return "[" + ",".join([one] * max(1, size // len(one))) + "]"
 
 
@@ -85,7 +89,10 @@ def collisions(rng: random.Random, size: int) -> str:
         shift = rng.randrange(10, 50)
         keys = [k << shift for k in range(n) if k << shift < 1 << 63]
     else:
-        keys = [{"tuple": [k * (2**61 - 1) if k < 4 else {"int": hex(k * (2**61 - 1))}]} for k in range(n // 3)]
+        keys = [
+            {"tuple": [k * (2**61 - 1) if k < 4 else {"int": hex(k * (2**61 - 1))}]}
+            for k in range(n // 3)
+        ]
     tag = rng.choice(("set", "frozenset", "dict", "counter", "ordered"))
     return text({tag: keys if "set" in tag else [x for key in keys for x in (key, 0)]})
 
@@ -106,7 +113,10 @@ def numbers(rng: random.Random, size: int) -> str:
         pair = rng.getrandbits(bits) | 1, rng.getrandbits(bits) | 1
         some = [{"fraction": [{"int": hex(x)} for x in pair]} for _ in range(max(1, many))]
     elif kind == 3:
-        some = [{"fraction": [rng.randrange(1 << 62), rng.randrange(1, 1 << 62)]} for _ in range(max(1, size // 60))]
+        some = [
+            {"fraction": [rng.randrange(1 << 62), rng.randrange(1, 1 << 62)]}
+            for _ in range(max(1, size // 60))
+        ]
     else:
         some = [{"decimal": f"{k}E+{rng.randrange(1 << 30)}"} for k in range(max(1, size // 30))]
     return text({"set": some} if rng.random() < 0.5 else some)
@@ -129,7 +139,10 @@ def odd(rng: random.Random, size: int) -> str:
         )
     )
     if "named" in one:
-        made = [{"named": [f"P{i}", names, *range(len(names))]} for i in range(max(1, size // (10 * len(names) + 20)))]
+        made = [
+            {"named": [f"P{i}", names, *range(len(names))]}
+            for i in range(max(1, size // (10 * len(names) + 20)))
+        ]
         return text(made)
     return "[" + ",".join([text(one)] * max(1, size // len(text(one)))) + "]"
 
@@ -183,9 +196,15 @@ def replies(count: int, seed: int = 0, most: int = 4 << 20) -> Iterator[tuple[st
     names = list(FAMILIES)
     for i in range(count):
         name = names[i % len(names)]
-        size = int(2 ** rng.uniform(4, 18)) if i % 50 else int(2 ** rng.uniform(18, most.bit_length() - 1))
+        size = (
+            int(2 ** rng.uniform(4, 18))
+            if i % 50
+            else int(2 ** rng.uniform(18, most.bit_length() - 1))
+        )
         body = FAMILIES[name](rng, size)
-        data = f'[0,"{rng.choice(("value", "value", "items"))}",{body}]\n'.encode("ascii", "replace")
+        data = f'[0,"{rng.choice(("value", "value", "items"))}",{body}]\n'.encode(
+            "ascii", "replace"
+        )
         if rng.random() < 0.2:
             changed = bytearray(data)
             for _ in range(rng.choice((1, 1, 3, 100))):
@@ -202,7 +221,9 @@ def cost(data: bytes) -> tuple[float, CallReply | None]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--replies", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -219,7 +240,9 @@ def main() -> int:
     print(f"{options.replies} replies, {size / 1e6:.0f} MB, {total_s:.1f} CPU s\n")
     print("| family | worst CPU s per MB | took ms | bytes | begins |\n|---|---|---|---|---|")
     for name, (per_mb, took, length, begins) in sorted(worst.items(), key=lambda item: -item[1][0]):
-        print(f"| {name} | {per_mb:.3f} | {took * 1e3:.1f} | {length} | `{begins.decode('ascii', 'replace')}` |")
+        print(
+            f"| {name} | {per_mb:.3f} | {took * 1e3:.1f} | {length} | `{begins.decode('ascii', 'replace')}` |"
+        )
     most = max(found[0] for found in worst.values())
     print(f"\nworst: {most:.3f} CPU s per MB; goal {GOAL_S_PER_MB}")
     return int(most > GOAL_S_PER_MB)

@@ -31,18 +31,32 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def labelled(folder: Path, name: str) -> Iterator[tuple[Any, list[str], list[dict[str, Any]], str, list[bool]]]:
+def labelled(
+    folder: Path, name: str
+) -> Iterator[tuple[Any, list[str], list[dict[str, Any]], str, list[bool]]]:
     prompts = folder / "ifeval_en_prompts.jsonl.gz"
     known = {row["key"]: row for row in rows(prompts)} if prompts.exists() else {}
     for path in sorted(folder.glob("ifeval_en_labels_*.jsonl.gz")):
         for row in rows(path):
             if row["response"] is not None:
                 task = known[row["key"]]
-                yield row["key"], task["instruction_id_list"], task["kwargs"], row["response"], row[name]
+                yield (
+                    row["key"],
+                    task["instruction_id_list"],
+                    task["kwargs"],
+                    row["response"],
+                    row[name],
+                )
     for path in sorted(folder.glob("ifbench_labels_*.jsonl.gz")):
         for row in rows(path):
             if row["response"] is not None:
-                yield row["key"], row["instruction_id_list"], row["kwargs"], row["response"], row[name]
+                yield (
+                    row["key"],
+                    row["instruction_id_list"],
+                    row["kwargs"],
+                    row["response"],
+                    row[name],
+                )
 
 
 def main() -> None:
@@ -55,7 +69,9 @@ def main() -> None:
     verifier = InstructionVerifier(given.policy, loose=given.loose)
     all_of, differ, noise, failed = Counter(), Counter(), Counter(), Counter()
     spent: dict[str, float] = Counter()
-    for key, kinds, arguments, response, labels in labelled(given.folder, "loose" if given.loose else "strict"):
+    for key, kinds, arguments, response, labels in labelled(
+        given.folder, "loose" if given.loose else "strict"
+    ):
         for kind, asked, label in zip(kinds, arguments, labels, strict=True):
             reference = [{"kind": kind, "arguments": asked}]
             began = time.process_time()
@@ -79,7 +95,9 @@ def main() -> None:
                 f"{kind:45} {all_of[kind]:6} verdicts {differ[kind]:4} differ"
                 f"{f', {noise[kind]} of noise' if noise[kind] else ''}, {1e6 * spent[kind] / all_of[kind]:8.1f} µs"
             )
-    print(f"{sum(all_of.values())} verdicts, {sum(differ.values())} differ, {sum(noise.values())} of noise")
+    print(
+        f"{sum(all_of.values())} verdicts, {sum(differ.values())} differ, {sum(noise.values())} of noise"
+    )
     for what, count in failed.items():
         print(f"not checked: {count} × {what}")
 

@@ -82,7 +82,18 @@ def by_command(env: Any, rows: Rows) -> list[Said]:
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "in.jsonl"), Path(folder, "out.jsonl")
         source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        command = [sys.executable, "-m", "rlvr", "score", PLACE, str(source), "-o", str(target), "--workers", "2"]
+        command = [
+            sys.executable,
+            "-m",
+            "rlvr",
+            "score",
+            PLACE,
+            str(source),
+            "-o",
+            str(target),
+            "--workers",
+            "2",
+        ]
         subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
         records = [json.loads(line) for line in target.read_text().splitlines()]
     return [(one["total"], one["parts"]) for one in records]
@@ -91,11 +102,19 @@ def by_command(env: Any, rows: Rows) -> list[Said]:
 def by_http(env: Any, rows: Rows) -> list[Said]:
     """`rlvr serve` in a process of its own on a free port, asked by `rlvr.client`."""
     command = [sys.executable, "-m", "rlvr", "serve", PLACE, "--port", "0", "--workers", "2"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         try:
             assert process.stdout is not None
-            url = next(found[0] for line in process.stdout if (found := re.search(r"http://[\d.]+:\d+", line)))
-            threading.Thread(target=process.stdout.read, daemon=True).start()  # or a full pipe would stop it
+            url = next(
+                found[0]
+                for line in process.stdout
+                if (found := re.search(r"http://[\d.]+:\d+", line))
+            )
+            threading.Thread(
+                target=process.stdout.read, daemon=True
+            ).start()  # or a full pipe would stop it
             with Client(url) as client:
                 return [of(reply.score) for reply in client.score(None, rows) if reply.score]
         finally:
@@ -109,7 +128,9 @@ def by_trl(env: Any, rows: Rows) -> list[Said]:
         for batch in batches(rows):
             totals += reward(
                 prompts=[[{"role": "user", "content": row["question"]}] for row in batch],
-                completions=[[{"role": "assistant", "content": row["completion"]}] for row in batch],
+                completions=[
+                    [{"role": "assistant", "content": row["completion"]}] for row in batch
+                ],
                 completion_ids=[[0]] * len(batch),
                 question=[row["question"] for row in batch],
                 answer=[row["answer"] for row in batch],
@@ -133,11 +154,18 @@ def by_openrlhf(env: Any, rows: Rows) -> list[Said]:
     told: list[Said] = []
     with to_openrlhf(env, workers=2) as reward:
         for batch in batches(rows):
-            prompts = [f"<|im_start|>user\n{row['question']}<|im_end|>\n<|im_start|>assistant\n" for row in batch]
-            queries = [f"{p}{row['completion']}<|im_end|>" for p, row in zip(prompts, batch, strict=True)]
+            prompts = [
+                f"<|im_start|>user\n{row['question']}<|im_end|>\n<|im_start|>assistant\n"
+                for row in batch
+            ]
+            queries = [
+                f"{p}{row['completion']}<|im_end|>" for p, row in zip(prompts, batch, strict=True)
+            ]
             labels = [env.task_of(row).reference for row in batch]
             reply = reward(queries, prompts, labels)
-            parts = {name: reply["extra_logs"][f"part/{name}"].tolist() for name in env.reward.names}
+            parts = {
+                name: reply["extra_logs"][f"part/{name}"].tolist() for name in env.reward.names
+            }
             told += [
                 (total, {name: values[i] for name, values in parts.items()})
                 for i, total in enumerate(reply["rewards"].tolist())
@@ -182,7 +210,9 @@ def compare(rows: Rows) -> None:
     """Totals and parts have to be equal to the last bit."""
     env = Marked()
     base: list[Said] = []
-    print("| the way | completions | sum of totals | unscored | totals that differ | parts that differ |")
+    print(
+        "| the way | completions | sum of totals | unscored | totals that differ | parts that differ |"
+    )
     print("|---|--:|--:|--:|--:|--:|")
     for name, way in WAYS.items():
         told = way(env, rows)
@@ -190,10 +220,14 @@ def compare(rows: Rows) -> None:
         totals = [total for total, _ in told]
         differ = sum(a != b for (a, _), (b, _) in zip(base, told, strict=True))
         seen = all(parts is not None for _, parts in told)
-        apart = sum(a != b for (_, a), (_, b) in zip(base, told, strict=True)) if seen else "not shown"
+        apart = (
+            sum(a != b for (_, a), (_, b) in zip(base, told, strict=True)) if seen else "not shown"
+        )
         unscored = sum(total is None for total in totals)
         whole = math.fsum(total or 0 for total in totals)
-        print(f"| {name} | {len(told):,} | {whole:g} | {unscored} | {differ} | {apart} |", flush=True)
+        print(
+            f"| {name} | {len(told):,} | {whole:g} | {unscored} | {differ} | {apart} |", flush=True
+        )
 
 
 # ------------------------------------------------------------------------------------------ TRL with whose reward?
@@ -210,11 +244,17 @@ def side(name: str) -> Callable[[list[str], list[str]], list[float | None]]:
     if name == "trl":
         from trl.rewards import accuracy_reward
 
-        return lambda texts, solutions: list(accuracy_reward([said(text) for text in texts], solutions))
+        return lambda texts, solutions: list(
+            accuracy_reward([said(text) for text in texts], solutions)
+        )
     reward = to_trl(rlvr.make("gsm8k-v2"), workers=int(name.removeprefix("rlvr-")))
 
     def ours(texts: list[str], solutions: list[str]) -> list[float | None]:
-        return reward(prompts=[""] * len(texts), completions=[said(text) for text in texts], reference=list(solutions))
+        return reward(
+            prompts=[""] * len(texts),
+            completions=[said(text) for text in texts],
+            reference=list(solutions),
+        )
 
     return ours
 
@@ -226,7 +266,10 @@ def said(text: str) -> list[dict[str, str]]:
 def measure(name: str, rows: Rows) -> None:
     """In a process of its own: all rows in batches, and then the hostile one, in a thread as trainers score."""
     function = side(name)
-    texts, solutions = [boxed(row) for row in rows], [row["answer"].rpartition("A:")[2].strip() for row in rows]
+    texts, solutions = (
+        [boxed(row) for row in rows],
+        [row["answer"].rpartition("A:")[2].strip() for row in rows],
+    )
     warm = [str(number) for number in range(100_000, 100_100)]
     function([f"\\boxed{{{number}}}" for number in warm], warm)
     start = time.perf_counter()
@@ -243,7 +286,15 @@ def measure(name: str, rows: Rows) -> None:
 
 def measured(name: str, data: Path, *, hostile: bool) -> tuple[float, float, float]:
     """Seconds, how many were called right, and seconds for the hostile one, 0 if not asked, our patience at most."""
-    command = [sys.executable, "-m", "benchmarks.interop", "--data", str(data.resolve()), "--side", name]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.interop",
+        "--data",
+        str(data.resolve()),
+        "--side",
+        name,
+    ]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         seconds, right = json.loads(process.stdout.readline())
@@ -268,12 +319,16 @@ def race(data: Path) -> None:
     for number in range(ROUNDS):
         for name in labels:
             found[name].append(measured(name, data, hostile=number == 0))
-    print("\n| TRL with | s for 2,000 | completions/s | faster | called right | a tower of powers, in a thread |")
+    print(
+        "\n| TRL with | s for 2,000 | completions/s | faster | called right | a tower of powers, in a thread |"
+    )
     print("|---|--:|--:|--:|--:|--:|")
     for name, label in labels.items():
         seconds = [one[0] for one in found[name]]
         middle = statistics.median(seconds)
-        ratio = statistics.median(theirs[0] / ours[0] for theirs, ours in zip(found["trl"], found[name], strict=True))
+        ratio = statistics.median(
+            theirs[0] / ours[0] for theirs, ours in zip(found["trl"], found[name], strict=True)
+        )
         took = found[name][0][2]
         worst = f"{took:.2f} s" if took < PATIENCE_S else f"killed after {PATIENCE_S:g} s"
         print(
@@ -291,7 +346,9 @@ def main() -> None:
     if args.side:
         measure(args.side, rows)
         return
-    named = ", ".join(f"{name} {version(name)}" for name in ("rlvr", "trl", "math-verify", "gymnasium"))
+    named = ", ".join(
+        f"{name} {version(name)}" for name in ("rlvr", "trl", "math-verify", "gymnasium")
+    )
     print(f"{named}; Python {platform.python_version()}\n")
     compare(rows)
     race(args.data)

@@ -71,16 +71,31 @@ def train(model: Path, run: Path, way: Way, steps: int, seed: int) -> None:
         device="cpu",
         seed=seed,
     )
-    with Trainer(config, env=Sums(), eval_env=Sums(split="test"), console=Console(quiet=True)) as trainer:
+    with Trainer(
+        config, env=Sums(), eval_env=Sums(split="test"), console=Console(quiet=True)
+    ) as trainer:
         trainer.run()
 
 
 def launch(model: Path, run: Path, way: Way, steps: int, seed: int) -> None:
     """`train` in processes of its own: torchrun's, where there are several ranks."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(way.ranks)]
-    module = [*torchrun, "-m", "--"] if way.ranks > 1 else ["-m"]  # without --, torchrun would read --run itself
+    module = (
+        [*torchrun, "-m", "--"] if way.ranks > 1 else ["-m"]
+    )  # without --, torchrun would read --run itself
     module += ["benchmarks.learning_curves"]
-    flags = ["--run", run, "--model", model, "--way", *map(int, way), "--steps", steps, "--seed", seed]
+    flags = [
+        "--run",
+        run,
+        "--model",
+        model,
+        "--way",
+        *map(int, way),
+        "--steps",
+        steps,
+        "--seed",
+        seed,
+    ]
     subprocess.run([sys.executable, "-W", "ignore", *module, *map(str, flags)], check=True)
 
 
@@ -106,10 +121,14 @@ def plot(found: dict[Way, list[dict[str, Any]]], to: Path) -> None:
             values,
             "--" if way.max_staleness else "-",
             color="#d55e00" if way.ranks == 2 else "#0072b2",
-            linewidth=1 if way.ranks == 2 else 2.5,  # over the curve of one rank, where both are the same
+            linewidth=1
+            if way.ranks == 2
+            else 2.5,  # over the curve of one rank, where both are the same
             label=way.name.split(", ", 1)[1],
         )
-        panel.set_title(f"{'LoRA of rank 8' if way.lora else 'all weights'}, learning rate {LR[way.lora]:g}")
+        panel.set_title(
+            f"{'LoRA of rank 8' if way.lora else 'all weights'}, learning rate {LR[way.lora]:g}"
+        )
         panel.set_xlabel("step")
         panel.grid(alpha=0.3)
         panel.legend(fontsize="small", loc="lower right")
@@ -120,11 +139,15 @@ def plot(found: dict[Way, list[dict[str, Any]]], to: Path) -> None:
 
 def main() -> None:
     """Make the runs, one after the other, and print where each curve begins and ends."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--to", type=Path, default=Path("learning.png"))
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--runs", type=Path, help="folder that keeps the runs; what it has is not made again")
+    parser.add_argument(
+        "--runs", type=Path, help="folder that keeps the runs; what it has is not made again"
+    )
     parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
                         help="folder for the warm-started model, which is made once and kept")  # fmt: skip
     for inner in ("--run", "--model"):
@@ -138,7 +161,9 @@ def main() -> None:
     print(about("torch", "transformers", "peft"))
     model = warm_started(args.models, seed=0, steps=700)
     found = {}
-    print(f"| | held out, before | held out, after {args.steps} steps | in training, first {WINDOW} | last {WINDOW} |")
+    print(
+        f"| | held out, before | held out, after {args.steps} steps | in training, first {WINDOW} | last {WINDOW} |"
+    )
     print("|---|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
         for way in WAYS:
@@ -148,7 +173,9 @@ def main() -> None:
             rows = found[way] = read_metrics(run / "metrics.jsonl")
             held = [row["eval/avg@1"] for row in rows if "eval/avg@1" in row]
             values = list(means([row["accuracy"] for row in rows if "accuracy" in row]))
-            shown = " | ".join(f"{value:.3f}" for value in (held[0], held[-1], values[0], values[-1]))
+            shown = " | ".join(
+                f"{value:.3f}" for value in (held[0], held[-1], values[0], values[-1])
+            )
             print(f"| {way.name} | {shown} |", flush=True)
     plot(found, args.to)
 

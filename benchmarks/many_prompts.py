@@ -19,7 +19,9 @@ from pathlib import Path
 
 from rlvr.data.overlap import near_duplicates
 
-WORDS = [f"{a}{b}" for a in ("ka", "lo", "mi", "ter", "son", "vel", "dra", "qui") for b in range(2500)]
+WORDS = [
+    f"{a}{b}" for a in ("ka", "lo", "mi", "ter", "son", "vel", "dra", "qui") for b in range(2500)
+]
 
 
 def prompts(count: int) -> Iterator[str]:
@@ -33,7 +35,10 @@ def prompts(count: int) -> Iterator[str]:
         elif kind < 0.15 and recent:
             words = rng.choice(recent)
         else:
-            words = [WORDS[min(int(rng.paretovariate(0.6)), len(WORDS) - 1)] for _ in range(rng.randint(20, 60))]
+            words = [
+                WORDS[min(int(rng.paretovariate(0.6)), len(WORDS) - 1)]
+                for _ in range(rng.randint(20, 60))
+            ]
         if len(recent) < 2000:
             recent.append(words)
         else:
@@ -49,7 +54,9 @@ def watch(peak_kib: list[int]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--prompts", type=int, default=20_000)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
@@ -60,7 +67,9 @@ def main() -> None:
         count += 1
         digest.update(b"%d %d\n" % pair)
     took_s = time.perf_counter() - begun
-    print("| prompts | processes | pairs | SHA-256 of the pairs | s | peak MiB |\n|--:|--:|--:|---|--:|--:|")
+    print(
+        "| prompts | processes | pairs | SHA-256 of the pairs | s | peak MiB |\n|--:|--:|--:|---|--:|--:|"
+    )
     print(f"| {options.prompts:,} | {options.processes} | {count:,} | `{digest.hexdigest()[:12]}` | {took_s:.0f} "
           f"| {peak_kib[0] / 1024:.0f} |")  # fmt: skip
 

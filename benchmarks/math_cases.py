@@ -27,7 +27,13 @@ def boxed(answer: str) -> str:
 
 
 def row(id: str, kind: str, reference: str, completion: str, right: bool, **more: Any) -> Row:
-    return {"id": id, "kind": kind, "reference": reference, "completion": completion, "right": right} | more
+    return {
+        "id": id,
+        "kind": kind,
+        "reference": reference,
+        "completion": completion,
+        "right": right,
+    } | more
 
 
 # ------------------------------------------------------------------------------------------------- public files
@@ -64,7 +70,17 @@ def gsm8k(data: Path, *, in_box: bool = False) -> list[Row]:
         reference = problem["ground_truth"].rpartition("A:")[2].strip()
         before, marker, answer = said["solution"].rpartition("A:")
         text = before + boxed(answer.strip()) if in_box and marker else said["solution"]
-        found.append(row(name, "gsm8k", reference, text, said["is_correct"], marker=True, task=problem["question"]))
+        found.append(
+            row(
+                name,
+                "gsm8k",
+                reference,
+                text,
+                said["is_correct"],
+                marker=True,
+                task=problem["question"],
+            )
+        )
     return found
 
 
@@ -88,7 +104,9 @@ def others(data: Path, *, each: int = 3) -> list[Row]:
     for i, reference, _, problem in problems:
         for j, other, _, _ in rng.sample(problems, each):
             if _plain(reference) != _plain(other):
-                rows.append(row(f"{i}<{j}", "another's", reference, boxed(other), False, task=problem))
+                rows.append(
+                    row(f"{i}<{j}", "another's", reference, boxed(other), False, task=problem)
+                )
     return rows
 
 
@@ -113,7 +131,9 @@ def restated(data: Path) -> list[Row]:
     """
     found = []
     for i, reference, _, problem in math500(data):
-        formulas = [next(filter(None, groups)).strip().rstrip(".,;") for groups in _FORMULA.findall(problem)]
+        formulas = [
+            next(filter(None, groups)).strip().rstrip(".,;") for groups in _FORMULA.findall(problem)
+        ]
         longest = max(formulas, key=len, default="")
         if not longest or _NUMERAL.fullmatch(longest) or _plain(longest) == _plain(reference):
             continue
@@ -121,7 +141,9 @@ def restated(data: Path) -> list[Row]:
             answer = rewrite(longest)
             if answer is not None and (rewrite is as_it_is or answer != longest):
                 number = f"{i}/{rewrite.__name__}"
-                found.append(row(number, rewrite.__name__, reference, boxed(answer), False, task=problem))
+                found.append(
+                    row(number, rewrite.__name__, reference, boxed(answer), False, task=problem)
+                )
     return found
 
 
@@ -148,7 +170,9 @@ def respaced(x: str) -> str | None:
 def swapped(x: str) -> str | None:
     """The sides of the first plus sign outside of brackets; both have to be free of other signs."""
     two = re.fullmatch(r"([^+=<>&,-]+)\+([^+=<>&,-]+)", x)
-    balanced = two and all(part.count(a) == part.count(b) for part in two.groups() for a, b in ("{}", "()"))
+    balanced = two and all(
+        part.count(a) == part.count(b) for part in two.groups() for a, b in ("{}", "()")
+    )
     return f"{two[2].strip()}+{two[1].strip()}" if two and balanced else None
 
 
@@ -156,7 +180,14 @@ def _is_expression(x: str) -> bool:
     return not re.search(r"[=<>&,]|\\(?:le|ge|ne|in|text|begin|cdots|ldots|equiv)(?![a-z])", x)
 
 
-ECHOES: tuple[Callable[[str], str | None], ...] = (as_it_is, plus_zero, times_one, in_brackets, respaced, swapped)
+ECHOES: tuple[Callable[[str], str | None], ...] = (
+    as_it_is,
+    plus_zero,
+    times_one,
+    in_brackets,
+    respaced,
+    swapped,
+)
 
 
 # --------------------------------------------------------------------------------------------------- rewritings
@@ -167,11 +198,19 @@ def rewritten(data: Path) -> list[Row]:
     rows = []
     for i, reference, _, problem in math500(data):
         answers = [(rewrite.__name__, rewrite(reference)) for rewrite in REWRITINGS]
-        texts = [(name, boxed(answer)) for name, answer in answers if answer is not None and answer != reference]
+        texts = [
+            (name, boxed(answer))
+            for name, answer in answers
+            if answer is not None and answer != reference
+        ]
         for k, frame in enumerate(FRAMES):
-            if (i + k) % 8 == 0:  # each frame for every eighth reference: they say more about boxes than about maths
+            if (
+                (i + k) % 8 == 0
+            ):  # each frame for every eighth reference: they say more about boxes than about maths
                 texts.append((f"frame {k}", frame.replace("ANSWER", reference)))
-        rows += [row(f"{i}/{name}", name, reference, text, True, task=problem) for name, text in texts]
+        rows += [
+            row(f"{i}/{name}", name, reference, text, True, task=problem) for name, text in texts
+        ]
     return rows
 
 
@@ -200,7 +239,11 @@ def short_fraction(x: str) -> str | None:
 
 
 def unreduced_fraction(x: str) -> str | None:
-    return re.sub(r"^(-?)\\frac\{(\d+)\}\{(\d+)\}$", lambda m: rf"{m[1]}\frac{{{3 * int(m[2])}}}{{{3 * int(m[3])}}}", x)
+    return re.sub(
+        r"^(-?)\\frac\{(\d+)\}\{(\d+)\}$",
+        lambda m: rf"{m[1]}\frac{{{3 * int(m[2])}}}{{{3 * int(m[3])}}}",
+        x,
+    )
 
 
 def exact_decimal(x: str) -> str | None:
@@ -224,7 +267,9 @@ def latex_thousands(x: str) -> str | None:
 
 
 def no_thousands(x: str) -> str | None:
-    return re.sub(r"(\d),(?:\\!)?(?=\d{3}(?!\d))", r"\1", x) if re.fullmatch(r"[\d,\\!]+", x) else None
+    return (
+        re.sub(r"(\d),(?:\\!)?(?=\d{3}(?!\d))", r"\1", x) if re.fullmatch(r"[\d,\\!]+", x) else None
+    )
 
 
 def wide_operators(x: str) -> str | None:
@@ -238,7 +283,11 @@ def no_spaces(x: str) -> str | None:
 def sized_brackets(x: str) -> str | None:
     if "left" in x or x.count("(") != x.count(")") or "(" not in x:
         return None
-    return re.sub(r"(?<!\\)\(", r"\\left(", x).replace(")", r"\right)") if "]" not in x and "[" not in x else None
+    return (
+        re.sub(r"(?<!\\)\(", r"\\left(", x).replace(")", r"\right)")
+        if "]" not in x and "[" not in x
+        else None
+    )
 
 
 def plain_brackets(x: str) -> str | None:
@@ -266,7 +315,15 @@ def set_brackets(x: str) -> str | None:
 
 
 def unicode_signs(x: str) -> str | None:
-    table = {r"\pi": "π", r"\infty": "∞", r"\cdot": "·", r"\cup": "∪", r"\le": "≤", r"\theta": "θ", r"^\circ": "°"}
+    table = {
+        r"\pi": "π",
+        r"\infty": "∞",
+        r"\cdot": "·",
+        r"\cup": "∪",
+        r"\le": "≤",
+        r"\theta": "θ",
+        r"^\circ": "°",
+    }
     for command, sign in table.items():
         x = re.sub(re.escape(command) + r"(?![A-Za-z])", sign, x)
     return re.sub(r"\\sqrt\{(\d+)\}", r"√\1", x).replace("-", "−")
@@ -277,7 +334,9 @@ def degree_brace(x: str) -> str | None:
 
 
 def text_command(x: str) -> str | None:
-    return x.replace(r"\text{", r"\textbf{") if r"\text{(" in x else x.replace(r"\text{", r"\mathrm{")
+    return (
+        x.replace(r"\text{", r"\textbf{") if r"\text{(" in x else x.replace(r"\text{", r"\mathrm{")
+    )
 
 
 def bare_words(x: str) -> str | None:
@@ -303,7 +362,14 @@ REWRITINGS: tuple[Callable[[str], str | None], ...] = (
 def yardstick() -> list[Row]:
     """The rows that come with rlvr, without debatable ones."""
     return [
-        row(it.id, it.family, it.reference, it.completion, it.label, **({"task": it.task} if it.task else {}))
+        row(
+            it.id,
+            it.family,
+            it.reference,
+            it.completion,
+            it.label,
+            **({"task": it.task} if it.task else {}),
+        )
         for it in load_yardstick()
         if it.debatable is None
     ]
@@ -311,9 +377,13 @@ def yardstick() -> list[Row]:
 
 PUBLIC: dict[str, Callable[[Path], list[Row]]] = {
     "hard pairs": lambda data: pairs(data / "math_pairs" / "hardverify_dev.jsonl"),
-    "adversarial pairs": lambda data: pairs(data / "math_pairs" / "adversarial_dev.jsonl", any_form=True),
+    "adversarial pairs": lambda data: pairs(
+        data / "math_pairs" / "adversarial_dev.jsonl", any_form=True
+    ),
     "red team pairs": lambda data: pairs(data / "math_pairs" / "redteam_dev.jsonl"),
-    "red team pairs, any form": lambda data: pairs(data / "math_pairs" / "redteam_dev.jsonl", any_form=True),
+    "red team pairs, any form": lambda data: pairs(
+        data / "math_pairs" / "redteam_dev.jsonl", any_form=True
+    ),
     "real outputs": real_outputs,
     "GSM8K, as written": gsm8k,
     "GSM8K, boxed": lambda data: gsm8k(data, in_box=True),

@@ -28,7 +28,9 @@ def generated(*, cases: int = 12, seed: str = "2026") -> list[Row]:
             for right, answers in ((True, equal), (False, different)):
                 for k, answer in enumerate(answers):
                     number = f"{family.__name__}/{i}{'=' if right else '≠'}{k}"
-                    rows.append(row(number, family.__name__, reference, boxed(answer), right, any_form=True))
+                    rows.append(
+                        row(number, family.__name__, reference, boxed(answer), right, any_form=True)
+                    )
     return rows
 
 
@@ -69,10 +71,21 @@ def fractions(rng: random.Random) -> Iterator[Case]:
     while math.gcd(p, q) > 1:
         p += 1
     whole, part = divmod(p, q)
-    equal = [rf"\dfrac{{{p}}}{{{q}}}", f"{p}/{q}", rf"\frac{{{3 * p}}}{{{3 * q}}}", rf"{whole}\frac{{{part}}}{{{q}}}"]
+    equal = [
+        rf"\dfrac{{{p}}}{{{q}}}",
+        f"{p}/{q}",
+        rf"\frac{{{3 * p}}}{{{3 * q}}}",
+        rf"{whole}\frac{{{part}}}{{{q}}}",
+    ]
     if 10**6 % q == 0:
         equal.append(f"{p / q:.6f}".rstrip("0"))
-    different = [f"{q}/{p}", f"{p + 1}/{q}", f"-{p}/{q}", f"{p / q:.2f}1", rf"{whole}\cdot\frac{{{part}}}{{{q}}}"]
+    different = [
+        f"{q}/{p}",
+        f"{p + 1}/{q}",
+        f"-{p}/{q}",
+        f"{p / q:.2f}1",
+        rf"{whole}\cdot\frac{{{part}}}{{{q}}}",
+    ]
     yield rf"\frac{{{p}}}{{{q}}}", equal, different
 
 
@@ -84,8 +97,16 @@ def powers(rng: random.Random) -> Iterator[Case]:
         [str(b**e + 1), f"{b}^{{{e + 1}}}", f"{e}^{{{b}}}"],
     )
     n, k = rng.randint(8, 20), rng.randint(2, 6)
-    yield rf"\binom{{{n}}}{{{k}}}", [str(math.comb(n, k)), rf"\binom{{{n}}}{{{n - k}}}"], [str(math.comb(n, k) + 1)]
-    yield f"{n}!", [str(math.factorial(n)), rf"{n} \cdot {n - 1}!"], [str(math.factorial(n) - 1), f"{n - 1}!"]
+    yield (
+        rf"\binom{{{n}}}{{{k}}}",
+        [str(math.comb(n, k)), rf"\binom{{{n}}}{{{n - k}}}"],
+        [str(math.comb(n, k) + 1)],
+    )
+    yield (
+        f"{n}!",
+        [str(math.factorial(n)), rf"{n} \cdot {n - 1}!"],
+        [str(math.factorial(n) - 1), f"{n - 1}!"],
+    )
 
 
 def scientific(rng: random.Random) -> Iterator[Case]:
@@ -151,15 +172,31 @@ def roots(rng: random.Random) -> Iterator[Case]:
 
 def functions(rng: random.Random) -> Iterator[Case]:
     a, b, k = rng.randint(2, 9), rng.randint(2, 9), rng.randint(2, 6)
-    yield rf"\ln {a * b}", [rf"\ln {a}+\ln {b}", rf"\ln({b})+\ln({a})"], [rf"\ln {a + b}", rf"\ln {a} \cdot \ln {b}"]
-    yield rf"\sin({2 * k}x)", [rf"2\sin({k}x)\cos({k}x)"], [rf"2\sin({k}x)", rf"\cos({2 * k}x)", rf"{2 * k}\sin x"]
-    yield r"\cos^2 x", [r"1-\sin^2 x", r"\frac{1+\cos 2x}{2}"], [r"1+\sin^2 x", r"\cos x^2", r"\cos x"]
+    yield (
+        rf"\ln {a * b}",
+        [rf"\ln {a}+\ln {b}", rf"\ln({b})+\ln({a})"],
+        [rf"\ln {a + b}", rf"\ln {a} \cdot \ln {b}"],
+    )
+    yield (
+        rf"\sin({2 * k}x)",
+        [rf"2\sin({k}x)\cos({k}x)"],
+        [rf"2\sin({k}x)", rf"\cos({2 * k}x)", rf"{2 * k}\sin x"],
+    )
+    yield (
+        r"\cos^2 x",
+        [r"1-\sin^2 x", r"\frac{1+\cos 2x}{2}"],
+        [r"1+\sin^2 x", r"\cos x^2", r"\cos x"],
+    )
     yield (
         f"e^{{{a}x+{b}}}",
         [f"e^{{{a}x}}e^{{{b}}}", rf"e^{{{b}}} \cdot e^{{{a}x}}"],
         [f"e^{{{a}x}}+e^{{{b}}}", f"e^{{{a}x-{b}}}"],
     )
-    yield rf"\log_{{{b}}} {b**k}", [str(k), rf"{k}\log_{{{b}}} {b}"], [str(k + 1), rf"\log_{{{b}}} {b**k + 1}"]
+    yield (
+        rf"\log_{{{b}}} {b**k}",
+        [str(k), rf"{k}\log_{{{b}}} {b}"],
+        [str(k + 1), rf"\log_{{{b}}} {b**k + 1}"],
+    )
 
 
 def calculus(rng: random.Random) -> Iterator[Case]:
@@ -174,7 +211,11 @@ def calculus(rng: random.Random) -> Iterator[Case]:
         [rf"\int_0^{{{a}}} x^2 \, dx"],
         [rf"\int_0^{{{a}}} x \, dx", rf"\int_0^{{{a + 1}}} x^2 \, dx"],
     )
-    yield str(a), [rf"\lim_{{x \to 0}} \frac{{\sin({a}x)}}{{x}}"], [rf"\lim_{{x \to 0}} \frac{{\sin({a + 1}x)}}{{x}}"]
+    yield (
+        str(a),
+        [rf"\lim_{{x \to 0}} \frac{{\sin({a}x)}}{{x}}"],
+        [rf"\lim_{{x \to 0}} \frac{{\sin({a + 1}x)}}{{x}}"],
+    )
     yield str(math.gcd(12 * a, 18)), [rf"\gcd({12 * a}, 18)"], [rf"\text{{lcm}}({12 * a}, 18)"]
 
 
@@ -197,7 +238,11 @@ def intervals(rng: random.Random) -> Iterator[Case]:
     yield f"({a}, {b}]", [f"{a} < x \\le {b}", f"x \\in ({a}, {b}]", rf"\left({a}, {b}\right]", f"{b} ≥ x > {a}"], [
         f"({a}, {b})", f"[{a}, {b}]", f"({a}, {b + 1}]", f"{a} \\le x < {b}", rf"\{{{a}, {b}\}}", f"x > {a}",
     ]  # fmt: skip
-    yield rf"(-\infty, {a})", [f"x < {a}", f"{a} > x", f"(−∞, {a})"], [f"x \\le {a}", f"x > {a}", f"({a}, \\infty)"]
+    yield (
+        rf"(-\infty, {a})",
+        [f"x < {a}", f"{a} > x", f"(−∞, {a})"],
+        [f"x \\le {a}", f"x > {a}", f"({a}, \\infty)"],
+    )
     yield rf"(-\infty, {a}) \cup ({b}, \infty)", [
         rf"({b}, \infty) \cup (-\infty, {a})", rf"x < {a} \text{{ or }} x > {b}",
     ], [
@@ -238,7 +283,11 @@ def equations(rng: random.Random) -> Iterator[Case]:
     yield f"y={a}x{signed(b)}", [f"y = {b}+{a}x", f"{a}x-y{signed(b)}=0", f"2y={2 * a}x{signed(2 * b)}"], [
         f"y={a}x{signed(-b)}", f"x={a}y{signed(b)}", f"y={a}x", "y=y", f"y={a + 1}x{signed(b)}",
     ]  # fmt: skip
-    yield f"x={c}", [str(c), f"x = {c}.0", f"{c} = x"], [f"x={c + 1}", f"y={c}", f"x>{c}", "x=x", f"x=2=3={c}"]
+    yield (
+        f"x={c}",
+        [str(c), f"x = {c}.0", f"{c} = x"],
+        [f"x={c + 1}", f"y={c}", f"x>{c}", "x=x", f"x=2=3={c}"],
+    )
 
 
 # ------------------------------------------------------------------------------------------- quantities and words
@@ -270,11 +319,17 @@ def units(rng: random.Random) -> Iterator[Case]:
         rf"{n + 1}^\circ", rf"\frac{{{n}\pi}}{{90}}", rf"{n} \text{{ radians}}", rf"{n}\pi",
     ]  # fmt: skip
     first, last = rng.randint(1, 6), rng.randint(0, 6)
-    yield f"{first}{last}_8", [f"{first}{last}_{{8}}"], [f"{first}{last}", f"{first}{last + 1}_8", f"{first}{last}_9"]
+    yield (
+        f"{first}{last}_8",
+        [f"{first}{last}_{{8}}"],
+        [f"{first}{last}", f"{first}{last + 1}_8", f"{first}{last}_9"],
+    )
 
 
 def words(rng: random.Random) -> Iterator[Case]:
-    a, b = rng.sample(["even", "odd", "Monday", "Friday", "parabola", "ellipse", "east", "seat", "increasing"], 2)
+    a, b = rng.sample(
+        ["even", "odd", "Monday", "Friday", "parabola", "ellipse", "east", "seat", "increasing"], 2
+    )
     yield rf"\text{{{a}}}", [a, rf"\text{{{a.capitalize()}}}", rf"\mathrm{{{a}}}", rf"\textbf{{{a}}}"], [
         b, rf"\text{{not {a}}}", rf"\text{{{a} or {b}}}", a[::-1], a[:-1],
     ]  # fmt: skip

@@ -54,7 +54,13 @@ def _cells(n: int) -> str:
 
 def _deep_and_long() -> list[tuple[str, str]]:
     bare = {
-        "brackets": ("(" * 5000 + "1" + ")" * 5000, "{" * 5000 + "}" * 5000, "[" * 50_000, "((1,2)," * 39, "|" * 2001),
+        "brackets": (
+            "(" * 5000 + "1" + ")" * 5000,
+            "{" * 5000 + "}" * 5000,
+            "[" * 50_000,
+            "((1,2)," * 39,
+            "|" * 2001,
+        ),
         "long": (
             "7" * 100_000,
             "1+" * 50_000 + "1",
@@ -63,7 +69,12 @@ def _deep_and_long() -> list[tuple[str, str]]:
             r"\sqrt" * 20_000,
             "-" * 3999,
         ),
-        "list": (",".join(map(str, range(900))), ",".join(f"x_{i}+{i}" for i in range(300)), "," * 4000, "=" * 4000),
+        "list": (
+            ",".join(map(str, range(900))),
+            ",".join(f"x_{i}+{i}" for i in range(300)),
+            "," * 4000,
+            "=" * 4000,
+        ),
     }
     texts = [(kind, boxed(text)) for kind, some in bare.items() for text in some]
     boxes = (

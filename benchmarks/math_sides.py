@@ -64,7 +64,9 @@ def trl() -> Grader:
     from trl.rewards import accuracy_reward
 
     def grade(row: Row) -> tuple[bool, str]:
-        [score] = accuracy_reward([[{"role": "assistant", "content": row["completion"]}]], [f"${row['reference']}$"])
+        [score] = accuracy_reward(
+            [[{"role": "assistant", "content": row["completion"]}]], [f"${row['reference']}$"]
+        )
         return score == 1.0, "reference-skipped" if score is None else ""
 
     return grade
@@ -171,13 +173,20 @@ def main() -> None:
     grade = SIDES[side]()
     for row in WARM:
         timed(grade, row)
-    memory = PeakMemory() if sys.platform == "linux" and mode == "main" and rows and rows[0].get("watch") else None
+    memory = (
+        PeakMemory()
+        if sys.platform == "linux" and mode == "main" and rows and rows[0].get("watch")
+        else None
+    )
     gc.collect()
     print(json.dumps({"ready": True}), flush=True)
     MODES[mode](grade, rows)
     if memory:
         memory.look()
-    print(json.dumps({"peak_mib": [memory.own >> 10, memory.child >> 10] if memory else None}), flush=True)
+    print(
+        json.dumps({"peak_mib": [memory.own >> 10, memory.child >> 10] if memory else None}),
+        flush=True,
+    )
     os._exit(0)  # inspect_ai's abandoned threads would keep the process alive
 
 

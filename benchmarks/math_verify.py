@@ -46,7 +46,9 @@ FAMILIES = ("pairs", "real outputs", "restated", "yardstick")
 Result = dict[str, Any]
 
 
-def run(python: str, side: str, rows: list[Row], mode: str = "main") -> tuple[list[Result], list[int]]:
+def run(
+    python: str, side: str, rows: list[Row], mode: str = "main"
+) -> tuple[list[Result], list[int]]:
     """One result per row, in order, and the peak memory of the process and of its largest child, in MiB."""
     results: list[Result] = []
     peak = [0, 0]
@@ -55,17 +57,23 @@ def run(python: str, side: str, rows: list[Row], mode: str = "main") -> tuple[li
         peak = [max(pair) for pair in zip(peak, found, strict=True)]
         results += done
         if len(results) < len(rows):
-            results.append({"id": rows[len(results)]["id"], "right": None, "why": "killed", "s": KILL_S})
+            results.append(
+                {"id": rows[len(results)]["id"], "right": None, "why": "killed", "s": KILL_S}
+            )
     return results, peak
 
 
-def _run_until_stuck(python: str, side: str, rows: list[Row], mode: str) -> tuple[list[Result], list[int]]:
+def _run_until_stuck(
+    python: str, side: str, rows: list[Row], mode: str
+) -> tuple[list[Result], list[int]]:
     command = [python, "-P", str(Path(__file__).with_name("math_sides.py")), side, mode]
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as asked:
         asked.writelines(json.dumps(r) + "\n" for r in rows)
         asked.seek(0)
         env = os.environ | {"OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen(command, stdin=asked, stdout=subprocess.PIPE, stderr=said, env=env)
+        process = subprocess.Popen(
+            command, stdin=asked, stdout=subprocess.PIPE, stderr=said, env=env
+        )
         results, peak, ready = [], [0, 0], False
         patience = KILL_S if mode == "main" else 600.0
         for line in _lines(process, patience):
@@ -100,7 +108,9 @@ def _lines(process: subprocess.Popen[bytes], patience_s: float) -> Iterator[Resu
 # ----------------------------------------------------------------------------------------------------- measuring
 
 
-def measure(pythons: dict[str, str], rows: list[Row], repeats: int) -> dict[str, list[list[Result]]]:
+def measure(
+    pythons: dict[str, str], rows: list[Row], repeats: int
+) -> dict[str, list[list[Result]]]:
     """Side → its runs; the sides take turns."""
     runs: dict[str, list[list[Result]]] = defaultdict(list)
     for _ in range(repeats):
@@ -111,7 +121,9 @@ def measure(pythons: dict[str, str], rows: list[Row], repeats: int) -> dict[str,
 
 def accuracy(rows: list[Row], results: list[Result]) -> dict[str, Any]:
     """Where a grader raised, it did not say "right"; a trainer that catches that scores 0."""
-    wrong = [(r, x) for r, x in zip(rows, results, strict=True) if bool(x["right"]) is not r["right"]]
+    wrong = [
+        (r, x) for r, x in zip(rows, results, strict=True) if bool(x["right"]) is not r["right"]
+    ]
     return {
         "accuracy": 1 - len(wrong) / len(rows),
         "fp": sum(not r["right"] for r, _ in wrong),
@@ -146,27 +158,43 @@ def print_set(name: str, rows: list[Row], runs: dict[str, list[list[Result]]]) -
     ours = times(runs["rlvr"])["mean"] if "rlvr" in runs else float("nan")
     for side, of_side in runs.items():
         a, t = accuracy(rows, of_side[0]), times(of_side)
-        same = all([x["right"] for x in results] == [x["right"] for x in of_side[0]] for results in of_side)
-        print(f"| {SIDES[side]} | {100 * a['accuracy']:.2f} | {a['fp']} | {a['fn']} | {a['raised']} ", end="")
+        same = all(
+            [x["right"] for x in results] == [x["right"] for x in of_side[0]] for results in of_side
+        )
+        print(
+            f"| {SIDES[side]} | {100 * a['accuracy']:.2f} | {a['fp']} | {a['fn']} | {a['raised']} ",
+            end="",
+        )
         print(f"| {t['mean']:.3g} | {t['median']:.3g} | {t['p99']:.3g} | {t['max']:.3g} ", end="")
         slower, repeated = t["mean"] / ours, ("yes" if same else "no") if len(of_side) > 1 else "–"
-        print(f"| {slower:,.0f} | {repeated} |" if slower >= 100 else f"| {slower:.3g} | {repeated} |")
+        print(
+            f"| {slower:,.0f} | {repeated} |" if slower >= 100 else f"| {slower:.3g} | {repeated} |"
+        )
 
 
 def print_disagreements(name: str, rows: list[Row], results: list[Result]) -> None:
     wrong = accuracy(rows, results)["wrong"]
     if wrong:
-        print(f"\nrlvr on {name}: where it differs from the label\n\n| id | kind | label | why |\n|---|---|---|---|")
+        print(
+            f"\nrlvr on {name}: where it differs from the label\n\n| id | kind | label | why |\n|---|---|---|---|"
+        )
         for r, x in wrong:
-            print(f"| {r['id']} | {r['kind']} | {'right' if r['right'] else 'wrong'} | {x['why'].partition(':')[0]} |")
+            print(
+                f"| {r['id']} | {r['kind']} | {'right' if r['right'] else 'wrong'} | {x['why'].partition(':')[0]} |"
+            )
 
 
 def print_families(rows: list[Row], runs: dict[str, list[list[Result]]]) -> None:
     print("\nErrors by family, accepted though wrong + rejected though right:\n")
-    print(f"| family | pairs | {' | '.join(SIDES[side] for side in runs)} |\n|---|--:|{'--:|' * len(runs)}")
+    print(
+        f"| family | pairs | {' | '.join(SIDES[side] for side in runs)} |\n|---|--:|{'--:|' * len(runs)}"
+    )
     for kind in dict.fromkeys(r["kind"] for r in rows):
         where = [i for i, r in enumerate(rows) if r["kind"] == kind]
-        found = [accuracy([rows[i] for i in where], [of_side[0][i] for i in where]) for of_side in runs.values()]
+        found = [
+            accuracy([rows[i] for i in where], [of_side[0][i] for i in where])
+            for of_side in runs.values()
+        ]
         print(f"| {kind} | {len(where)} | {' | '.join('{fp} + {fn}'.format(**a) for a in found)} |")
 
 
@@ -175,7 +203,9 @@ def print_hostile(pythons: dict[str, str], repeats: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         canary = Path(folder) / "executed"
         texts = enumerate(hostile(str(canary)))
-        rows = [row(f"h{i:02}", kind, REFERENCE, text, False, watch=True) for i, (kind, text) in texts]
+        rows = [
+            row(f"h{i:02}", kind, REFERENCE, text, False, watch=True) for i, (kind, text) in texts
+        ]
         print(f"\n**Hostile answers**: {len(rows)}, none of them right\n")
         print("| | accepted | raised | killed at 20 s | over 1.1 s | s, worst | s, total ", end="")
         print("| MiB, process | MiB, its worker | same in every run | executed |")
@@ -184,24 +214,46 @@ def print_hostile(pythons: dict[str, str], repeats: int) -> None:
             runs = [run(python, side, rows) for _ in range(repeats if side == "rlvr" else 1)]
             results = runs[0][0]
             worst = [max(some[i]["s"] for some, _ in runs) for i in range(len(rows))]
-            verdicts, reasons = ({tuple(x[what] for x in some) for some, _ in runs} for what in ("right", "why"))
+            verdicts, reasons = (
+                {tuple(x[what] for x in some) for some, _ in runs} for what in ("right", "why")
+            )
             peak = [max(mib) for mib in zip(*(mib for _, mib in runs), strict=True)]
             killed = sum(x["why"] == "killed" for x in results)
             raised = sum(x["right"] is None for x in results) - killed
-            print(f"| {SIDES[side]} | {sum(bool(x['right']) for x in results)} | {raised} | {killed} ", end="")
-            print(f"| {sum(s > 1.1 for s in worst)} | {max(worst):.3g} | {sum(x['s'] for x in results):.3g} ", end="")
-            same = "verdict and reason" if len(reasons) == 1 else "verdict" if len(verdicts) == 1 else "no"
+            print(
+                f"| {SIDES[side]} | {sum(bool(x['right']) for x in results)} | {raised} | {killed} ",
+                end="",
+            )
+            print(
+                f"| {sum(s > 1.1 for s in worst)} | {max(worst):.3g} | {sum(x['s'] for x in results):.3g} ",
+                end="",
+            )
+            same = (
+                "verdict and reason"
+                if len(reasons) == 1
+                else "verdict"
+                if len(verdicts) == 1
+                else "no"
+            )
             print(f"| {peak[0]} | {peak[1] or '–'} | {same if len(runs) > 1 else '–'} ", end="")
             print(f"| {'yes' if canary.exists() else 'no'} |")
             canary.unlink(missing_ok=True)
-            slow = [f"{r['id']} ({r['kind']}) {s:.2f} s" for r, s in zip(rows, worst, strict=True) if s > 1.1]
+            slow = [
+                f"{r['id']} ({r['kind']}) {s:.2f} s"
+                for r, s in zip(rows, worst, strict=True)
+                if s > 1.1
+            ]
             if side == "rlvr" and slow:
                 print(f"\nrlvr over 1.1 s: {', '.join(slow)}\n")
 
 
 def print_threads(pythons: dict[str, str], rows: list[Row]) -> None:
-    print(f"\n**Threads**: {len(rows)} pairs in the main thread, in 32 threads, and under asyncio (`to_thread`)\n")
-    print("| | verdicts that change in threads | raised there | under asyncio | raised there |\n|---|--:|--:|--:|--:|")
+    print(
+        f"\n**Threads**: {len(rows)} pairs in the main thread, in 32 threads, and under asyncio (`to_thread`)\n"
+    )
+    print(
+        "| | verdicts that change in threads | raised there | under asyncio | raised there |\n|---|--:|--:|--:|--:|"
+    )
     for side, python in pythons.items():
         main, _ = run(python, side, rows)
         print(f"| {SIDES[side]} ", end="")
@@ -243,13 +295,17 @@ def print_goals(measured: dict[str, tuple[list[Row], dict[str, list[list[Result]
             print(f"| {name}: {what} | {goal} | {' | '.join(cells)} |")
 
 
-def _cell(what: str, rows: list[Row], runs: list[list[Result]], ours: list[list[Result]] | None) -> str:
+def _cell(
+    what: str, rows: list[Row], runs: list[list[Result]], ours: list[list[Result]] | None
+) -> str:
     a, t = accuracy(rows, runs[0]), times(runs)
     if what == "accuracy":
         return f"{100 * a['accuracy']:.2f} %"
     if what == "errors":
         right = sum(r["right"] for r in rows)
-        parts = [f"{a['fp']} of {len(rows) - right}"] * (right < len(rows)) + [f"{a['fn']} of {right}"] * (right > 0)
+        parts = [f"{a['fp']} of {len(rows) - right}"] * (right < len(rows)) + [
+            f"{a['fn']} of {right}"
+        ] * (right > 0)
         return " · ".join(parts)
     slower = f" ({t[what] / times(ours)[what]:.3g} ×)" if ours else ""
     return f"{t[what]:.3g} ms{slower}"
@@ -260,7 +316,10 @@ def _cell(what: str, rows: list[Row], runs: list[list[Result]], ours: list[list[
 
 def sample(rows: list[Row], most: int) -> list[Row]:
     """As many at most, in their order and the same every time."""
-    return [rows[i] for i in sorted(random.Random("sample").sample(range(len(rows)), min(most, len(rows))))]
+    return [
+        rows[i]
+        for i in sorted(random.Random("sample").sample(range(len(rows)), min(most, len(rows))))
+    ]
 
 
 def versions(python: str) -> dict[str, str]:
@@ -282,18 +341,28 @@ def interpreters(peers: list[str]) -> tuple[dict[str, str], list[str]]:
                 pythons[side] = python
                 said.append(f"{package} {has[package]}")
         said += [
-            f"{p} {has[p]}" for p in ("sympy", "antlr4-python3-runtime") if p in has and f"{p} {has[p]}" not in said
+            f"{p} {has[p]}"
+            for p in ("sympy", "antlr4-python3-runtime")
+            if p in has and f"{p} {has[p]}" not in said
         ]
     return {side: pythons[side] for side in SIDES if side in pythons}, said
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, help="folder of the public files")
-    parser.add_argument("--pairs", type=Path, action="append", default=[], help="a file of labelled pairs more")
-    parser.add_argument("--peers", action="append", default=[], metavar="PYTHON", help="may be given several times")
+    parser.add_argument(
+        "--pairs", type=Path, action="append", default=[], help="a file of labelled pairs more"
+    )
+    parser.add_argument(
+        "--peers", action="append", default=[], metavar="PYTHON", help="may be given several times"
+    )
     parser.add_argument("--repeats", type=int, default=3, choices=range(1, 21), metavar="N")
-    parser.add_argument("--only", action="append", help="names of sets, 'hostile' or 'threads'; default: all")
+    parser.add_argument(
+        "--only", action="append", help="names of sets, 'hostile' or 'threads'; default: all"
+    )
     parser.add_argument("--most", type=int, help="take at most so many rows of each set")
     args = parser.parse_args()
     pythons, said = interpreters([*args.peers, sys.executable])
@@ -311,7 +380,9 @@ def main() -> None:
     sets |= {"generated pairs": generated(), "yardstick": yardstick()}
     chosen = args.only or [*sets, "hostile", "threads"]
     if unknown := set(chosen) - {*sets, "hostile", "threads"}:
-        parser.error(f"--only {', '.join(sorted(unknown))}: no such set; there are {', '.join(sets)}, hostile, threads")
+        parser.error(
+            f"--only {', '.join(sorted(unknown))}: no such set; there are {', '.join(sets)}, hostile, threads"
+        )
     measured = {}
     for name, rows in sets.items():
         if name in chosen:

@@ -28,7 +28,9 @@ class Sums(SingleTurnEnv):
     """Three numbers to add; the honest verifier wants one box with the sum."""
 
     def task(self, index: int) -> Task:
-        numbers = [rlvr.seeded("sums", self.split, index, at).randint(1000, 9999) for at in range(3)]
+        numbers = [
+            rlvr.seeded("sums", self.split, index, at).randint(1000, 9999) for at in range(3)
+        ]
         prompt = f"Compute {' + '.join(map(str, numbers))}. Put the sum in \\boxed{{}}."
         return Task(f"{self.id}/{self.split}/{index}", prompt, sum(numbers))
 
@@ -42,12 +44,23 @@ class Sums(SingleTurnEnv):
 class Capitals(SingleTurnEnv):
     """A word as the answer."""
 
-    pairs: tuple[str, ...] = ("France Paris", "Peru Lima", "Japan Tokyo", "Egypt Cairo", "Norway Oslo", "Cuba Havana")
+    pairs: tuple[str, ...] = (
+        "France Paris",
+        "Peru Lima",
+        "Japan Tokyo",
+        "Egypt Cairo",
+        "Norway Oslo",
+        "Cuba Havana",
+    )
 
     def tasks(self):
         for pair in self.pairs:
             country, capital = pair.split()
-            yield Task(f"capitals/{country}", f"What is the capital of {country}? Use <answer> tags.", capital)
+            yield Task(
+                f"capitals/{country}",
+                f"What is the capital of {country}? Use <answer> tags.",
+                capital,
+            )
 
     def verify(self, task: Task, completion: str) -> Verdict:
         return said(tagged(completion).strip() == task.reference)
@@ -58,7 +71,9 @@ class Capitals(SingleTurnEnv):
 
 def said(right: bool, value: float | None = None) -> Verdict:
     return Verdict(
-        "correct" if right else "wrong", float(right) if value is None else value, why="same" if right else "other"
+        "correct" if right else "wrong",
+        float(right) if value is None else value,
+        why="same" if right else "other",
     )
 
 
@@ -71,12 +86,18 @@ def last_box(text: str) -> str:
 
 def tagged(text: str) -> str:
     begin = after_thinking(text)
-    found = re.findall(r"<answer>(.*?)</answer>", text[begin:], re.DOTALL) if begin is not None else []
+    found = (
+        re.findall(r"<answer>(.*?)</answer>", text[begin:], re.DOTALL) if begin is not None else []
+    )
     return found[0] if len(found) == 1 and len(found[0]) < 60 else ""
 
 
-def of(honest: type[SingleTurnEnv], right: Callable[[Task, str], bool], **members: object) -> SingleTurnEnv:
-    cls = type("Planted", (honest,), {"verify": lambda self, task, text: said(right(task, text))} | members)
+def of(
+    honest: type[SingleTurnEnv], right: Callable[[Task, str], bool], **members: object
+) -> SingleTurnEnv:
+    cls = type(
+        "Planted", (honest,), {"verify": lambda self, task, text: said(right(task, text))} | members
+    )
     return cls()
 
 
@@ -96,7 +117,9 @@ def graded(text: str) -> bool:
         value = json.loads(text[text.index("{") : text.rindex("}") + 1])
     except ValueError:
         return False
-    return isinstance(value, dict) and any(value.get(key) in (1, True) for key in ("score", "correct", "passed"))
+    return isinstance(value, dict) and any(
+        value.get(key) in (1, True) for key in ("score", "correct", "passed")
+    )
 
 
 def evaluated(text: str) -> object:
@@ -182,9 +205,13 @@ def main() -> None:
         found = 0
         for name, env in group.items():
             report = check(env, tasks=TASKS, skip=("repeats", "episodes"))
-            worst = {it.hole: it.severity for it in report.findings if it.severity is not Severity.NOTE}
+            worst = {
+                it.hole: it.severity for it in report.findings if it.severity is not Severity.NOTE
+            }
             found += bool(worst)
-            print(f"{name:40} {', '.join(f'{hole} ({severity})' for hole, severity in worst.items()) or 'nothing'}")
+            print(
+                f"{name:40} {', '.join(f'{hole} ({severity})' for hole, severity in worst.items()) or 'nothing'}"
+            )
         print(f"{title}: {found} of {len(group)} with a hole or a warning\n")
 
 

@@ -32,7 +32,10 @@ from reasoning_gym.factory import DATASETS
 from rlvr.interop.reasoning_gym import RUNS_ANSWERS, ReasoningGym, _made
 
 ROOT = Path(__file__).resolve().parent.parent
-HOLES_FILE, PAGE = ROOT / "rlvr/interop/reasoning_gym_holes.json", ROOT / "docs/reference/reasoning_gym_families.md"
+HOLES_FILE, PAGE = (
+    ROOT / "rlvr/interop/reasoning_gym_holes.json",
+    ROOT / "docs/reference/reasoning_gym_families.md",
+)
 COMMAND = "python -m benchmarks.reasoning_gym_families --write"
 HEAD = "| family | with full marks needed | with partial credit, of full marks |\n|---|---|---|"
 FORCED = "run-model-code"
@@ -55,7 +58,14 @@ JUNK = (
 LONGEST_S = 60.0
 MARK = "rlvr_ran_this"
 RUNS = f"__import__('builtins').__dict__.__setitem__('{MARK}', 1)"
-PROGRAMS = (RUNS, f"[{RUNS}]", f"[{RUNS}, 1]", f"[[{RUNS}, 1], [1, 1]]", f"({RUNS} or 1)", f"x + ({RUNS} or 1)")
+PROGRAMS = (
+    RUNS,
+    f"[{RUNS}]",
+    f"[{RUNS}, 1]",
+    f"[[{RUNS}, 1], [1, 1]]",
+    f"({RUNS} or 1)",
+    f"x + ({RUNS} or 1)",
+)
 
 
 def looked_at(family: str, tasks: int) -> dict[str, Any]:
@@ -104,7 +114,11 @@ def looked_at(family: str, tasks: int) -> dict[str, Any]:
         other = others[k % len(others)]
         for another in others:
             try_("another's", dataset, entry, another)
-        for hedge in (f"{reference} or maybe {other}", f"{other} or maybe {reference}", f"{reference} or {other}"):
+        for hedge in (
+            f"{reference} or maybe {other}",
+            f"{other} or maybe {reference}",
+            f"{reference} or {other}",
+        ):
             try_("hedge", dataset, entry, hedge)
         try_("list", dataset, entry, ", ".join([reference, *others]))
     return {
@@ -212,7 +226,9 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=8)
     parser.add_argument("--only", nargs="*", default=())
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--texts", action="store_true", help="print the puzzles as JSON and do nothing else")
+    parser.add_argument(
+        "--texts", action="store_true", help="print the puzzles as JSON and do nothing else"
+    )
     args = parser.parse_args()
     if args.only and args.write:
         parser.error("--write is for all families: with --only it would forget the others")
@@ -223,7 +239,9 @@ def main() -> None:
         return
     command = [sys.executable, __file__, "--texts", "--tasks", str(args.tasks), "--only", *families]
     elsewhere = os.environ | {"PYTHONHASHSEED": "1"}
-    again = json.loads(subprocess.run(command, env=elsewhere, check=True, capture_output=True, text=True).stdout)
+    again = json.loads(
+        subprocess.run(command, env=elsewhere, check=True, capture_output=True, text=True).stdout
+    )
     always: dict[str, list[str]] = {}
     partial: dict[str, list[str]] = {}
     crashing = []
@@ -235,21 +253,36 @@ def main() -> None:
         if not isinstance(found, str) and found["crashes"]:
             crashing.append(f"{family} ({found['crashes']})")
         if always[family] or partial[family]:
-            rows.append(f"| {family} | {'; '.join(always[family])} | {'; '.join(partial[family])} |")
+            rows.append(
+                f"| {family} | {'; '.join(always[family])} | {'; '.join(partial[family])} |"
+            )
             print(rows[-1], flush=True)
     refused, paid = (sum(map(bool, found.values())) for found in (always, partial))
-    print(f"\n{len(always)} families, {refused} refused, {paid} more or less so with partial credit.")
+    print(
+        f"\n{len(always)} families, {refused} refused, {paid} more or less so with partial credit."
+    )
     print(f"Scorers that raise at an answer: {', '.join(crashing)}")
     if args.write:
         write(args.tasks, always, partial)
-        PAGE.write_text(re.sub(re.escape(HEAD) + r"\n(?:\|.*\n)*", lambda _: "\n".join(rows) + "\n", PAGE.read_text()))
+        PAGE.write_text(
+            re.sub(
+                re.escape(HEAD) + r"\n(?:\|.*\n)*",
+                lambda _: "\n".join(rows) + "\n",
+                PAGE.read_text(),
+            )
+        )
 
 
 def write(tasks: int, holes: dict[str, list[str]], partial: dict[str, list[str]]) -> None:
     """The file that `from_reasoning_gym` reads, with a line for each family."""
     head = {"reasoning_gym": version("reasoning-gym"), "command": COMMAND, "tasks": tasks}
-    rows = {family: {"holes": holes[family], "partial_holes": partial[family]} for family in sorted(holes)}
-    families = ",\n".join(f"    {json.dumps(family)}: {json.dumps(row)}" for family, row in rows.items())
+    rows = {
+        family: {"holes": holes[family], "partial_holes": partial[family]}
+        for family in sorted(holes)
+    }
+    families = ",\n".join(
+        f"    {json.dumps(family)}: {json.dumps(row)}" for family, row in rows.items()
+    )
     lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
     HOLES_FILE.write_text("\n".join(["{", *lines, '  "families": {', families, "  }", "}", ""]))
 

@@ -40,7 +40,9 @@ def skewed() -> list[int]:
     return list(np.random.default_rng(1).permutation(lengths).tolist())
 
 
-def ours(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], lengths: Sequence[int]) -> Callable[[], int]:
+def ours(
+    model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], lengths: Sequence[int]
+) -> Callable[[], int]:
     tokenization = Tokenization(tokenizer, end_ids=())
     sampling = Sampling(max_tokens=LONGEST)
 
@@ -56,7 +58,9 @@ def ours(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], lengths: 
     return run
 
 
-def theirs(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], lengths: Sequence[int]) -> Callable[[], int]:
+def theirs(
+    model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], lengths: Sequence[int]
+) -> Callable[[], int]:
     width = max(map(len, prompts))
     ids = torch.zeros(len(lengths), width, dtype=torch.int64)
     mask = torch.zeros_like(ids)
@@ -76,7 +80,9 @@ def theirs(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], lengths
 
     @torch.inference_mode()
     def run() -> int:
-        out = model.generate(ids, attention_mask=mask, generation_config=config, stopping_criteria=[Due()])
+        out = model.generate(
+            ids, attention_mask=mask, generation_config=config, stopping_criteria=[Due()]
+        )
         for logits, token in zip(out.logits, out.sequences[:, width:].T, strict=True):
             logits.float().log_softmax(-1).gather(1, token[:, None])
         return int(torch.clamp(due, max=out.sequences.shape[1] - width).sum())
@@ -85,27 +91,37 @@ def theirs(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], lengths
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=5, choices=range(1, 51), metavar="N")
     args = parser.parse_args()
     torch.set_num_threads(1)
     model, tokenizer = tiny(CHARSET, hidden=128, layers=4, heads=4)
-    model.generation_config.eos_token_id = None  # else an end token that is drawn by chance ends theirs
+    model.generation_config.eos_token_id = (
+        None  # else an end token that is drawn by chance ends theirs
+    )
     torch.manual_seed(0)
     print(
-        f"{datetime.date.today()}; torch {torch.__version__}, transformers {transformers.__version__}, Python", end=" "
+        f"{datetime.date.today()}; torch {torch.__version__}, transformers {transformers.__version__}, Python",
+        end=" ",
     )
     print(
         f"{platform.python_version()}; {model.num_parameters():,} weights, one thread of {os.cpu_count()} cores;",
         end=" ",
     )
     print(f"median (least–greatest) of {args.repeats} rounds.\n")
-    print("| 64 rollouts | rlvr, s | `generate`, s | time, × rlvr | rlvr, tokens/s |\n|---|--:|--:|--:|--:|")
+    print(
+        "| 64 rollouts | rlvr, s | `generate`, s | time, × rlvr | rlvr, tokens/s |\n|---|--:|--:|--:|--:|"
+    )
     for lengths_named, lengths in {
         f"skewed: mean {MEAN}, longest {LONGEST}": skewed(),
         f"uniform: all of {MEAN}": [MEAN] * PROMPTS * GROUP,
     }.items():
-        for prompts_named, widths in {"prompts of 12": [12] * PROMPTS, "prompts of 8 to 15": range(8, 16)}.items():
+        for prompts_named, widths in {
+            "prompts of 12": [12] * PROMPTS,
+            "prompts of 8 to 15": range(8, 16),
+        }.items():
             prompts = [[1, *[5 + i] * (width - 1)] for i, width in enumerate(widths)]
             sides = [side(model, tokenizer, prompts, lengths) for side in (ours, theirs)]
             assert [run() for run in sides] == [sum(lengths)] * 2  # and both are warm
@@ -118,7 +134,9 @@ def main() -> None:
             shown = [f"{statistics.median(x):.3f} ({min(x):.3f}–{max(x):.3f})" for x in took]
             ratio = statistics.median(b / a for a, b in zip(*took, strict=True))
             rate = sum(lengths) / statistics.median(took[0])
-            print(f"| {lengths_named}; {prompts_named} | {shown[0]} | {shown[1]} | {ratio:.2f} | {rate:,.0f} |")
+            print(
+                f"| {lengths_named}; {prompts_named} | {shown[0]} | {shown[1]} | {ratio:.2f} | {rate:,.0f} |"
+            )
 
 
 if __name__ == "__main__":

@@ -37,12 +37,16 @@ Side = Callable[[], bytes]
 
 def bare() -> bytes:
     """A fresh interpreter and nothing else: no site, no limits."""
-    return subprocess.run([*BARE, "-c", PROGRAM], capture_output=True, stdin=subprocess.DEVNULL).stdout
+    return subprocess.run(
+        [*BARE, "-c", PROGRAM], capture_output=True, stdin=subprocess.DEVNULL
+    ).stdout
 
 
 def default_site() -> bytes:
     """What `subprocess.run([sys.executable, file])` costs: this environment's site-packages are looked at."""
-    return subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, stdin=subprocess.DEVNULL).stdout
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, stdin=subprocess.DEVNULL
+    ).stdout
 
 
 def limited() -> bytes:
@@ -50,10 +54,14 @@ def limited() -> bytes:
 
     def limit() -> None:
         for which in (resource.RLIMIT_CPU, resource.RLIMIT_FSIZE):
-            resource.setrlimit(which, (10, 10) if which == resource.RLIMIT_CPU else (1 << 24, 1 << 24))
+            resource.setrlimit(
+                which, (10, 10) if which == resource.RLIMIT_CPU else (1 << 24, 1 << 24)
+            )
 
     command = [*BARE, "-c", PROGRAM]
-    return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, preexec_fn=limit).stdout
+    return subprocess.run(
+        command, capture_output=True, stdin=subprocess.DEVNULL, preexec_fn=limit
+    ).stdout
 
 
 def fork_and_guard() -> bytes:
@@ -83,8 +91,29 @@ def fork_and_guard() -> bytes:
 def bwrap() -> bytes:
     """bubblewrap with every namespace, a read-only system and a tmpfs."""
     lib = str(Path(PYTHON).parent.parent)
-    command = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/usr", "/usr", "--ro-bind", lib, lib]
-    command += ["--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev"]
+    command = [
+        "bwrap",
+        "--unshare-all",
+        "--die-with-parent",
+        "--ro-bind",
+        "/usr",
+        "/usr",
+        "--ro-bind",
+        lib,
+        lib,
+    ]
+    command += [
+        "--symlink",
+        "usr/lib",
+        "/lib",
+        "--symlink",
+        "usr/lib64",
+        "/lib64",
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+    ]
     command += ["--tmpfs", "/tmp", "--clearenv", *BARE, "-c", PROGRAM]
     return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL).stdout
 
@@ -92,7 +121,20 @@ def bwrap() -> bytes:
 def nsjail() -> bytes:
     """nsjail in its one-shot mode, with the mounts that Python needs."""
     lib = str(Path(PYTHON).parent.parent)
-    command = ["nsjail", "-Mo", "-q", "--disable_proc", "-R", "/usr", "-R", "/lib", "-R", "/lib64", "-R", lib]
+    command = [
+        "nsjail",
+        "-Mo",
+        "-q",
+        "--disable_proc",
+        "-R",
+        "/usr",
+        "-R",
+        "/lib",
+        "-R",
+        "/lib64",
+        "-R",
+        lib,
+    ]
     command += ["-T", "/tmp", "--time_limit", "10", "--", *BARE, "-c", PROGRAM]
     return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL).stdout
 
@@ -132,7 +174,9 @@ for line in sys.stdin:
         return answer.split()[1].encode() + b"\n" if len(answer.split()) == 2 else answer.encode()
 
     def start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def close(self) -> None:
         for server in self.idle:
@@ -161,7 +205,10 @@ def throughput(sides: dict[str, Side], runs: int, rounds: int = 3) -> dict[str, 
         for _ in range(rounds):
             for name, side in sides.items():
                 start = perf_counter()
-                wrong = sum(said != EXPECTED for said in threads.map(lambda _, side=side: side(), range(runs)))
+                wrong = sum(
+                    said != EXPECTED
+                    for said in threads.map(lambda _, side=side: side(), range(runs))
+                )
                 rates[name].append(runs / (perf_counter() - start))
                 if wrong:
                     raise SystemExit(f"{name}: {wrong} of {runs} wrong")
@@ -177,7 +224,9 @@ def false_tle(sandbox: Sandbox, runs: int) -> tuple[int, int]:
 
     def wall(_: int) -> bool:
         try:
-            subprocess.run([*BARE, "-c", BUSY], capture_output=True, stdin=subprocess.DEVNULL, timeout=0.5)
+            subprocess.run(
+                [*BARE, "-c", BUSY], capture_output=True, stdin=subprocess.DEVNULL, timeout=0.5
+            )
         except subprocess.TimeoutExpired:
             return True
         return False
@@ -202,21 +251,32 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sandlock", help="an interpreter that can import sandlock")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--runs", type=int, default=400, help="of each throughput round")
-    parser.add_argument("--loaded", type=int, default=1000, help="runs of the false-TLE test; 0 leaves it out")
-    parser.add_argument("--gib", type=float, default=3.0, help="of the large parent; 0 leaves it out")
+    parser.add_argument(
+        "--loaded", type=int, default=1000, help="runs of the false-TLE test; 0 leaves it out"
+    )
+    parser.add_argument(
+        "--gib", type=float, default=3.0, help="of the large parent; 0 leaves it out"
+    )
     options = parser.parse_args()
-    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, uid {os.geteuid()}")
+    print(
+        f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, uid {os.geteuid()}"
+    )
     with Sandbox() as sandbox, tempfile.TemporaryDirectory():
         program = Program("python", PROGRAM)
 
         def rlvr() -> bytes:
             return sandbox.run(program).stdout
 
-        sides: dict[str, Side] = {"bare `python3 -I -S`": bare, "`python3`, this environment": default_site}
+        sides: dict[str, Side] = {
+            "bare `python3 -I -S`": bare,
+            "`python3`, this environment": default_site,
+        }
         sides |= {"rlimits by `preexec_fn`": limited, "fork and guard": fork_and_guard}
         for name, side in (("bwrap", bwrap), ("nsjail", nsjail)):
             if shutil.which(name):
@@ -237,9 +297,15 @@ def main() -> None:
             [name, f"{ms:.2f}", f"{ms / base:.2f}", f"{many[name]:.0f}" if name in many else "–"]
             for name, ms in one.items()
         ]
-        table("One trivial program", ["", "median ms", "against bare", f"runs/s, {IN_FLIGHT} in flight"], rows)
+        table(
+            "One trivial program",
+            ["", "median ms", "against bare", f"runs/s, {IN_FLIGHT} in flight"],
+            rows,
+        )
         if options.gib:
-            some = {name: sides[name] for name in ("bare `python3 -I -S`", "fork and guard", "rlvr")}
+            some = {
+                name: sides[name] for name in ("bare `python3 -I -S`", "fork and guard", "rlvr")
+            }
             some |= {"rlimits by `preexec_fn`": limited}
             with heavy(options.gib):
                 beside = latency(some, max(10, options.rounds // 5))
@@ -248,7 +314,10 @@ def main() -> None:
             table(title, ["", "median ms", "against a small parent"], rows)
         if options.loaded:
             ours, wall = false_tle(sandbox, options.loaded)
-            rows = [["rlvr, CPU clock", f"{ours} of {options.loaded}"], ["wall clock", f"{wall} of 64"]]
+            rows = [
+                ["rlvr, CPU clock", f"{ours} of {options.loaded}"],
+                ["wall clock", f"{wall} of 64"],
+            ]
             table("False TLE: 0.25 CPU s needed, limit 0.5 s", ["", "killed"], rows)
         if sandlock:
             sandlock.close()

@@ -38,7 +38,9 @@ def turn(sandbox: Sandbox, seconds: float, hanging: bool) -> list[float]:
 
     with ThreadPoolExecutor(NEIGHBOURS + 1) as threads:
         found = [threads.submit(neighbour, n) for n in range(NEIGHBOURS)]
-        hung = threads.submit(judge, HANGS, CASE, sandbox=sandbox, limits=LIMITS) if hanging else None
+        hung = (
+            threads.submit(judge, HANGS, CASE, sandbox=sandbox, limits=LIMITS) if hanging else None
+        )
         time.sleep(seconds)
         over.set()
         assert hung is None or hung.result().verdict == "TLE"
@@ -52,7 +54,9 @@ def percentile(values: list[float], per_cent: int) -> float:
 
 def main() -> None:
     """Print one line for each side, and the ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=60.0, help="of both sides together")
     turns = max(1, round(parser.parse_args().seconds / (2 * TURN_S)))
     found: dict[bool, list[float]] = {False: [], True: []}
@@ -63,7 +67,9 @@ def main() -> None:
                 found[hanging] += turn(sandbox, TURN_S, hanging)
     for hanging, took in found.items():
         name = "one of four hangs" if hanging else "none hangs"
-        print(f"{name}: {len(took)} runs, p50 {percentile(took, 50):.1f} ms, p99 {percentile(took, 99):.1f} ms")
+        print(
+            f"{name}: {len(took)} runs, p50 {percentile(took, 50):.1f} ms, p99 {percentile(took, 99):.1f} ms"
+        )
     ratio = percentile(found[True], 99) / percentile(found[False], 99)
     print(f"p99 with one that hangs: {ratio:.2f} x without")
 

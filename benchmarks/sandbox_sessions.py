@@ -19,7 +19,9 @@ CODE = "x = 1"
 def below(pid: int) -> list[int]:
     """All descendants of a process."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children] + [other for child in children for other in below(int(child))]
+    return [int(child) for child in children] + [
+        other for child in children for other in below(int(child))
+    ]
 
 
 def held_mib(pids: list[int]) -> float:
@@ -37,7 +39,9 @@ def used_s(pids: list[int]) -> float:
     ticks = 0
     for pid in pids:
         with contextlib.suppress(OSError):
-            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+            ticks += sum(
+                map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
+            )
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -49,7 +53,9 @@ def milliseconds(seconds: list[float]) -> str:
 
 def main() -> None:
     """Print one line for each figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--open", type=int, default=64, help="sessions that are open at once")
     parser.add_argument("--calls", type=int, default=1000)
     args = parser.parse_args()
@@ -83,7 +89,12 @@ def main() -> None:
         print("a call that does nothing:", milliseconds(calls))
         began = time.perf_counter()
         with ThreadPoolExecutor(8) as threads:
-            list(threads.map(lambda session: [session.run(CODE) for _ in range(args.calls // args.open)], sessions))
+            list(
+                threads.map(
+                    lambda session: [session.run(CODE) for _ in range(args.calls // args.open)],
+                    sessions,
+                )
+            )
         made = args.open * (args.calls // args.open)
         print(f"calls a minute, 8 at once: {60 * made / (time.perf_counter() - began):,.0f}")
         for session in sessions:

@@ -23,12 +23,18 @@ HOSTILE = [
     Program("python", "while True: pass"),
     Program("python", "a = []\nwhile True: a.append(bytearray(1 << 20))"),
     Program("python", "while True: print('x' * 9999)"),
-    Program("python", "import os, time\nfor _ in range(3):\n    if os.fork() == 0: os.setsid(); time.sleep(60)"),
+    Program(
+        "python",
+        "import os, time\nfor _ in range(3):\n    if os.fork() == 0: os.setsid(); time.sleep(60)",
+    ),
     Program("python", "import os\nos.kill(os.getpid(), 11)"),
     Program("python", "f = open('/tmp/x', 'wb')\nwhile True: f.write(bytes(1 << 20))"),
-    Program("python", "import os\nfor i in range(999): os.mkdir(f'd{i}'); os.symlink('/', f'd{i}/l')"),
     Program(
-        "python", "import socket\na, b = socket.socketpair()\nsocket.send_fds(a, [b'x'], [a.fileno(), b.fileno()])"
+        "python", "import os\nfor i in range(999): os.mkdir(f'd{i}'); os.symlink('/', f'd{i}/l')"
+    ),
+    Program(
+        "python",
+        "import socket\na, b = socket.socketpair()\nsocket.send_fds(a, [b'x'], [a.fileno(), b.fileno()])",
     ),
     Program("bash", "sleep 60 & yes | head -100; echo x > /dev/shm/y"),
 ]
@@ -58,7 +64,10 @@ def processes() -> int:
 
 
 def cgroups() -> int:
-    return sum(bool(re.search(rf"/rlvr-{os.getpid()}-\d+$", folder)) for folder, _, _ in os.walk("/sys/fs/cgroup"))
+    return sum(
+        bool(re.search(rf"/rlvr-{os.getpid()}-\d+$", folder))
+        for folder, _, _ in os.walk("/sys/fs/cgroup")
+    )
 
 
 def kib(path: str, name: str) -> int:
@@ -75,7 +84,9 @@ def census(workers: int) -> dict[str, float]:
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
         "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
         "cgroups": cgroups(),
-        "files in /tmp and /dev/shm": sum(len(list(Path(folder).glob("*"))) for folder in ("/tmp", "/dev/shm")),
+        "files in /tmp and /dev/shm": sum(
+            len(list(Path(folder).glob("*"))) for folder in ("/tmp", "/dev/shm")
+        ),
         "our own memory, MiB": kib("/proc/self/status", "VmRSS") / 1024,
         "shared memory of the machine, MiB": kib("/proc/meminfo", "Shmem") / 1024,
         "kernel memory of the machine that stays, MiB": kib("/proc/meminfo", "SUnreclaim") / 1024,
@@ -90,13 +101,18 @@ def soak(runs: int, workers: int) -> bool:
     def run(number: int) -> None:
         nonlocal wrong
         hostile = number % EVERY == 0
-        found = sandbox.run(HOSTILE[number // EVERY % len(HOSTILE)] if hostile else HONEST, str(number))
+        found = sandbox.run(
+            HOSTILE[number // EVERY % len(HOSTILE)] if hostile else HONEST, str(number)
+        )
         endings[found.ending] += 1
         wrong += not hostile and found.text != f"{number + 1}\n"
 
     def several(first: int, last: int) -> None:  # without a list of them, which would be memory too
         list(
-            pool.map(lambda start: [None for n in range(start, last, workers) if run(n)], range(first, first + workers))
+            pool.map(
+                lambda start: [None for n in range(start, last, workers) if run(n)],
+                range(first, first + workers),
+            )
         )
 
     with Sandbox(limits=LIMITS, workers=workers) as sandbox, ThreadPoolExecutor(workers) as pool:
@@ -106,7 +122,8 @@ def soak(runs: int, workers: int) -> bool:
         took = time.monotonic() - started
         after = census(workers)
     print(
-        f"\n{runs} runs, {workers} at once, {(runs - 200) / took:.0f} runs/s: {dict(endings.most_common())}; ", end=""
+        f"\n{runs} runs, {workers} at once, {(runs - 200) / took:.0f} runs/s: {dict(endings.most_common())}; ",
+        end="",
     )
     print(f"honest programs that got no right answer: {wrong}\n")
     print("| | after 200 runs | after all |\n|---|---:|---:|")
@@ -123,13 +140,18 @@ def loaded(runs: int, flight: int) -> bool:
         found = list(pool.map(lambda _: sandbox.run(BURN), range(runs)))
     endings = Counter(run.ending for run in found)
     worst_cpu, worst_wall = max(run.cpu_s for run in found), max(run.wall_s for run in found)
-    print(f"\n{runs} runs that need 0.25 of 0.5 CPU seconds, {flight} in flight: {dict(endings)}, ", end="")
+    print(
+        f"\n{runs} runs that need 0.25 of 0.5 CPU seconds, {flight} in flight: {dict(endings)}, ",
+        end="",
+    )
     print(f"most CPU {worst_cpu:.3f} s, longest {worst_wall:.2f} s on the wall")
     return set(endings) == {"OK"}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--loaded", type=int, default=1_000)
     parser.add_argument("--workers", type=int, default=4)

@@ -38,8 +38,14 @@ REPLY_S: Final = 0.05
 def requests(sampler: LocalSampler, rollouts: int) -> list[Request]:
     """Groups of 8, which end by chance; see `benchmarks.trainer_tasks`."""
     sampling, env = Sampling(max_tokens=MAX_TOKENS["skewed"]), Noise()
-    contexts = [tuple(sampler.encode(env.task(index).prompt)) for index in range(math.ceil(rollouts / GROUP))]
-    return [Request(i, contexts[i // GROUP], sampling, seed=i, limit=sampling.max_tokens) for i in range(rollouts)]
+    contexts = [
+        tuple(sampler.encode(env.task(index).prompt))
+        for index in range(math.ceil(rollouts / GROUP))
+    ]
+    return [
+        Request(i, contexts[i // GROUP], sampling, seed=i, limit=sampling.max_tokens)
+        for i in range(rollouts)
+    ]
 
 
 def generate(sampler: LocalSampler, asked: Sequence[Request]) -> dict[Hashable, Sequence[int]]:
@@ -61,7 +67,9 @@ def refill(args: argparse.Namespace) -> None:
     print("| | tokens | refill: steps | waves: steps | refill, CPU s | waves, CPU s | × refill |")
     print("|---|--:|--:|--:|--:|--:|--:|")
     for rollouts in args.rollouts:
-        sampler = LocalSampler(model, Tokenization(tokenizer, end_ids=(tokenizer.eos_token_id,)), max_rows=args.rows)
+        sampler = LocalSampler(
+            model, Tokenization(tokenizer, end_ids=(tokenizer.eos_token_id,)), max_rows=args.rows
+        )
         asked = requests(sampler, rollouts)
         waves = [asked[start : start + args.rows] for start in range(0, rollouts, args.rows)]
         took: list[list[float]] = [[], []]
@@ -69,7 +77,9 @@ def refill(args: argparse.Namespace) -> None:
         for _ in range(args.repeats):
             for side, batches in enumerate(([asked], waves)):
                 before, started = sampler.steps, time.process_time()
-                tokens[side] = sum(len(ids) for batch in batches for ids in generate(sampler, batch).values())
+                tokens[side] = sum(
+                    len(ids) for batch in batches for ids in generate(sampler, batch).values()
+                )
                 took[side].append(time.process_time() - started)
                 steps[side] = sampler.steps - before
         assert tokens[0] == tokens[1], tokens
@@ -123,7 +133,9 @@ class Engine(ScriptedSampler):
         if self._unfinished is not None and now < max(self._due.values(), default=now):
             return []
         ready = [name for name, due in self._due.items() if due <= now]
-        return [(name, self._sample(self._requests.pop(name))) for name in ready if self._due.pop(name)]
+        return [
+            (name, self._sample(self._requests.pop(name))) for name in ready if self._due.pop(name)
+        ]
 
 
 def play(episodes: int, *, lockstep: bool) -> tuple[float, float]:
@@ -147,9 +159,14 @@ def play(episodes: int, *, lockstep: bool) -> tuple[float, float]:
 
 def episodes(args: argparse.Namespace) -> None:
     """Print the table."""
-    found = [[play(args.episodes, lockstep=lockstep) for lockstep in (False, True)] for _ in range(args.repeats)]
+    found = [
+        [play(args.episodes, lockstep=lockstep) for lockstep in (False, True)]
+        for _ in range(args.repeats)
+    ]
     ready, lockstep = (statistics.median(round_[side][0] for round_ in found) for side in (0, 1))
-    print("| | longest alone, s | ready, s | lockstep, s | ready over lockstep |\n|---|--:|--:|--:|--:|")
+    print(
+        "| | longest alone, s | ready, s | lockstep, s | ready over lockstep |\n|---|--:|--:|--:|--:|"
+    )
     print(
         f"| {args.episodes} episodes | {found[0][0][1]:.2f} | {ready:.2f} | {lockstep:.2f} | {ready / lockstep:.2f} |"
     )
@@ -157,7 +174,9 @@ def episodes(args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Run one of the two."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("which", choices=("refill", "episodes"))
     parser.add_argument("--rollouts", type=int, nargs="*", default=[1024, 64])
     parser.add_argument("--rows", type=int, default=256)

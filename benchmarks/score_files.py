@@ -40,13 +40,20 @@ class Same(rlvr.SingleTurnEnv):
 
 def rows(count: int) -> Iterator[dict[str, Any]]:
     for i in range(count):
-        yield {"id": i, "prompt": f"Say {i}.", "reference": str(i), "completion": str(i - (i % 3 == 0))}
+        yield {
+            "id": i,
+            "prompt": f"Say {i}.",
+            "reference": str(i),
+            "completion": str(i - (i % 3 == 0)),
+        }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--in-memory", type=int, default=100_000, help="rows of the side that holds them in memory")
+    parser.add_argument(
+        "--in-memory", type=int, default=100_000, help="rows of the side that holds them in memory"
+    )
     asked = parser.parse_args()
     listed = list(rows(asked.in_memory))
     with rlvr.Scorer(Same(), workers=WORKERS) as scorer:
@@ -57,16 +64,25 @@ def main() -> None:
             pass
         rate = len(listed) / (time.perf_counter() - began)
     del listed
-    print(f"| {WORKERS} workers | rows | s | rows per second | peak MiB of the main process |\n|---|--:|--:|--:|--:|")
-    print(f"| `Scorer.stream`, rows in memory | {asked.in_memory:,} | {asked.in_memory / rate:.1f} | {rate:,.0f} | |")
+    print(
+        f"| {WORKERS} workers | rows | s | rows per second | peak MiB of the main process |\n|---|--:|--:|--:|--:|"
+    )
+    print(
+        f"| `Scorer.stream`, rows in memory | {asked.in_memory:,} | {asked.in_memory / rate:.1f} | {rate:,.0f} | |"
+    )
     with tempfile.TemporaryDirectory() as folder:
-        gate, one, source, out = (Path(folder) / name for name in ("gate", "one.jsonl", "in.jsonl", "out.jsonl"))
+        gate, one, source, out = (
+            Path(folder) / name for name in ("gate", "one.jsonl", "in.jsonl", "out.jsonl")
+        )
         one.write_text(json.dumps(next(rows(1))) + "\n")
         start_s, _ = _scored(one, Path(folder) / "one-out.jsonl")
         gate.touch()
         with source.open("w") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows(asked.rows))
-            file.write(json.dumps({"id": "last", "prompt": "", "reference": str(gate), "completion": WAIT}) + "\n")
+            file.write(
+                json.dumps({"id": "last", "prompt": "", "reference": str(gate), "completion": WAIT})
+                + "\n"
+            )
         # Those that are with the last row in a chunk come back with it.
         fresh_s, peak = _scored(source, out, killed_after=asked.rows - 200)
         print(_line("`rlvr score`, fresh", asked.rows, fresh_s - start_s, peak), flush=True)
@@ -95,8 +111,15 @@ def _scored(source: Path, out: Path, *flags: str, killed_after: int = 0) -> tupl
     )
     peak = written = seen = 0
     while not (done := os.waitpid(pid, os.WNOHANG))[0]:
-        status = Path(f"/proc/{pid}/status").read_text()  # not ru_maxrss: it begins with the memory of this process
-        peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))])
+        status = Path(
+            f"/proc/{pid}/status"
+        ).read_text()  # not ru_maxrss: it begins with the memory of this process
+        peak = max(
+            [
+                peak,
+                *(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")),
+            ]
+        )
         if killed_after and (partial := Path(f"{out}.partial")).exists():
             with partial.open("rb") as file:
                 file.seek(seen)

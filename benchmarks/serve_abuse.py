@@ -78,7 +78,9 @@ class Target:
                 return socket.create_connection(("127.0.0.1", self.port), timeout=30)
             time.sleep(0.05)
 
-    def head(self, length: int | str, *, key: bool = True, path: str = "/score", more: str = "") -> bytes:
+    def head(
+        self, length: int | str, *, key: bool = True, path: str = "/score", more: str = ""
+    ) -> bytes:
         """The head of a POST; a length that is a text is the whole header line."""
         size = length if isinstance(length, str) else f"Content-Length: {length}"
         authorization = f"Authorization: Bearer {KEY}\r\n" if key else ""
@@ -184,7 +186,9 @@ def _large_heads(target: Target) -> None:
         with suppress(OSError), target.connect() as connection:
             connection.sendall(b"POST /score HTTP/1.1\r\n")
             for number in range(200_000):
-                connection.sendall(b"".join(b"X-%d: %s\r\n" % (number * 100 + i, b"y" * 80) for i in range(100)))
+                connection.sendall(
+                    b"".join(b"X-%d: %s\r\n" % (number * 100 + i, b"y" * 80) for i in range(100))
+                )
 
 
 def _repeatedly(target: Target, body: bytes, *, pause_s: float, more: str = "") -> None:
@@ -203,7 +207,9 @@ def _braces_8(target: Target) -> None:
     inner = b"{}," * (31 * MIB // 3)
     body = b'{"env": "%s", "rows": [{"task": 1, "meta": [%s{}]}]}' % (target.env.encode(), inner)
     for _ in range(8):
-        threading.Thread(target=_repeatedly, args=(target, body), kwargs={"pause_s": 1}, daemon=True).start()
+        threading.Thread(
+            target=_repeatedly, args=(target, body), kwargs={"pause_s": 1}, daemon=True
+        ).start()
     target.wait()
 
 
@@ -255,7 +261,9 @@ def _trailing(target: Target) -> None:
 
 
 def _gzip(target: Target) -> None:
-    _repeatedly(target, b"\x1f\x8b" + b"\0" * 4 * MIB, pause_s=0.2, more="Content-Encoding: gzip\r\n")
+    _repeatedly(
+        target, b"\x1f\x8b" + b"\0" * 4 * MIB, pause_s=0.2, more="Content-Encoding: gzip\r\n"
+    )
 
 
 def _loops(target: Target) -> None:
@@ -301,12 +309,18 @@ ABUSES = {
     "drip": Abuse("one connection goes on sending 1-byte chunks after its 401", _drip, key=False),
     "drip-8": Abuse("eight of them", _drip_8, key=False),
     "idle": Abuse("1,005 idle connections", _idle, key=False),
-    "slow-heads": Abuse("200 connections send a head of a request byte by byte", _slow_heads, key=False),
-    "knock": Abuse("requests without a key on four connections, as fast as they go", _knock, key=False),
+    "slow-heads": Abuse(
+        "200 connections send a head of a request byte by byte", _slow_heads, key=False
+    ),
+    "knock": Abuse(
+        "requests without a key on four connections, as fast as they go", _knock, key=False
+    ),
     "pipelining": Abuse("5,000 requests without a key in one write", _pipelining, key=False),
     "large-heads": Abuse("heads without an end", _large_heads, key=False),
     "headers-8": Abuse("heads of 16,000 headers on eight connections", _headers_8, key=False),
-    "chunks-8": Abuse("heads and 40,000 chunks of a byte in one write, on eight connections", _chunks_8),
+    "chunks-8": Abuse(
+        "heads and 40,000 chunks of a byte in one write, on eight connections", _chunks_8
+    ),
     "spaces": Abuse("31 MiB of white space", _spaces),
     "wide": Abuse("30 MiB of letters beyond ASCII, in one row behind one that is none", _wide),
     "slow-bodies": Abuse("200 bodies, a byte each half second", _slow_bodies),
@@ -354,7 +368,9 @@ def honest(port: int, env: str, seconds: float, *, most: int = 1 << 30) -> tuple
         try:
             connection.request("POST", "/score", body, headers)
             answer = connection.getresponse()
-            scored = json.loads(answer.read()) if answer.status == 200 else {"scores": [{"total": 0}]}
+            scored = (
+                json.loads(answer.read()) if answer.status == 200 else {"scores": [{"total": 0}]}
+            )
             failed += scored["scores"][0]["total"] != 1.0
         except (OSError, http.client.HTTPException):
             failed += 1
@@ -401,7 +417,11 @@ def _held_mib(port: int) -> float:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     with suppress(OSError, http.client.HTTPException):
         connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {KEY}"})
-        found = re.search(r"^rlvr_held_bytes(?:\{.*\})? (\S+)", connection.getresponse().read().decode(), re.MULTILINE)
+        found = re.search(
+            r"^rlvr_held_bytes(?:\{.*\})? (\S+)",
+            connection.getresponse().read().decode(),
+            re.MULTILINE,
+        )
         return float(found[1]) / MIB if found else -1.0
     return -1.0
 
@@ -454,7 +474,16 @@ def _bare(folder: Path) -> Iterator[int]:
     (folder / "bare_app.py").write_text(_BARE, encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
-    command = [sys.executable, "-m", "uvicorn", "bare_app:app", "--port", str(port), "--log-level", "warning"]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "bare_app:app",
+        "--port",
+        str(port),
+        "--log-level",
+        "warning",
+    ]
     with subprocess.Popen([*command, "--no-access-log"], cwd=folder) as process:
         try:
             while True:
@@ -545,7 +574,9 @@ def kills(env: str, flags: list[str]) -> None:
     """Ten workers are killed, then the service itself, which is started again, while four callers ask."""
     from rlvr.client import Client, ServedScore
 
-    rows = [{"id": f"row-{i}", "task": i, "completion": str(i if i % 3 else -1)} for i in range(8000)]
+    rows = [
+        {"id": f"row-{i}", "task": i, "completion": str(i if i % 3 else -1)} for i in range(8000)
+    ]
     found: list[list[ServedScore]] = [[] for _ in range(4)]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -572,7 +603,9 @@ def kills(env: str, flags: list[str]) -> None:
                     caller.join()
     replies = [reply for part in found for reply in part]
     same = sum(
-        reply.id == row["id"] and reply.score is not None and reply.score.verdict.correct == (row["completion"] != "-1")
+        reply.id == row["id"]
+        and reply.score is not None
+        and reply.score.verdict.correct == (row["completion"] != "-1")
         for reply, row in zip(replies, rows, strict=False)
     )
     unscored = sum(reply.score is not None and reply.score.total is None for reply in replies)
@@ -583,11 +616,16 @@ def kills(env: str, flags: list[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", help="of abuses, or `speed` or `kills`; all by default")
     parser.add_argument("--seconds", type=float, default=5.0, help="that each is measured for")
     parser.add_argument(
-        "--flag", action="append", default=[], help="passed on to `rlvr serve`, as --flag=--held-mib=64"
+        "--flag",
+        action="append",
+        default=[],
+        help="passed on to `rlvr serve`, as --flag=--held-mib=64",
     )
     parser.add_argument("--list", action="store_true", help="print the names")
     args = parser.parse_args()
@@ -597,13 +635,19 @@ def main() -> None:
     if args.list:
         print("\n".join((*ABUSES, "speed", "kills")))
         return
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("rlvr", "uvicorn"))
-    print(f"{versions}; Python {platform.python_version()}; {os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}.\n")
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}" for name in ("rlvr", "uvicorn")
+    )
+    print(
+        f"{versions}; Python {platform.python_version()}; {os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}.\n"
+    )
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "echo_env.py").write_text(ENV, encoding="utf-8")
         env = f"{folder}/echo_env.py:Echo"
         if any(name in ABUSES for name in names):
-            print("| abuse | key | undisturbed, ms (median / 99th %) | abused | no score | memory, MiB (held) |")
+            print(
+                "| abuse | key | undisturbed, ms (median / 99th %) | abused | no score | memory, MiB (held) |"
+            )
             print("|---|---|--:|--:|--:|--:|")
         for name in names:
             if name in ABUSES:

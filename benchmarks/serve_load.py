@@ -59,7 +59,9 @@ def served(env: str) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def ask(url: str, env: str, rows: list[dict], batch: int, callers: int) -> tuple[float, list[float], list[ServedScore]]:
+def ask(
+    url: str, env: str, rows: list[dict], batch: int, callers: int
+) -> tuple[float, list[float], list[ServedScore]]:
     """Seconds for all rows, seconds of each request, and the replies in the order of the rows."""
     share = -(-len(rows) // callers)
     found: list[list[ServedScore]] = [[] for _ in range(callers)]
@@ -89,11 +91,19 @@ def load(url: str, env: str, seconds: float) -> None:
     for batch, callers in RUNS:
         rows = [{"task": i, "completion": str(i)} for i in range(callers * batch * 2)]
         warm, _, _ = ask(url, env, rows, batch, callers)
-        rows = [{"task": i, "completion": str(i)} for i in range(int(len(rows) * min(max(seconds / warm, 1), 500)))]
+        rows = [
+            {"task": i, "completion": str(i)}
+            for i in range(int(len(rows) * min(max(seconds / warm, 1), 500)))
+        ]
         took, requests, replies = ask(url, env, rows, batch, callers)
-        assert [reply.score and reply.score.verdict.correct for reply in replies] == [True] * len(rows)
+        assert [reply.score and reply.score.verdict.correct for reply in replies] == [True] * len(
+            rows
+        )
         slow = sorted(requests)[int(len(requests) * 0.99)]
-        print(f"| {batch} | {callers} | {len(requests) / took:,.0f} | {len(rows) / took:,.0f} |", end=" ")
+        print(
+            f"| {batch} | {callers} | {len(requests) / took:,.0f} | {len(rows) / took:,.0f} |",
+            end=" ",
+        )
         print(f"{statistics.median(requests) * 1e3:.1f} | {slow * 1e3:.1f} |", flush=True)
 
 
@@ -111,7 +121,11 @@ def killing(url: str, env: str, service: int) -> None:
 
     def kill() -> None:
         while not stop.wait(0.25) and len(killed) < KILLS:
-            workers = [int(pid) for task in Path(f"/proc/{service}/task").iterdir() for pid in children(task)]
+            workers = [
+                int(pid)
+                for task in Path(f"/proc/{service}/task").iterdir()
+                for pid in children(task)
+            ]
             if workers:
                 with suppress(ProcessLookupError):  # the service has just replaced it
                     os.kill(workers[0], signal.SIGKILL)
@@ -146,7 +160,18 @@ def gsm8k(data: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "rows.jsonl"), Path(folder, "scored.jsonl")
         source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        command = [sys.executable, "-m", "rlvr", "score", "gsm8k-v2", source, "-o", target, "--workers", "2"]
+        command = [
+            sys.executable,
+            "-m",
+            "rlvr",
+            "score",
+            "gsm8k-v2",
+            source,
+            "-o",
+            target,
+            "--workers",
+            "2",
+        ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         recorded = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
     with served("gsm8k-v2") as (url, _):
@@ -154,7 +179,8 @@ def gsm8k(data: Path) -> None:
     from rlvr.records import score_from
 
     same = sum(
-        reply.id == row["id"] and reply.score == score_from(row) for reply, row in zip(replies, recorded, strict=True)
+        reply.id == row["id"] and reply.score == score_from(row)
+        for reply, row in zip(replies, recorded, strict=True)
     )
     print(
         f"\nGSM8K: {len(rows):,} real completions, {len(rows) / took:,.0f} per second in requests of 512 by 4 callers;",
@@ -164,16 +190,31 @@ def gsm8k(data: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="example_model_solutions.jsonl of openai/grade-school-math")
-    parser.add_argument("--seconds", type=float, default=2.0, help="that each line of the table takes, roughly")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, help="example_model_solutions.jsonl of openai/grade-school-math"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="that each line of the table takes, roughly"
+    )
     args = parser.parse_args()
     if args.data and not args.data.is_file():
-        parser.error(f"--data {args.data}: no such file; docs/benchmarks/service.md says where it comes from")
-    named = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("rlvr", "fastapi", "uvicorn"))
+        parser.error(
+            f"--data {args.data}: no such file; docs/benchmarks/service.md says where it comes from"
+        )
+    named = ", ".join(
+        f"{name} {importlib.metadata.version(name)}" for name in ("rlvr", "fastapi", "uvicorn")
+    )
     cpu = re.search("model name\t: (.*)", Path("/proc/cpuinfo").read_text())
-    print(f"{datetime.date.today()}; {named}; Python {platform.python_version()}; {os.cpu_count()} cores of", end=" ")
-    print(f"{cpu[1] if cpu else platform.machine()}; load average at the start {os.getloadavg()[0]:.1f}.\n")
+    print(
+        f"{datetime.date.today()}; {named}; Python {platform.python_version()}; {os.cpu_count()} cores of",
+        end=" ",
+    )
+    print(
+        f"{cpu[1] if cpu else platform.machine()}; load average at the start {os.getloadavg()[0]:.1f}.\n"
+    )
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "echo_env.py").write_text(TRIVIAL, encoding="utf-8")
         env = f"{folder}/echo_env.py:Echo"

@@ -62,7 +62,11 @@ class SleepingEngine:
 
     def __init__(self, policy: Policy, *, rows: int, token_s: float, mean: float) -> None:
         self._local = policy.sampler()
-        self.encode, self.decode, self.positions = self._local.encode, self._local.decode, LIMIT + 64
+        self.encode, self.decode, self.positions = (
+            self._local.encode,
+            self._local.decode,
+            LIMIT + 64,
+        )
         self._rows, self._token_s, self._mean = rows, token_s, mean
         self._waiting: deque[Request] = deque()
         self._running: dict[Hashable, Row] = {}
@@ -77,7 +81,9 @@ class SleepingEngine:
         """See `Sampler.poll`."""
         time.sleep(POLL_S)
         now = time.monotonic()
-        finished = [row for row in self._running.values() if row.known(now, self._token_s) == len(row.ids)]
+        finished = [
+            row for row in self._running.values() if row.known(now, self._token_s) == len(row.ids)
+        ]
         for row in finished:
             del self._running[row.request.id]
         self._admit(now)
@@ -116,9 +122,13 @@ class SleepingEngine:
             request = self._waiting.popleft()
             draw = random.Random(request.seed)
             length = min(1 + int(draw.expovariate(1 / self._mean)), request.limit)
-            ids = [draw.randrange(4, 4 + len(NOISE)) for _ in range(length - 1)] + [2]  # the end token
+            ids = [draw.randrange(4, 4 + len(NOISE)) for _ in range(length - 1)] + [
+                2
+            ]  # the end token
             begun = request.begun
-            self._running[request.id] = Row(request, ids, list(begun.versions) if begun else [], now)
+            self._running[request.id] = Row(
+                request, ids, list(begun.versions) if begun else [], now
+            )
 
     def _versions(self, row: Row, known: int) -> list[int]:
         self.tokens += max(0, known - len(row.versions))
@@ -170,23 +180,38 @@ def measure(args: argparse.Namespace, rows: int, max_staleness: int, run: Path) 
         checkpoint_every=10**6,
         device="cpu",
     )
-    with Elsewhere(config, policy=policy, env=Noise(), sampler=engine, console=Console(quiet=True)) as trainer:
+    with Elsewhere(
+        config, policy=policy, env=Noise(), sampler=engine, console=Console(quiet=True)
+    ) as trainer:
         trainer.update_s = args.update_s
         trainer.run()
     steps = read_metrics(run / "metrics.jsonl")[args.skip :]
-    found = {name: fmean(step.get(name, 0.0) for step in steps) for name in ("staleness_mean", "versions")}
-    found |= {name: sum(step.get(name, 0.0) for step in steps) for name in ("requeued", "dropped/stale")}
-    middle = median(step["step_s"] for step in steps)  # a moment in which the machine did other things does not count
+    found = {
+        name: fmean(step.get(name, 0.0) for step in steps)
+        for name in ("staleness_mean", "versions")
+    }
+    found |= {
+        name: sum(step.get(name, 0.0) for step in steps) for name in ("requeued", "dropped/stale")
+    }
+    middle = median(
+        step["step_s"] for step in steps
+    )  # a moment in which the machine did other things does not count
     return found | {"staleness": max(step["staleness"] for step in steps), "step_s": middle}
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--skip", type=int, default=8, help="steps at the beginning that are not counted")
+    parser.add_argument(
+        "--skip", type=int, default=8, help="steps at the beginning that are not counted"
+    )
     parser.add_argument("--prompts", type=int, default=8, help="groups of 8 per step")
-    parser.add_argument("--rows", type=int, nargs="*", default=[64, 256], help="most completions in the engine")
+    parser.add_argument(
+        "--rows", type=int, nargs="*", default=[64, 256], help="most completions in the engine"
+    )
     parser.add_argument("--token-ms", type=float, default=4)
     parser.add_argument("--mean", type=float, default=50, help="mean length, tokens")
     parser.add_argument("--update-s", type=float, default=0.25)

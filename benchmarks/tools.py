@@ -64,26 +64,38 @@ class Broken(Sums):
 
 def main(episodes: int = 64) -> None:
     env = Sums()
-    sandbox(Limits(cpu_s=1.0, memory_mib=256)).session("python").close()  # its check takes half a second
-    with Groups(env, ScriptedSampler(script), group_size=1, sampling=Sampling(max_tokens=10**6)) as groups:
+    sandbox(Limits(cpu_s=1.0, memory_mib=256)).session(
+        "python"
+    ).close()  # its check takes half a second
+    with Groups(
+        env, ScriptedSampler(script), group_size=1, sampling=Sampling(max_tokens=10**6)
+    ) as groups:
         groups.scorer.warm()
         began = time.monotonic()
         found = list(sample_groups(groups, [(i, i) for i in range(episodes)]))
         took_s = time.monotonic() - began
     rollouts = [rollout for _, group in found for rollout in group.rollouts]
     calls = sum(len(rollout.episode.calls) for rollout in rollouts)
-    late = sum("error: over" in call.reply for rollout in rollouts for call in rollout.episode.calls)
+    late = sum(
+        "error: over" in call.reply for rollout in rollouts for call in rollout.episode.calls
+    )
     right = sum(rollout.score.total == 1.0 for rollout in rollouts)
     print(f"{episodes} episodes, {calls} calls in {took_s:.2f} s: {calls / took_s:.0f} calls/s")
-    print(f"hostile calls ended: {late}; episodes that were right all the same: {right} of {episodes}")
+    print(
+        f"hostile calls ended: {late}; episodes that were right all the same: {right} of {episodes}"
+    )
 
     place = f"{__file__}:Broken"
     run = provenance(Broken(), place)
-    records = [record for n, (_, group) in enumerate(found) for record in rollout_records(n, group, run)]
+    records = [
+        record for n, (_, group) in enumerate(found) for record in rollout_records(n, group, run)
+    ]
     records = [{**records[i % len(records)], "id": str(i)} for i in range(1000)]
     began = time.monotonic()
     differ = sum(map(bool, rlvr.replay(records, workers=0)))
-    print(f"replay of 1,000 records: {differ} differ, {time.monotonic() - began:.2f} s, no tool run")
+    print(
+        f"replay of 1,000 records: {differ} differ, {time.monotonic() - began:.2f} s, no tool run"
+    )
 
 
 if __name__ == "__main__":

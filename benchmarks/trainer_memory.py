@@ -55,8 +55,20 @@ def one(settings: dict[str, Any]) -> dict[str, float]:
     from rlvr.train.tiny import tiny
 
     torch.set_num_threads(1)
-    common = {"env": "e", "model": "m", "run": Path("r"), "eval_every": None, "algorithm": "dr_grpo", "lr": 1e-3}
-    sizes = {"max_tokens": TOKENS, "prompts": ROWS // 4, "group_size": 4, "micro_tokens": ROWS // 2 * (TOKENS + PROMPT)}
+    common = {
+        "env": "e",
+        "model": "m",
+        "run": Path("r"),
+        "eval_every": None,
+        "algorithm": "dr_grpo",
+        "lr": 1e-3,
+    }
+    sizes = {
+        "max_tokens": TOKENS,
+        "prompts": ROWS // 4,
+        "group_size": 4,
+        "micro_tokens": ROWS // 2 * (TOKENS + PROMPT),
+    }
     config = Config(**common | sizes | settings)
     if config.resolve().algorithm.trust_region is not None:
         quick = dataclasses.replace(preset("trpo"), trust_region=TrustRegion(cg_steps=1))
@@ -92,7 +104,9 @@ def one(settings: dict[str, Any]) -> dict[str, float]:
         learner = learner_of(width)
         for _ in range(2):
             started = time.process_time()
-            given = dataclasses.replace(learner.prepared(batch), advantages=advantages, returns=advantages)
+            given = dataclasses.replace(
+                learner.prepared(batch), advantages=advantages, returns=advantages
+            )
             learner.update(given, [range(len(rollouts))], print)
             seconds = time.process_time() - started
     taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
@@ -101,14 +115,18 @@ def one(settings: dict[str, Any]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.one is not None:
         print(json.dumps(one(json.loads(flags.one))))
         return
-    print("| settings | taken, MiB | forecast, MiB | forecast / taken | CPU s per update |\n|---|--:|--:|--:|--:|")
+    print(
+        "| settings | taken, MiB | forecast, MiB | forecast / taken | CPU s per update |\n|---|--:|--:|--:|--:|"
+    )
     for name in flags.only:
         command = [
             sys.executable,
@@ -119,9 +137,14 @@ def main() -> None:
             "--one",
             json.dumps(SETTINGS[name]),
         ]
-        found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env=ENV).stdout)
+        found = json.loads(
+            subprocess.run(command, capture_output=True, text=True, check=True, env=ENV).stdout
+        )
         taken, said = (found[key] / 2**20 for key in ("taken", "forecast"))
-        print(f"| {name} | {taken:.0f} | {said:.0f} | {said / taken:.2f} | {found['seconds']:.2f} |", flush=True)
+        print(
+            f"| {name} | {taken:.0f} | {said:.0f} | {said / taken:.2f} | {found['seconds']:.2f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -67,7 +67,9 @@ class Job:
     def loaded(self) -> tuple[Any, Any]:
         if not self.model:
             return random_model()
-        return AutoModelForCausalLM.from_pretrained(self.model), AutoTokenizer.from_pretrained(self.model)
+        return AutoModelForCausalLM.from_pretrained(self.model), AutoTokenizer.from_pretrained(
+            self.model
+        )
 
 
 class Enough(Exception):
@@ -113,12 +115,18 @@ class Recorder:
         now = perf_counter()
         found = {**self._phases, **phases}
         known = found["generation"] + found["scoring"] + found["logprobs"]
-        found |= {"step": now - self._ended, "rest": now - self._ended - known, "cpu": process_time() - self._cpu_s}
+        found |= {
+            "step": now - self._ended,
+            "rest": now - self._ended - known,
+            "cpu": process_time() - self._cpu_s,
+        }
         self._last.append(found)
         self._phases.clear()
         self._tell(found)
         self._ended, self._cpu_s = perf_counter(), process_time()
-        accuracy = sum(step["right"] for step in self._last) / sum(step["rollouts"] for step in self._last)
+        accuracy = sum(step["right"] for step in self._last) / sum(
+            step["rollouts"] for step in self._last
+        )
         return self._until is not None and len(self._last) == WINDOW and accuracy >= self._until
 
 
@@ -157,8 +165,12 @@ def of_trl(job: Job, folder: Path, recorder: Recorder) -> None:
     env, rollouts, rows = job.env(), job.prompts * job.group_size, TRL_ROWS[job.scenario]
     tasks = [env.task(i) for i in range(job.prompts * (job.steps + 1))]
 
-    def reward(prompts: Any, completions: Any, completion_ids: Any, index: Any, **_: Any) -> list[float]:
-        scores = [env.score(tasks[i], text).total for i, text in zip(index, completions, strict=True)]
+    def reward(
+        prompts: Any, completions: Any, completion_ids: Any, index: Any, **_: Any
+    ) -> list[float]:
+        scores = [
+            env.score(tasks[i], text).total for i, text in zip(index, completions, strict=True)
+        ]
         recorder.saw([len(ids) for ids in completion_ids], scores)
         return scores
 
@@ -177,7 +189,12 @@ def of_trl(job: Job, folder: Path, recorder: Recorder) -> None:
     )  # fmt: skip
     data = [{"prompt": task.prompt, "index": i} for i, task in enumerate(tasks)]
     trainer = GRPOTrainer(
-        model, reward, config, train_dataset=Dataset.from_list(data), processing_class=tokenizer, callbacks=[Stop()]
+        model,
+        reward,
+        config,
+        train_dataset=Dataset.from_list(data),
+        processing_class=tokenizer,
+        callbacks=[Stop()],
     )
     for phase, name in {
         "generation": "_generate", "scoring": "_calculate_rewards", "logprobs": "_get_per_token_logps_and_entropies"
@@ -196,20 +213,32 @@ def of_plain(job: Job, folder: Path, recorder: Recorder) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), job.lr, weight_decay=0.0, fused=True)
     generate, score, logprobs = (
         recorder.timed(phase, function)
-        for phase, function in {"generation": _generated, "scoring": _scored, "logprobs": _logprobs}.items()
+        for phase, function in {
+            "generation": _generated,
+            "scoring": _scored,
+            "logprobs": _logprobs,
+        }.items()
     )
     torch.manual_seed(job.seed)
     for tasks in islice(_batches(env, job.prompts), job.steps):
-        prompts = torch.tensor([tokenizer(task.prompt)["input_ids"] for task in tasks]).repeat_interleave(8, dim=0)
-        ids = generate(model, prompts, eos, MAX_TOKENS[job.scenario]).clone()  # autograd takes no inference tensors
+        prompts = torch.tensor(
+            [tokenizer(task.prompt)["input_ids"] for task in tasks]
+        ).repeat_interleave(8, dim=0)
+        ids = generate(
+            model, prompts, eos, MAX_TOKENS[job.scenario]
+        ).clone()  # autograd takes no inference tensors
         width = prompts.shape[1]
         drawn = ids[:, width:]
         mask = (drawn == eos).cumsum(dim=1) - (drawn == eos).long() == 0
         scores = score(env, tasks, tokenizer, drawn, mask, recorder)
-        advantages = ((scores - scores.mean(1, True)) / (scores.std(1, keepdim=True) + EPS)).reshape(-1, 1)
+        advantages = (
+            (scores - scores.mean(1, True)) / (scores.std(1, keepdim=True) + EPS)
+        ).reshape(-1, 1)
         new = logprobs(model, ids, width)
         ratio = (new - new.detach()).exp()
-        losses = -torch.min(ratio * advantages, ratio.clamp(1 - CLIP_LOW, 1 + CLIP_HIGH) * advantages)
+        losses = -torch.min(
+            ratio * advantages, ratio.clamp(1 - CLIP_LOW, 1 + CLIP_HIGH) * advantages
+        )
         ((losses * mask).sum() / mask.sum()).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -269,8 +298,14 @@ def main(job: Job) -> None:
 
     sys.stdin.readline()
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Enough):
-        {"trl": of_trl, "plain": of_plain}.get(job.side, of_rlvr)(job, Path(folder), Recorder(job.until, tell))
-    print(json.dumps({"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}), file=answers, flush=True)
+        {"trl": of_trl, "plain": of_plain}.get(job.side, of_rlvr)(
+            job, Path(folder), Recorder(job.until, tell)
+        )
+    print(
+        json.dumps({"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}),
+        file=answers,
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

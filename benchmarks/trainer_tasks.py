@@ -30,13 +30,18 @@ SPLITS = {"train": range(9), "test": range(9, 10)}  # tenths of all pairs
 class Sums(rlvr.SingleTurnEnv):
     """Add two numbers of three digits, column by column; the answer follows the #.  No pair is in both splits."""
 
-    reward = rlvr.Correct(lambda completion, reference: completion.rpartition("#")[2] == str(reference))
+    reward = rlvr.Correct(
+        lambda completion, reference: completion.rpartition("#")[2] == str(reference)
+    )
 
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded("benchmarks/sums", self.split, index)
         while True:
             a, b = rng.randint(100, 999), rng.randint(100, 999)
-            if rlvr.seeded("benchmarks/sums", min(a, b), max(a, b)).randrange(10) in SPLITS[self.split]:
+            if (
+                rlvr.seeded("benchmarks/sums", min(a, b), max(a, b)).randrange(10)
+                in SPLITS[self.split]
+            ):
                 return rlvr.Task(f"sums/{self.split}/{index}", f"{a}+{b}=", reference=a + b)
 
 
@@ -47,7 +52,9 @@ class Noise(rlvr.SingleTurnEnv):
 
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded("benchmarks/noise", self.split, index)
-        return rlvr.Task(f"noise/{self.split}/{index}", "".join(rng.choices(NOISE, k=11)), reference="")
+        return rlvr.Task(
+            f"noise/{self.split}/{index}", "".join(rng.choices(NOISE, k=11)), reference=""
+        )
 
 
 def random_model(seed: int = 0) -> tuple[Any, Any]:
@@ -61,7 +68,9 @@ def warm_started(folder: Path, *, seed: int, steps: int, noise: float = 0.08) ->
     if (kept / "config.json").is_file():
         return kept
     policy = Policy(*tiny(CHARSET, hidden=128, layers=4, heads=4, seed=seed))
-    warm_start(policy, Sums(), worked, steps=steps, noise=noise, seed=seed, console=Console(quiet=True))
+    warm_start(
+        policy, Sums(), worked, steps=steps, noise=noise, seed=seed, console=Console(quiet=True)
+    )
     policy.save(kept)
     return kept
 
@@ -69,4 +78,6 @@ def warm_started(folder: Path, *, seed: int, steps: int, noise: float = 0.08) ->
 def worked(prompt: str, rng: Random, noise: float) -> str:
     """An answer whose length depends on the number of columns alone; see `added_by_columns`."""
     columns, total = added_by_columns(prompt, rng, noise)
-    return " ".join(f"{x}+{y}+{carry}={column:02}" for x, y, carry, column in columns) + f" #{total}"
+    return (
+        " ".join(f"{x}+{y}+{carry}={column:02}" for x, y, carry, column in columns) + f" #{total}"
+    )

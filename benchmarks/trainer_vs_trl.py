@@ -83,7 +83,9 @@ class Side:
         line = self._process.stdout.readline()
         if not line:
             self._errors.seek(0)
-            raise SystemExit(f"a side ended with {self._process.wait()}:\n{self._errors.read()[-2000:]}")
+            raise SystemExit(
+                f"a side ended with {self._process.wait()}:\n{self._errors.read()[-2000:]}"
+            )
         numbers: dict[str, float] = json.loads(line)
         return numbers
 
@@ -104,8 +106,15 @@ def steps(args: argparse.Namespace) -> None:
         taught = scenario == "uniform"
         model = str(warm_started(args.models, seed=0, steps=args.warm_steps)) if taught else ""
         size = {"steps": args.steps + WARM_UP, "prompts": PROMPTS[scenario]}
-        found = run({side: Job(side=side, scenario=scenario, model=model, **size) for side in SIDES[scenario]})
-        print(f"\n**{scenario}**, {PROMPTS[scenario]} prompts × 8; median (least–greatest) of {args.steps} steps\n")
+        found = run(
+            {
+                side: Job(side=side, scenario=scenario, model=model, **size)
+                for side in SIDES[scenario]
+            }
+        )
+        print(
+            f"\n**{scenario}**, {PROMPTS[scenario]} prompts × 8; median (least–greatest) of {args.steps} steps\n"
+        )
         columns = ["s per step", "speed, × TRL", "CPU s per step", "CPU, TRL's over it", "generation", "scoring",
                    "logprobs", "rest", "tokens/s, all in", "tokens/s, generated", "mean length, longest",
                    "peak, MiB"]  # fmt: skip
@@ -114,14 +123,20 @@ def steps(args: argparse.Namespace) -> None:
             print(f"| {NAMES[side]} | {' | '.join(cells(mine, found['trl']))} |", flush=True)
         if "plain" in found:
             speed, cpu = (faster(found["rlvr"], found["plain"], name) for name in ("step", "cpu"))
-            print(f"\nrlvr has {speed:.2f} × the speed of {NAMES['plain']}, {cpu:.2f} × by CPU seconds.", flush=True)
+            print(
+                f"\nrlvr has {speed:.2f} × the speed of {NAMES['plain']}, {cpu:.2f} × by CPU seconds.",
+                flush=True,
+            )
 
 
 def cells(mine: Run, trl: Run) -> list[str]:
     """A line of the table."""
     counted = mine["steps"][WARM_UP:]
     times = [step["step"] for step in counted]
-    phases = [f"{statistics.median(each(mine, name)):.3f}" for name in ("generation", "scoring", "logprobs", "rest")]
+    phases = [
+        f"{statistics.median(each(mine, name)):.3f}"
+        for name in ("generation", "scoring", "logprobs", "rest")
+    ]
     tokens, longest = sum(each(mine, "tokens")), statistics.fmean(each(mine, "longest"))
     return [
         f"{statistics.median(times):.3f} ({min(times):.3f}–{max(times):.3f})",
@@ -137,7 +152,9 @@ def cells(mine: Run, trl: Run) -> list[str]:
 
 def faster(mine: Run, other: Run, name: str = "step") -> float:
     """How much, in the middle one of the turns: what they took in one turn they took in the same seconds."""
-    return statistics.median(b / a for a, b in zip(each(mine, name), each(other, name), strict=True))
+    return statistics.median(
+        b / a for a, b in zip(each(mine, name), each(other, name), strict=True)
+    )
 
 
 def each(found: Run, name: str) -> list[float]:
@@ -156,11 +173,25 @@ def learning(args: argparse.Namespace) -> None:
     print("\n| seed | " + " | ".join(f"{NAMES[side]}: s (steps, tokens)" for side in sides) + " |")
     print("|---|" + "--:|" * len(sides))
     for seed in range(args.seeds):
-        same = {"scenario": "uniform", "steps": args.steps, "prompts": 16, "lr": args.lr, "seed": seed, "model": model}
-        for side, one in run({side: Job(side=side, until=args.goal, **same) for side in sides}).items():
+        same = {
+            "scenario": "uniform",
+            "steps": args.steps,
+            "prompts": 16,
+            "lr": args.lr,
+            "seed": seed,
+            "model": model,
+        }
+        for side, one in run(
+            {side: Job(side=side, until=args.goal, **same) for side in sides}
+        ).items():
             found[side].append(one)
-        print(f"| {seed} | " + " | ".join(shown(found[side][-1], args.goal) for side in sides) + " |", flush=True)
-    middle = {side: statistics.median(seconds(one, args.goal) for one in found[side]) for side in sides}
+        print(
+            f"| {seed} | " + " | ".join(shown(found[side][-1], args.goal) for side in sides) + " |",
+            flush=True,
+        )
+    middle = {
+        side: statistics.median(seconds(one, args.goal) for one in found[side]) for side in sides
+    }
     print("| median | " + " | ".join(f"{middle[side]:.1f} s" for side in sides) + " |")
     print("| × TRL | " + " | ".join(f"{middle[side] / middle['trl']:.2f}" for side in sides) + " |")
 
@@ -182,18 +213,29 @@ def shown(found: Run, goal: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
                         help="folder for the warm-started model, which is made once and kept")  # fmt: skip
     parser.add_argument("--warm-steps", type=int, default=700, help="of the warm start")
     commands = parser.add_subparsers(required=True, metavar="steps | learning")
     one = commands.add_parser("steps", help="what a step takes, by phase")
     one.add_argument("--scenario", choices=[*SIDES, "both"], default="both")
-    one.add_argument("--steps", type=int, default=30, choices=range(1, 1001), metavar="N", help="that are counted")
+    one.add_argument(
+        "--steps",
+        type=int,
+        default=30,
+        choices=range(1, 1001),
+        metavar="N",
+        help="that are counted",
+    )
     one.set_defaults(command=steps)
     two = commands.add_parser("learning", help="how long until the reward is reached")
     two.add_argument("--seeds", type=int, default=5, choices=range(1, 51), metavar="N")
-    two.add_argument("--steps", type=int, default=150, choices=range(10, 10001), metavar="N", help="at most")
+    two.add_argument(
+        "--steps", type=int, default=150, choices=range(10, 10001), metavar="N", help="at most"
+    )
     two.add_argument("--goal", type=float, default=0.75)
     two.add_argument("--lr", type=float, default=5e-5)
     two.set_defaults(command=learning)

@@ -62,12 +62,17 @@ def make_run(run: Path, steps: int, rollouts: int) -> None:
     draw = random.Random(1)
     text = " ".join(draw.choices(_WORDS, k=40_000))
     (run / "rollouts").mkdir(parents=True)
-    (run / "config.json").write_text(json.dumps({"settings": {"lr": 1e-6}, "versions": {"rlvr": "0.2.0"}}))
+    (run / "config.json").write_text(
+        json.dumps({"settings": {"lr": 1e-6}, "versions": {"rlvr": "0.2.0"}})
+    )
     names = (
         "accuracy reward reward/correct reward/format length truncated unscored entropy kl clipped_low clipped_high "
         "waste staleness loss grad_norm lr step_s generation_s update_s memory_mib"
     ).split()
-    lines = [json.dumps({"step": step, **{name: draw.random() for name in names}}) for step in range(steps + 1)]
+    lines = [
+        json.dumps({"step": step, **{name: draw.random() for name in names}})
+        for step in range(steps + 1)
+    ]
     (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     for step in range(1, steps + 1):
         rows = []

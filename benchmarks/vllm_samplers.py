@@ -66,7 +66,10 @@ def sync() -> None:
         policy = made(*sizes)
         count = sum(parameter.numel() for parameter in policy.model.parameters())
         synced, copied = sync_and_copy_ms(policy, 20 if count < 1e6 else 7)
-        print(f"| {name} | {count:,} | {synced:.1f} | {copied:.2f} | {synced / copied:.1f} |", flush=True)
+        print(
+            f"| {name} | {count:,} | {synced:.1f} | {copied:.2f} | {synced / copied:.1f} |",
+            flush=True,
+        )
 
 
 def sync_and_copy_ms(policy: Policy, times: int) -> tuple[float, float]:
@@ -77,7 +80,9 @@ def sync_and_copy_ms(policy: Policy, times: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         policy.save_description(folder)
         with VLLMSampler(folder, policy.tokenization) as sampler:
-            copied = median_ms(lambda: [twin[key].copy_(value) for key, value in weights.items()], times)
+            copied = median_ms(
+                lambda: [twin[key].copy_(value) for key, value in weights.items()], times
+            )
             return median_ms(lambda: sampler.sync(weights, 1), times), copied
 
 
@@ -88,10 +93,14 @@ def submit(sampler: Sampler) -> None:
     for p in range(PROMPTS):
         ids = tuple(sampler.encode(f"{10 + p}+{90 - 3 * p}="))
         for g in range(GROUP):
-            sampler.submit(Request((p, g), ids, Sampling(max_tokens=48), 1000 * p + g, 48, rollout=g))
+            sampler.submit(
+                Request((p, g), ids, Sampling(max_tokens=48), 1000 * p + g, 48, rollout=g)
+            )
 
 
-def collected(sampler: Sampler, during: Callable[[int], object] = lambda there: None) -> dict[object, list[int]]:
+def collected(
+    sampler: Sampler, during: Callable[[int], object] = lambda there: None
+) -> dict[object, list[int]]:
     """Tokens of each rollout; `during` is called with the number of rollouts that are there."""
     found: dict[object, list[int]] = {}
     while len(found) < PROMPTS * GROUP:
@@ -110,14 +119,22 @@ def kills() -> None:
         folder = Path(name)
         policy.save_description(folder / "model")
         with (
-            StartedServers(folder / "model", 2, flags=["--max-rows", "16"], log=folder / "log") as servers,
-            ServerSampler(servers.urls, policy.tokenization, model_sizes(policy.model.config), in_flight=16) as sampler,
+            StartedServers(
+                folder / "model", 2, flags=["--max-rows", "16"], log=folder / "log"
+            ) as servers,
+            ServerSampler(
+                servers.urls, policy.tokenization, model_sizes(policy.model.config), in_flight=16
+            ) as sampler,
         ):
             sampler.sync(policy.weights(), 0)
             submit(sampler)
             expected = collected(sampler)
             for kill in range(KILLS):
-                victim, after, before = random.randrange(2), random.randrange(PROMPTS * GROUP), sampler.moved
+                victim, after, before = (
+                    random.randrange(2),
+                    random.randrange(PROMPTS * GROUP),
+                    sampler.moved,
+                )
                 struck_at = -1
 
                 def strike(there: int, victim: int = victim, after: int = after) -> None:
@@ -183,7 +200,9 @@ def learn(kind: str, runs: Path, steps: int, every: int) -> None:
         **SAMPLERS[kind],
     )
     policy, test = Policy.load(warm), Sums(split="test")
-    with Trainer(config, policy=policy, env=Sums(), eval_env=test, console=Console(stderr=True)) as trainer:
+    with Trainer(
+        config, policy=policy, env=Sums(), eval_env=test, console=Console(stderr=True)
+    ) as trainer:
         trainer.run()
 
 
@@ -191,7 +210,9 @@ def learning(runs: Path, steps: int, every: int, picture: Path) -> None:
     """One run per sampler, each in a process of its own, and one plot of all."""
     if not (runs / "warm").is_dir():
         policy = made(*SIZES["two layers"])
-        warm_start(policy, Sums(), worked, steps=1200, noise=0.25, seed=0, console=Console(stderr=True))
+        warm_start(
+            policy, Sums(), worked, steps=1200, noise=0.25, seed=0, console=Console(stderr=True)
+        )
         policy.save(runs / "warm")
     for kind in SAMPLERS:
         command = [sys.executable, "-m", "benchmarks.vllm_samplers", "learning", "--only", kind]
@@ -213,9 +234,16 @@ def draw(runs: Path, picture: Path) -> None:
     for number, (kind, title) in enumerate(TITLES.items()):
         rows = [row for row in read_metrics(runs / kind / "metrics.jsonl") if "eval/avg@1" in row]
         steps = [row["step"] for row in rows]
-        values, low, high = ([row[f"eval/avg@1{end}"] for row in rows] for end in ("", "/low", "/high"))
-        bars = [[v - a for v, a in zip(values, low, strict=True)], [b - v for v, b in zip(values, high, strict=True)]]
-        shifted = [step + 0.4 * (number - 1) for step in steps]  # so that bars do not hide each other
+        values, low, high = (
+            [row[f"eval/avg@1{end}"] for row in rows] for end in ("", "/low", "/high")
+        )
+        bars = [
+            [v - a for v, a in zip(values, low, strict=True)],
+            [b - v for v, b in zip(values, high, strict=True)],
+        ]
+        shifted = [
+            step + 0.4 * (number - 1) for step in steps
+        ]  # so that bars do not hide each other
         panel.errorbar(shifted, values, yerr=bars, marker="o", capsize=3, label=title)
         for step, value, a, b in zip(steps, values, low, high, strict=True):
             cells.setdefault(step, []).append(f"{value:.3f} [{a:.3f}, {b:.3f}]")
@@ -230,9 +258,13 @@ def draw(runs: Path, picture: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["sync", "kills", "learning"])
-    parser.add_argument("--runs", type=Path, default=Path("runs/vllm"), help="folder of the runs of `learning`")
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs/vllm"), help="folder of the runs of `learning`"
+    )
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--every", type=int, default=10, help="steps between evaluations")
     parser.add_argument("--picture", type=Path, default=Path("docs/images/vllm.png"))

@@ -12,7 +12,11 @@ from rlvr.verifiers.math import MathVerifier
 
 __all__ = ["Arithmetic"]
 
-_SPLITS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # tenths of all expressions
+_SPLITS = {
+    "train": range(8),
+    "validation": range(8, 9),
+    "test": range(9, 10),
+}  # tenths of all expressions
 _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
 _SIGNS = str.maketrans("*/", "×÷")
 
@@ -50,7 +54,9 @@ class Arithmetic(rlvr.SingleTurnEnv):
     def __post_init__(self) -> None:
         require_whole("difficulty", self.difficulty, 1, 10)
         if not self.operations or set(self.operations) - set(_BINDS):
-            raise rlvr.UsageError(f"operations is {self.operations!r}; name some of {' '.join(_BINDS)}")
+            raise rlvr.UsageError(
+                f"operations is {self.operations!r}; name some of {' '.join(_BINDS)}"
+            )
         require_one_of("split", self.split, _SPLITS)
 
     def task(self, index: int) -> rlvr.Task:
@@ -74,7 +80,11 @@ class Arithmetic(rlvr.SingleTurnEnv):
         b = self._expression(rng, on_the_right, multiple_of if op in "+-" else 1)
         a = self._expression(rng, terms - on_the_right, multiple_of * (b.value if op == "/" else 1))
         left = f"({a.text})" if a.binds < _BINDS[op] else a.text
-        right = f"({b.text})" if b.binds < _BINDS[op] or (b.binds == _BINDS[op] and op in "-/") else b.text
+        right = (
+            f"({b.text})"
+            if b.binds < _BINDS[op] or (b.binds == _BINDS[op] and op in "-/")
+            else b.text
+        )
         value = _apply(op, a.value, b.value)
         return _Expression(f"{left} {op} {right}", value, _BINDS[op], _joined(op, a.form, b.form))
 

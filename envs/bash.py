@@ -18,7 +18,9 @@ __all__ = ["Bash"]
 
 _LIMITS: Final = Limits(cpu_s=2.0, memory_mib=256)
 _SPLITS: Final = ("train", "validation", "test")
-_NAMES: Final = "ada bruno chen dalia emeka farid greta hiro ivana jonas kofi lena mira nils olga paul".split()
+_NAMES: Final = (
+    "ada bruno chen dalia emeka farid greta hiro ivana jonas kofi lena mira nils olga paul".split()
+)
 _WORDS: Final = "tea rope lamp boat kite bell drum sand wool salt corn glass nail brick".split()
 
 _Made = tuple[str, dict[str, str], dict[str, str]]
@@ -27,9 +29,15 @@ _Made = tuple[str, dict[str, str], dict[str, str]]
 
 def _sorted(rng: Random) -> _Made:
     names = [rng.choice(_NAMES) for _ in range(rng.randint(12, 30))]
-    said = "Write each name of names.txt once, in alphabetical order and one per line, to sorted.txt."
+    said = (
+        "Write each name of names.txt once, in alphabetical order and one per line, to sorted.txt."
+    )
     before = {"names.txt": "".join(f"{name}\n" for name in names)}
-    return said, before, {**before, "sorted.txt": "".join(f"{name}\n" for name in sorted(set(names)))}
+    return (
+        said,
+        before,
+        {**before, "sorted.txt": "".join(f"{name}\n" for name in sorted(set(names)))},
+    )
 
 
 def _summed(rng: Random) -> _Made:
@@ -40,18 +48,25 @@ def _summed(rng: Random) -> _Made:
         "total.txt."
     )
     before = {"stock.csv": "item,count\n" + "".join(f"{item},{count}\n" for item, count in rows)}
-    return said, before, {**before, "total.txt": f"{sum(count for item, count in rows if item == word)}\n"}
+    return (
+        said,
+        before,
+        {**before, "total.txt": f"{sum(count for item, count in rows if item == word)}\n"},
+    )
 
 
 def _replaced(rng: Random) -> _Made:
     old, new = rng.sample(_WORDS, 2)
     before = {
-        f"notes/{i}.txt": "".join(" ".join(rng.choices([*_WORDS, old], k=6)) + "\n" for _ in range(5))
+        f"notes/{i}.txt": "".join(
+            " ".join(rng.choices([*_WORDS, old], k=6)) + "\n" for _ in range(5)
+        )
         for i in range(rng.randint(3, 6))
     }
     after = {
         name: "".join(
-            " ".join(new if word == old else word for word in line.split()) + "\n" for line in text.splitlines()
+            " ".join(new if word == old else word for word in line.split()) + "\n"
+            for line in text.splitlines()
         )
         for name, text in before.items()
     }
@@ -61,10 +76,15 @@ def _replaced(rng: Random) -> _Made:
 def _logged(rng: Random) -> _Made:
     levels = ("INFO", "WARNING", "ERROR")
     before = {
-        f"logs/{name}.log": "".join(f"{rng.choice(levels)} {rng.choice(_WORDS)}\n" for _ in range(rng.randint(20, 40)))
+        f"logs/{name}.log": "".join(
+            f"{rng.choice(levels)} {rng.choice(_WORDS)}\n" for _ in range(rng.randint(20, 40))
+        )
         for name in rng.sample(_NAMES, 4)
     }
-    counts = {name: sum(line.startswith("ERROR") for line in text.splitlines()) for name, text in before.items()}
+    counts = {
+        name: sum(line.startswith("ERROR") for line in text.splitlines())
+        for name, text in before.items()
+    }
     most = max(counts.values())
     worst = [name.removeprefix("logs/") for name, count in counts.items() if count == most]
     said = (
@@ -115,7 +135,9 @@ class Bash(rlvr.ToolEnv):
         made = session.run("\n".join(lines))
         if made.text or made.ending != "OK":
             session.close()
-            raise SandboxFailed(f"the files could not be made: {made.ending} {made.why} {made.text[:200]}")
+            raise SandboxFailed(
+                f"the files could not be made: {made.ending} {made.why} {made.text[:200]}"
+            )
         return session
 
     def tools(self, state: Any) -> list[rlvr.Tool]:
@@ -125,7 +147,8 @@ class Bash(rlvr.ToolEnv):
         """The files of the reference, read by the sandbox and not by the policy's shell."""
         found = {name: state.read(name) for name in task.reference}
         return {
-            name: None if data is None else data[:100_000].decode("utf-8", "replace") for name, data in found.items()
+            name: None if data is None else data[:100_000].decode("utf-8", "replace")
+            for name, data in found.items()
         }
 
     def verify(self, task: rlvr.Task, episode: rlvr.Episode) -> rlvr.Verdict:
@@ -135,11 +158,16 @@ class Bash(rlvr.ToolEnv):
             if found is None:
                 return rlvr.Verdict(rlvr.Outcome.WRONG, why=f"missing: there is no file {name}")
             if _lines(found) != _lines(wanted):
-                return rlvr.Verdict(rlvr.Outcome.WRONG, why=f"other-content: {name} is not as asked")
+                return rlvr.Verdict(
+                    rlvr.Outcome.WRONG, why=f"other-content: {name} is not as asked"
+                )
         return rlvr.Verdict(rlvr.Outcome.CORRECT, why="files-as-asked")
 
     def example_episode(self, task: rlvr.Task) -> list[str | rlvr.Ask]:
-        lines = [f"printf %s {shlex.quote(text)} > {shlex.quote(name)}" for name, text in task.reference.items()]
+        lines = [
+            f"printf %s {shlex.quote(text)} > {shlex.quote(name)}"
+            for name, text in task.reference.items()
+        ]
         return [rlvr.Ask("bash", {"command": "\n".join(lines)}), "Done."]
 
 

@@ -29,7 +29,11 @@ class Chemistry(Puzzle):
     reward = rlvr.Correct(ChemistryVerifier())
 
     def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
-        ask = rng.choice(("equation", "equation", "formula", "mass")) if self.ask == "any" else self.ask
+        ask = (
+            rng.choice(("equation", "equation", "formula", "mass"))
+            if self.ask == "any"
+            else self.ask
+        )
         if ask == "equation":
             left, right = equation(rng)
             counts = balanced(left, right)
@@ -48,7 +52,9 @@ class Chemistry(Puzzle):
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         if not isinstance(row.get("question"), str) or "answer" not in row:
-            raise rlvr.DataError(f"{id}: needs 'question' and 'answer'; it has {', '.join(map(repr, row))}")
+            raise rlvr.DataError(
+                f"{id}: needs 'question' and 'answer'; it has {', '.join(map(repr, row))}"
+            )
         try:
             reference = self.reference_of(row["answer"])
         except rlvr.DataError as error:

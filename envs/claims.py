@@ -59,4 +59,6 @@ def _drawn(rng: Random, me: int, people: int) -> Claim:
 
 
 def _fits(claims: Iterable[Claim], roles: Sequence[bool]) -> bool:
-    return all(_CLAIMS[kind][1](roles[a], roles[b]) == roles[me] for me, (kind, a, b) in enumerate(claims))
+    return all(
+        _CLAIMS[kind][1](roles[a], roles[b]) == roles[me] for me, (kind, a, b) in enumerate(claims)
+    )

@@ -79,5 +79,7 @@ def in_words(clue: Clue, kinds: list[str], values: list[list[str]]) -> str:
     if relation == "not at":
         return f"{one} at another number than {b + 1}."
     other = _SAID[kinds[m]].format(values[m][b]).rsplit(" ", 1)[0]
-    where = {"same": "in the same place as", "left": "directly left of", "next": "directly beside"}[relation]
+    where = {"same": "in the same place as", "left": "directly left of", "next": "directly beside"}[
+        relation
+    ]
     return f"{one} {where} {other}."

@@ -170,7 +170,9 @@ def _livecodebench(row: Mapping[str, Any]) -> Problem:
     functional = {test.get("testtype") == "functional" for test in tests}
     name = metadata.get("func_name")
     if len(functional) > 1 or (functional == {True}) != bool(name and tests):
-        raise rlvr.DataError(f"its tests are of several kinds, or do not fit the function's name {brief(name)}")
+        raise rlvr.DataError(
+            f"its tests are of several kinds, or do not fit the function's name {brief(name)}"
+        )
     return Problem(
         question=row.get("question_content") if "question_content" in row else _question(row),
         inputs=[test["input"] for test in tests],
@@ -198,7 +200,9 @@ def _codeforces(row: Mapping[str, Any]) -> Problem:
         heading = name.removesuffix("_format").capitalize()
         parts += [f"{heading}\n\n{row[name]}"] if row.get(name) else []
     for example in row.get("examples") or ():
-        parts.append(f"Example\n\n```\n{example['input']}\n```\n\ngives\n\n```\n{example['output']}\n```")
+        parts.append(
+            f"Example\n\n```\n{example['input']}\n```\n\ngives\n\n```\n{example['output']}\n```"
+        )
     source = row.get("generated_checker")
     problem = Problem(
         question="\n\n".join(part for part in parts if part) or None,
@@ -261,7 +265,9 @@ def _json(value: Any, column: str) -> Any:
 
 def _tests(given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping):
-        raise rlvr.DataError(f"its tests are {brief(given)}; they must be an object with 'inputs' and 'outputs'")
+        raise rlvr.DataError(
+            f"its tests are {brief(given)}; they must be an object with 'inputs' and 'outputs'"
+        )
     return {
         "inputs": _listed(given, "inputs"),
         "outputs": _listed(given, "outputs"),
@@ -272,8 +278,12 @@ def _tests(given: Any) -> dict[str, Any]:
 def _listed(tests: Mapping[str, Any], name: str) -> list[Any]:
     """The list in this column; a text is refused, as it would be read as a list of characters."""
     value = tests.get(name)
-    if value is not None and (isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)):
-        raise rlvr.DataError(f"{name!r} is {brief(value)}; it must be a list, with an item for each case")
+    if value is not None and (
+        isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)
+    ):
+        raise rlvr.DataError(
+            f"{name!r} is {brief(value)}; it must be a list, with an item for each case"
+        )
     return [] if value is None else list(value)
 
 
@@ -283,7 +293,11 @@ def _solutions(given: Any) -> list[str]:
             given = json.loads(given) if given.strip() else []
         except (ValueError, RecursionError):
             return []
-    return [text for text in given or () if isinstance(text, str)] if not isinstance(given, Mapping) else []
+    return (
+        [text for text in given or () if isinstance(text, str)]
+        if not isinstance(given, Mapping)
+        else []
+    )
 
 
 class _Text(pickle.Unpickler):

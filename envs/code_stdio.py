@@ -91,7 +91,11 @@ class CodeStdio(CodeEnv):
             problem.fn_name and f"The function is called {problem.fn_name}.",
             self.instruction.replace("{language}", self.language),
         )
-        meta = {name: row[name] for name in ("difficulty", "source", "name") if isinstance(row.get(name), (str, int))}
+        meta = {
+            name: row[name]
+            for name in ("difficulty", "source", "name")
+            if isinstance(row.get(name), (str, int))
+        }
         if problem.solutions and self.language == "python":
             meta["solution"] = problem.solutions[0]
         try:

@@ -48,11 +48,15 @@ class Countdown(Puzzle):
         if not fits or not mine((sorted(numbers), int(value))):
             return None
         target = int(value)
-        prompt = f"Make {target} from the numbers {', '.join(map(str, numbers))}. {_HOW.format(all='')}"
+        prompt = (
+            f"Make {target} from the numbers {', '.join(map(str, numbers))}. {_HOW.format(all='')}"
+        )
         return Made(prompt, {"numbers": numbers, "target": target}, text)
 
 
-def _joined(rng: Random, one: tuple[Fraction, str], other: tuple[Fraction, str]) -> tuple[Fraction, str]:
+def _joined(
+    rng: Random, one: tuple[Fraction, str], other: tuple[Fraction, str]
+) -> tuple[Fraction, str]:
     (a, left), (b, right) = max(one, other), min(one, other)
     signs = "+-*/" if b and (a / b).denominator == 1 else "+-*"
     return applied(rng.choice(signs), a, b, left, right)

@@ -12,11 +12,18 @@ from rlvr.verifiers.calls import CallsVerifier
 
 __all__ = ["FunctionCall"]
 
-_SPLITS: Final = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # tenths of all requests
+_SPLITS: Final = {
+    "train": range(8),
+    "validation": range(8, 9),
+    "test": range(9, 10),
+}  # tenths of all requests
 _CITIES: Final = "Lagos Turin Quito Hanoi Basel Perth Izmir Cusco".split()
 _TOOLS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "weather.today": ("Tell the weather in {city} in {unit}", {"city": "string", "unit": "string"}),
-    "timer.start": ("Start a timer of {minutes} minutes named {label}", {"minutes": "integer", "label": "string"}),
+    "timer.start": (
+        "Start a timer of {minutes} minutes named {label}",
+        {"minutes": "integer", "label": "string"},
+    ),
     "bank.transfer": ("Transfer {amount} euros to {name}", {"amount": "float", "name": "string"}),
     "lights.set": ("Turn the lights in the {room} {state}", {"room": "string", "on": "boolean"}),
     "stats.mean": ("Compute the mean of {values}", {"values": "array"}),
@@ -42,15 +49,28 @@ class FunctionCall(rlvr.SingleTurnEnv):
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
         while True:
-            made = [_request(rng, name) for name in rng.choices(sorted(_TOOLS), k=rng.randint(1, self.calls))]
+            made = [
+                _request(rng, name)
+                for name in rng.choices(sorted(_TOOLS), k=rng.randint(1, self.calls))
+            ]
             request = ". ".join(text for text, *_ in made)
             if rlvr.seeded(self.id, request).randrange(10) in _SPLITS[self.split]:
                 break
         functions = [
-            {"name": name, "parameters": {"type": "object", "properties": _typed(kinds), "required": list(kinds)}}
+            {
+                "name": name,
+                "parameters": {
+                    "type": "object",
+                    "properties": _typed(kinds),
+                    "required": list(kinds),
+                },
+            }
             for name, (_, kinds) in _TOOLS.items()
         ]
-        asked = [{name: {key: [value] for key, value in arguments.items()}} for _, name, arguments in made]
+        asked = [
+            {name: {key: [value] for key, value in arguments.items()}}
+            for _, name, arguments in made
+        ]
         prompt = (
             f"You can call these functions:\n{json.dumps(functions)}\n\n{request}.\n"
             'Answer with a JSON list of calls alone, such as [{"name": "…", "arguments": {…}}].'
@@ -64,7 +84,10 @@ class FunctionCall(rlvr.SingleTurnEnv):
 
     def example(self, task: rlvr.Task) -> str:
         calls = [next(iter(call.items())) for call in task.reference["calls"]]
-        listed = [{"name": name, "arguments": {key: value[0] for key, value in given.items()}} for name, given in calls]
+        listed = [
+            {"name": name, "arguments": {key: value[0] for key, value in given.items()}}
+            for name, given in calls
+        ]
         return json.dumps(listed)
 
 
@@ -84,4 +107,8 @@ def _request(rng: Random, name: str) -> tuple[str, str, dict[str, Any]]:
         "values": [rng.randint(1, 99) for _ in range(rng.randint(3, 5))],
     }  # fmt: skip
     text, kinds = _TOOLS[name]
-    return text.format(**words, state="on" if on else "off"), name, {key: words[key] for key in kinds}
+    return (
+        text.format(**words, state="on" if on else "off"),
+        name,
+        {key: words[key] for key in kinds},
+    )

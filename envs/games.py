@@ -14,7 +14,11 @@ from rlvr.validate import require_one_of, require_whole
 
 __all__ = ["Guess", "Wordle", "marks"]
 
-_SPLITS: Final = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # tenths of the words
+_SPLITS: Final = {
+    "train": range(8),
+    "validation": range(8, 9),
+    "test": range(9, 10),
+}  # tenths of the words
 _MOVE: Final = re.compile(r"\[\s*([^\[\]\s]{1,20})\s*\]")
 _WORDS: Final = """
 about above actor adult agent alarm album alert alike alive alone angle apple apply arena array aside award bacon badge
@@ -45,16 +49,24 @@ watch water weary wheat wheel while white whole width woman world worry worth wo
 def _moves(said: str) -> list[str]:
     """The moves of a turn, after its thinking; 007 is 7."""
     begin = after_thinking(said)
-    return [] if begin is None else [move.lower().lstrip("0") or "0" for move in _MOVE.findall(said, begin)]
+    return (
+        []
+        if begin is None
+        else [move.lower().lstrip("0") or "0" for move in _MOVE.findall(said, begin)]
+    )
 
 
 def _last_verdict(episode: rlvr.Episode, secret: str) -> rlvr.Verdict:
     """CORRECT if the last move is the secret; a turn with several moves is none."""
     moves = _moves(episode.turns[-1].text) if episode.turns else []
     if len(moves) != 1:
-        return rlvr.Verdict(rlvr.Outcome.UNPARSED, why="no-move: the last turn has not one move in brackets")
+        return rlvr.Verdict(
+            rlvr.Outcome.UNPARSED, why="no-move: the last turn has not one move in brackets"
+        )
     if moves[0] != secret:
-        return rlvr.Verdict(rlvr.Outcome.WRONG, why="not-found: the turns are used up", answer=moves[0])
+        return rlvr.Verdict(
+            rlvr.Outcome.WRONG, why="not-found: the turns are used up", answer=moves[0]
+        )
     return rlvr.Verdict(rlvr.Outcome.CORRECT, why="found", answer=moves[0])
 
 
@@ -92,7 +104,9 @@ class Guess(rlvr.ToolEnv):
         if len(moves) != 1 or not (moves[0].isascii() and moves[0].isdecimal()):
             return "Write one whole number in brackets."
         guess = int(moves[0])
-        return None if guess == task.reference else "Higher." if guess < task.reference else "Lower."
+        return (
+            None if guess == task.reference else "Higher." if guess < task.reference else "Lower."
+        )
 
     def verify(self, task: rlvr.Task, episode: rlvr.Episode) -> rlvr.Verdict:
         return _last_verdict(episode, str(task.reference))
@@ -117,7 +131,9 @@ class Wordle(rlvr.ToolEnv):
 
     def task(self, index: int) -> rlvr.Task:
         words = [
-            word for word in _WORDS if hashlib.sha256(word.encode()).digest()[0] * 10 // 256 in _SPLITS[self.split]
+            word
+            for word in _WORDS
+            if hashlib.sha256(word.encode()).digest()[0] * 10 // 256 in _SPLITS[self.split]
         ]
         secret = rlvr.seeded(self.id, self.split, index).choice(words)
         prompt = (

@@ -57,7 +57,9 @@ class GSM8K(rlvr.SingleTurnEnv):
         stated = _stated(solution)
         number = None if stated is None else _number(stated)
         if number is None:
-            raise rlvr.DataError(f"{id}: no '####' or 'A:' with a number after it in {solution[-60:]!r}")
+            raise rlvr.DataError(
+                f"{id}: no '####' or 'A:' with a number after it in {solution[-60:]!r}"
+            )
         return rlvr.Task(id, prompt, reference=number, meta={"solution": solution})
 
     def reference_of(self, value: Any) -> str | int | float:

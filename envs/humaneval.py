@@ -31,7 +31,9 @@ class HumanEval(CodeEnv):
     domain = "programs"
     split: str = "test"
     data: str = "openai/openai_humaneval"
-    instruction: str = "Complete this function. Answer with the whole function in a ```python block."
+    instruction: str = (
+        "Complete this function. Answer with the whole function in a ```python block."
+    )
     cpu_s: float = 3.0
 
     def tasks(self) -> Iterator[rlvr.Task]:
@@ -42,14 +44,22 @@ class HumanEval(CodeEnv):
         name = str(row.get("task_id", id))
         for column in ("prompt", "test", "entry_point"):
             if not isinstance(row.get(column), str):
-                raise rlvr.DataError(f"{name}: no text in column {column!r}; it has {', '.join(map(repr, row))}")
+                raise rlvr.DataError(
+                    f"{name}: no text in column {column!r}; it has {', '.join(map(repr, row))}"
+                )
         prompt, test, entry_point = row["prompt"], row["test"], row["entry_point"]
         reference = {"test": test, "style": "check", "entry_point": entry_point, "prompt": prompt}
         if setup := _setup(prompt, test, entry_point):
             reference["setup"] = setup
-        shown = f"{self.instruction}\n\n```python\n{prompt.rstrip()}\n```" if self.instruction else prompt
+        shown = (
+            f"{self.instruction}\n\n```python\n{prompt.rstrip()}\n```"
+            if self.instruction
+            else prompt
+        )
         solution = row.get("canonical_solution")
-        meta = {"entry_point": entry_point} | ({"solution": prompt + solution} if isinstance(solution, str) else {})
+        meta = {"entry_point": entry_point} | (
+            {"solution": prompt + solution} if isinstance(solution, str) else {}
+        )
         try:
             return rlvr.Task(name, shown, self.reference_of(reference), meta)
         except rlvr.DataError as error:
@@ -64,7 +74,9 @@ def _setup(prompt: str, test: str, entry_point: str) -> str:
     so that the same completion gets the same verdict.
     """
     try:
-        body = [node for node in ast.parse(prompt).body if getattr(node, "name", None) != entry_point]
+        body = [
+            node for node in ast.parse(prompt).body if getattr(node, "name", None) != entry_point
+        ]
         tests = list(ast.walk(ast.parse(test)))
     except SyntaxError:
         return ""  # the tests will report it

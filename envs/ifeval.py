@@ -41,12 +41,17 @@ class IFEval(rlvr.SingleTurnEnv):
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         kinds, arguments = row.get("instruction_id_list"), row.get("kwargs")
         if not isinstance(row.get("prompt"), str | list) or not isinstance(kinds, list):
-            raise rlvr.DataError(f"{id}: needs 'prompt' and 'instruction_id_list'; it has {', '.join(map(repr, row))}")
+            raise rlvr.DataError(
+                f"{id}: needs 'prompt' and 'instruction_id_list'; it has {', '.join(map(repr, row))}"
+            )
         if not isinstance(arguments, list) or len(arguments) != len(kinds):
             raise rlvr.DataError(
                 f"{id}: 'kwargs' must be a list with one mapping for each of {len(kinds)} instructions"
             )
-        asked = [{"kind": kind, "arguments": given or {}} for kind, given in zip(kinds, arguments, strict=True)]
+        asked = [
+            {"kind": kind, "arguments": given or {}}
+            for kind, given in zip(kinds, arguments, strict=True)
+        ]
         try:
             reference = self.reference_of(asked)
         except rlvr.DataError as error:
@@ -71,7 +76,10 @@ class IFEval(rlvr.SingleTurnEnv):
 
 
 def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in arguments.items()
+    }
 
 
 @rlvr.register("ifbench-v1")

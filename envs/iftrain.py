@@ -42,7 +42,9 @@ class IFTrain(Puzzle):
         chosen = compatible(rng, rng.randint(1, self.instructions))
         if not any(ask.anchor for ask in chosen):
             return None
-        asked: list[dict[str, Any]] = [{"kind": ask.kind, "arguments": dict(ask.draw(draft))} for ask in chosen]
+        asked: list[dict[str, Any]] = [
+            {"kind": ask.kind, "arguments": dict(ask.draw(draft))} for ask in chosen
+        ]
         if not mine((draft.request, asked)):
             return None
         for ask, one in zip(chosen, asked, strict=True):
@@ -51,7 +53,11 @@ class IFTrain(Puzzle):
         prompt = " ".join([draft.request, *said])
         answer = draft.text()
         task = rlvr.Task("draft", prompt)
-        return Made(prompt, asked, answer) if InstructionVerifier().verify(answer, asked, task).correct else None
+        return (
+            Made(prompt, asked, answer)
+            if InstructionVerifier().verify(answer, asked, task).correct
+            else None
+        )
 
     def reference_of(self, value: Any) -> Any:
         read_instructions(value)

@@ -48,9 +48,7 @@ _KEYWORDS: Final = (
     "lantern copper meadow pepper ribbon signal velvet anchor button candle feather gravel helmet island jacket kettle "
     "ladder magnet needle orange pencil quarry rocket saddle tunnel umbrella violin walnut yellow zipper"
 ).split()
-_COMMON: Final = (
-    "very really always never because wonderful beautiful important several perhaps certainly simply".split()
-)
+_COMMON: Final = "very really always never because wonderful beautiful important several perhaps certainly simply".split()
 _PALINDROMES: Final = "level radar civic noon kayak rotor refer".split()
 _STARTERS: Final = "Today Clearly Usually Somewhere Indeed Meanwhile Often Outside".split()
 _PHRASES: Final = (
@@ -155,13 +153,15 @@ def _count(name: str, low: int, high: int, **more: Any) -> Callable[[Draft], Map
 def _with(draft: Draft, words: Sequence[str]) -> None:
     for word in words:
         draft.add(
-            draft.rng.choice(("I once saw a {} there", "Someone left a {} on the bench", "It goes with a {}")).format(
-                word
-            )
+            draft.rng.choice(
+                ("I once saw a {} there", "Someone left a {} on the bench", "It goes with a {}")
+            ).format(word)
         )
 
 
-def _each(change: Callable[[str, Mapping[str, Any]], str]) -> Callable[[Draft, Mapping[str, Any]], None]:
+def _each(
+    change: Callable[[str, Mapping[str, Any]], str],
+) -> Callable[[Draft, Mapping[str, Any]], None]:
     def follow(draft: Draft, given: Mapping[str, Any]) -> None:
         draft.sentences = [change(sentence, given) for sentence in draft.sentences]
 
@@ -188,7 +188,9 @@ def _phrase_variants(draft: Draft, given: Mapping[str, Any]) -> None:
 def _numbered(draft: Draft, given: Mapping[str, Any]) -> None:
     draft.sentences, said = draft.sentences[:2], draft.sentences
     parts = [said[at % len(said)] for at in range(given["num_sections"])]
-    draft.bottom += [f"{given['section_spliter']} {at}\n{part}." for at, part in enumerate(parts, start=1)]
+    draft.bottom += [
+        f"{given['section_spliter']} {at}\n{part}." for at, part in enumerate(parts, start=1)
+    ]
 
 
 def _at_place(draft: Draft, given: Mapping[str, Any]) -> None:
@@ -200,10 +202,16 @@ def _at_place(draft: Draft, given: Mapping[str, Any]) -> None:
 def _first_of(draft: Draft, given: Mapping[str, Any]) -> None:
     count, nth = given["num_paragraphs"], given["nth_paragraph"]
     draft.divider, draft.groups = "\n\n", count
-    draft.sentences = draft.sentences[:count] if len(draft.sentences) < 2 * count else draft.sentences[: 2 * count]
+    draft.sentences = (
+        draft.sentences[:count]
+        if len(draft.sentences) < 2 * count
+        else draft.sentences[: 2 * count]
+    )
     at = (nth - 1) * -(-len(draft.sentences) // count)
     if at < len(draft.sentences):
-        draft.sentences[at] = f"{given['first_word'].capitalize()} {_lower_first(draft.sentences[at])}"
+        draft.sentences[at] = (
+            f"{given['first_word'].capitalize()} {_lower_first(draft.sentences[at])}"
+        )
 
 
 def _composed(draft: Draft, given: Mapping[str, Any]) -> None:
@@ -241,7 +249,11 @@ def _copied(draft: Draft) -> str:
 def _span(draft: Draft) -> Mapping[str, Any]:
     said = _copied(draft)
     start = draft.rng.randint(0, 8)
-    return {"prompt_to_repeat": said, "n_start": start, "n_end": draft.rng.randint(start + 12, len(said) - 2)}
+    return {
+        "prompt_to_repeat": said,
+        "n_start": start,
+        "n_end": draft.rng.randint(start + 12, len(said) - 2),
+    }
 
 
 def _copies(draft: Draft, given: Mapping[str, Any]) -> None:
@@ -261,7 +273,11 @@ def _lower_first(text: str) -> str:
 
 
 def _frequency(draft: Draft) -> Mapping[str, Any]:
-    return {"keyword": draft.rng.choice(_KEYWORDS), "frequency": draft.rng.randint(2, 4), "relation": "at least"}
+    return {
+        "keyword": draft.rng.choice(_KEYWORDS),
+        "frequency": draft.rng.randint(2, 4),
+        "relation": "at least",
+    }
 
 
 def _marked(count: str, mark: str) -> Callable[[Draft, Mapping[str, Any]], None]:
@@ -295,7 +311,11 @@ def _placeholders(draft: Draft, given: Mapping[str, Any]) -> None:
 def _paragraphs(draft: Draft) -> Mapping[str, Any]:
     count = draft.rng.randint(2, 3)
     word = draft.rng.choice(_STARTERS).lower()
-    return {"num_paragraphs": count, "nth_paragraph": draft.rng.randint(1, count), "first_word": word}
+    return {
+        "num_paragraphs": count,
+        "nth_paragraph": draft.rng.randint(1, count),
+        "first_word": word,
+    }
 
 
 ASKS: Final = (
@@ -436,13 +456,22 @@ def compatible(rng: Random, count: int) -> list[Ask]:
         count: the greatest number of them.
     """
     chosen = [rng.choice(ASKS if count > 1 else _ANCHORS)]
-    rest = [*([] if chosen[0].anchor else rng.sample(_ANCHORS, len(_ANCHORS))), *rng.sample(ASKS, len(ASKS))]
+    rest = [
+        *([] if chosen[0].anchor else rng.sample(_ANCHORS, len(_ANCHORS))),
+        *rng.sample(ASKS, len(ASKS)),
+    ]
     for ask in rest:
         held = {name for one in chosen for name in one.holds.split()}
         mine = set(ask.holds.split())
         alone = "copy" in held | mine or ("all" in held and mine) or ("all" in mine and held)
         lacking = not any(one.anchor for one in chosen)  # an anchor comes before anything else
-        if len(chosen) < count and not alone and not held & mine and ask not in chosen and (ask.anchor or not lacking):
+        if (
+            len(chosen) < count
+            and not alone
+            and not held & mine
+            and ask not in chosen
+            and (ask.anchor or not lacking)
+        ):
             chosen.append(ask)
     return chosen
 
@@ -455,5 +484,8 @@ def in_words(ask: Ask, given: Mapping[str, Any]) -> str:
         given: its arguments.
     """
     return ask.words.format(
-        **{name: ", ".join(value) if isinstance(value, list) else value for name, value in given.items()}
+        **{
+            name: ", ".join(value) if isinstance(value, list) else value
+            for name, value in given.items()
+        }
     )

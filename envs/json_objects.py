@@ -10,7 +10,11 @@ from rlvr.verifiers.json_schema import JSONVerifier
 
 __all__ = ["JSONObjects"]
 
-_SPLITS: Final = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # tenths of all orders
+_SPLITS: Final = {
+    "train": range(8),
+    "validation": range(8, 9),
+    "test": range(9, 10),
+}  # tenths of all orders
 _NAMES: Final = "Ada Bruno Chen Dalia Emeka Farid Greta Hiro Ivana Jonas".split()
 _CITIES: Final = "Lagos Turin Quito Hanoi Basel Perth Izmir Cusco".split()
 _THINGS: Final = "lamp chair kettle mirror basket ladder carpet clock".split()
@@ -37,14 +41,28 @@ class JSONObjects(rlvr.SingleTurnEnv):
         while True:
             things = rng.sample(_THINGS, rng.randint(1, self.items))
             items = [{"item": thing, "count": rng.randint(1, 9)} for thing in things]
-            order = {"customer": rng.choice(_NAMES), "city": rng.choice(_CITIES), "express": rng.random() < 0.5}
+            order = {
+                "customer": rng.choice(_NAMES),
+                "city": rng.choice(_CITIES),
+                "express": rng.random() < 0.5,
+            }
             if rlvr.seeded(self.id, str(order), str(items)).randrange(10) in _SPLITS[self.split]:
                 break
-        line = {"type": "object", "properties": {"item": {"type": "string"}, "count": {"type": "integer"}}}
-        properties = {"customer": {"type": "string"}, "city": {"type": "string"}, "express": {"type": "boolean"}}
+        line = {
+            "type": "object",
+            "properties": {"item": {"type": "string"}, "count": {"type": "integer"}},
+        }
+        properties = {
+            "customer": {"type": "string"},
+            "city": {"type": "string"},
+            "express": {"type": "boolean"},
+        }
         schema: dict[str, Any] = {
             "type": "object",
-            "properties": {**properties, "items": {"type": "array", "items": line | {"required": ["item", "count"]}}},
+            "properties": {
+                **properties,
+                "items": {"type": "array", "items": line | {"required": ["item", "count"]}},
+            },
             "required": ["customer", "city", "express", "items"],
             "additionalProperties": False,
         }
@@ -52,7 +70,9 @@ class JSONObjects(rlvr.SingleTurnEnv):
         prompt = (
             f"{order['customer']} from {order['city']} orders {wishes}, with "
             f"{'express' if order['express'] else 'ordinary'} delivery. Write the order as one JSON object, with the "
-            f"items in this order, that fits this JSON Schema:\n{schema}".replace("'", '"').replace("False", "false")
+            f"items in this order, that fits this JSON Schema:\n{schema}".replace("'", '"').replace(
+                "False", "false"
+            )
         )
         reference = {"schema": schema, "whole": {**order, "items": items}}
         return rlvr.Task(f"{self.id}/{self.split}/{self.items}/{index}", prompt, reference)

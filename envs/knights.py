@@ -49,14 +49,19 @@ class Knights(Puzzle):
         if len(found) != 1:
             return None
         names = rng.sample(_NAMES, n)
-        said = " ".join(f'{name} says: "{claimed(claim, names)}."' for name, claim in zip(names, claims, strict=True))
+        said = " ".join(
+            f'{name} says: "{claimed(claim, names)}."'
+            for name, claim in zip(names, claims, strict=True)
+        )
         reference = _roles(names, found[0])
         return Made(_HOW.format(said=said, names=_listed(names)), reference, _solved(reference))
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         quiz, names, solution = row.get("quiz"), row.get("names"), row.get("solution")
         if not isinstance(quiz, str) or not names or not solution or len(names) != len(solution):
-            raise rlvr.DataError(f"{id}: needs 'quiz', 'names' and a 'solution' for each; it has {', '.join(row)}")
+            raise rlvr.DataError(
+                f"{id}: needs 'quiz', 'names' and a 'solution' for each; it has {', '.join(row)}"
+            )
         reference = _roles(names, [bool(one) for one in solution])
         prompt = f"{quiz}\n\nGive every role between <answer> and </answer>: {_listed(names)}"
         return rlvr.Task(id, prompt, reference, {"solution": _solved(reference)})

@@ -39,7 +39,9 @@ class MATH(rlvr.SingleTurnEnv):
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         problem = row.get("problem", row.get("question"))
         if problem is not None and not isinstance(problem, str):
-            raise rlvr.DataError(f"{id}: column 'problem' (or 'question') is {problem!r}; it must be a text")
+            raise rlvr.DataError(
+                f"{id}: column 'problem' (or 'question') is {problem!r}; it must be a text"
+            )
         prompt = "\n\n".join(filter(None, (problem, self.instruction)))
         meta = {k: row[k] for k in ("subject", "level", "unique_id") if k in row}
         return rlvr.Task(id, prompt, reference=self._reference(row, id), meta=meta)
@@ -60,7 +62,9 @@ class MATH(rlvr.SingleTurnEnv):
             return found
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return value
-        raise rlvr.DataError(f"the reference is {value!r}; it must be a number, or a text that is not empty")
+        raise rlvr.DataError(
+            f"the reference is {value!r}; it must be a number, or a text that is not empty"
+        )
 
     def _reference(self, row: Mapping[str, Any], id: str) -> str:
         answer, solution = row.get("answer"), row.get("solution")

@@ -54,14 +54,22 @@ class MBPP(CodeEnv):
         name = id if row.get("task_id") is None else self.name_of(row["task_id"])
         text = row.get("text", row.get("prompt"))
         if text is not None and not isinstance(text, str):
-            raise rlvr.DataError(f"{name}: column 'text' (or 'prompt') is {text!r}; it must be a text")
+            raise rlvr.DataError(
+                f"{name}: column 'text' (or 'prompt') is {text!r}; it must be a text"
+            )
         reference, tests = self._tests(row, name)
         shown = "\n".join(tests[: self.shown])
-        parts = (self.instruction, text, shown and f"It has to pass this:\n\n```python\n{shown}\n```")
+        parts = (
+            self.instruction,
+            text,
+            shown and f"It has to pass this:\n\n```python\n{shown}\n```",
+        )
         code = row.get("code")
         meta = {"solution": code.replace("\r\n", "\n")} if isinstance(code, str) else {}
         try:
-            return rlvr.Task(name, "\n\n".join(filter(None, parts)), self.reference_of(reference), meta)
+            return rlvr.Task(
+                name, "\n\n".join(filter(None, parts)), self.reference_of(reference), meta
+            )
         except rlvr.DataError as error:
             raise rlvr.DataError(f"{name}: {error}") from None
 
@@ -74,7 +82,9 @@ class MBPP(CodeEnv):
             return {"test": row["test"], "style": "check", "entry_point": row["entry_point"]}, []
         tests = _texts(row, "test_list", id)
         if not tests:
-            raise rlvr.DataError(f"{id}: no tests in column 'test_list'; it has {', '.join(map(repr, row))}")
+            raise rlvr.DataError(
+                f"{id}: no tests in column 'test_list'; it has {', '.join(map(repr, row))}"
+            )
         every = tests + (_texts(row, "challenge_test_list", id) if self.challenge else [])
         setup = [*_texts(row, "test_imports", id), *_texts(row, "test_setup_code", id)]
         reference = {"test": "\n".join(every), "style": "asserts"}
@@ -126,10 +136,14 @@ def _entry_point(tests: list[str], code: Any) -> str | None:
     ]
     try:
         body = ast.parse(code).body if isinstance(code, str) else []
-        defined = {name for node in body if not isinstance(node, ast.ClassDef) for name in _bound(node)}
+        defined = {
+            name for node in body if not isinstance(node, ast.ClassDef) for name in _bound(node)
+        }
     except SyntaxError:
         defined = set()
-    known = [name for name in called if name in defined] or [name for name in called if not hasattr(builtins, name)]
+    known = [name for name in called if name in defined] or [
+        name for name in called if not hasattr(builtins, name)
+    ]
     return max(known, key=known.count, default=None)
 
 
@@ -138,4 +152,8 @@ def _bound(node: ast.stmt) -> list[str]:
         return [node.name]
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
-    return [name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)]
+    return [
+        name.id
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    ]

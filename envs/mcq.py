@@ -37,7 +37,9 @@ class MultipleChoice(rlvr.SingleTurnEnv):
     split: str = "test"
     data: str = "TIGER-Lab/MMLU-Pro"
     shuffle: bool = True
-    instruction: str = "Reason step by step, then put the letter of the one right option in \\boxed{}."
+    instruction: str = (
+        "Reason step by step, then put the letter of the one right option in \\boxed{}."
+    )
     reward = rlvr.Correct(ChoiceVerifier())
 
     def tasks(self) -> Iterator[rlvr.Task]:
@@ -47,7 +49,9 @@ class MultipleChoice(rlvr.SingleTurnEnv):
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         question = row.get("question", row.get("Question"))
         if not isinstance(question, str) or not question.strip():
-            raise rlvr.DataError(f"{id}: no text in column 'question'; it has {', '.join(map(repr, row))}")
+            raise rlvr.DataError(
+                f"{id}: no text in column 'question'; it has {', '.join(map(repr, row))}"
+            )
         try:
             reference = _reference(row)
             check_choices(reference)
@@ -56,7 +60,9 @@ class MultipleChoice(rlvr.SingleTurnEnv):
         options = reference["options"]
         if self.shuffle and not any(map(_POINTS_AT_OTHERS.search, options)):
             rlvr.seeded(self.id, question, *options).shuffle(options)
-        listed = "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False))
+        listed = "\n".join(
+            f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False)
+        )
         meta = {"guess_rate": 1 / len(options)}
         return rlvr.Task(id, f"{question}\n\n{listed}\n\n{self.instruction}", reference, meta)
 
@@ -71,13 +77,21 @@ class MultipleChoice(rlvr.SingleTurnEnv):
 def _reference(row: Mapping[str, Any]) -> dict[str, Any]:
     right = next((row[name] for name in _RIGHT if name in row), None)
     if right is not None:
-        return {"options": [str(right), *(str(row[name]) for name in row if _WRONG.fullmatch(name))], "answer": right}
-    options, answer = row.get("options", row.get("choices")), row.get("answer", row.get("answerKey"))
+        return {
+            "options": [str(right), *(str(row[name]) for name in row if _WRONG.fullmatch(name))],
+            "answer": right,
+        }
+    options, answer = (
+        row.get("options", row.get("choices")),
+        row.get("answer", row.get("answerKey")),
+    )
     labels = list(LETTERS)
     if isinstance(options, Mapping):  # as ARC has them
         labels, options = options.get("label", labels), options.get("text")
     if not isinstance(options, list | tuple):
-        raise rlvr.DataError(f"no list in column 'options' or 'choices'; it has {', '.join(map(repr, row))}")
+        raise rlvr.DataError(
+            f"no list in column 'options' or 'choices'; it has {', '.join(map(repr, row))}"
+        )
     options = [str(option) for option in options]
     if isinstance(answer, str) and answer not in options and answer in labels[: len(options)]:
         answer = labels.index(answer)

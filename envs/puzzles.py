@@ -14,7 +14,11 @@ from rlvr.validate import require_one_of
 
 __all__ = ["Made", "Puzzle"]
 
-_SPLITS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # tenths of all puzzles
+_SPLITS = {
+    "train": range(8),
+    "validation": range(8, 9),
+    "test": range(9, 10),
+}  # tenths of all puzzles
 
 _MOST = 5000  # draws to find a puzzle of the split
 
@@ -73,7 +77,9 @@ class Puzzle(rlvr.SingleTurnEnv):
         rng = rlvr.seeded(self.id, self.split, options, index)
         made = next((made for _ in range(_MOST) if (made := self.make(rng, self._mine))), None)
         if made is None:
-            raise rlvr.UsageError(f"{self.id}: split {self.split!r} has no puzzle with {options}; take larger ones")
+            raise rlvr.UsageError(
+                f"{self.id}: split {self.split!r} has no puzzle with {options}; take larger ones"
+            )
         name = "/".join(filter(None, (self.id, self.split, options, str(index))))
         return rlvr.Task(name, made.prompt, made.reference, {"solution": made.solution})
 

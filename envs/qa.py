@@ -15,8 +15,14 @@ __all__ = ["QA"]
 _SPLITS: Final = ("train", "validation", "test")
 _NAMES: Final = "Ada Bruno Chen Dalia Emeka Farid Greta Hiro Ivana Jonas Kofi Lena".split()
 _FACTS: Final = {
-    "lives in {}": ("Where does {} live?", "Lagos Turin Quito Hanoi Basel Perth Izmir Cusco".split()),
-    "works as a {}": ("What is the work of {}?", "baker nurse pilot potter tailor judge farmer diver".split()),
+    "lives in {}": (
+        "Where does {} live?",
+        "Lagos Turin Quito Hanoi Basel Perth Izmir Cusco".split(),
+    ),
+    "works as a {}": (
+        "What is the work of {}?",
+        "baker nurse pilot potter tailor judge farmer diver".split(),
+    ),
     "plays the {}": ("What does {} play?", "flute cello harp drum piano viola organ banjo".split()),
 }
 _FORM: Final = "\n\nPut the answer, a few words, in <answer> tags."
@@ -43,7 +49,9 @@ class QA(rlvr.SingleTurnEnv):
         if not self.data:
             require_one_of("split", self.split, _SPLITS)
             if not 1 <= self.people <= len(_NAMES):
-                raise rlvr.UsageError(f"people is {self.people}; it must be from 1 to {len(_NAMES)}")
+                raise rlvr.UsageError(
+                    f"people is {self.people}; it must be from 1 to {len(_NAMES)}"
+                )
 
     def tasks(self) -> Iterable[rlvr.Task]:
         return self._rows() if self.data else super().tasks()
@@ -51,7 +59,9 @@ class QA(rlvr.SingleTurnEnv):
     def _rows(self) -> Iterator[rlvr.Task]:
         for index, row in enumerate(load_dataset(self.data, self.split)):
             if "question" not in row or "answer" not in row:
-                raise rlvr.DataError(f"row {index} of {self.data} has no 'question' or no 'answer'; it has {list(row)}")
+                raise rlvr.DataError(
+                    f"row {index} of {self.data} has no 'question' or no 'answer'; it has {list(row)}"
+                )
             reference = self.reference_of(row["answer"])
             yield rlvr.Task(f"{self.id}/{self.split}/{index}", row["question"] + _FORM, reference)
 
@@ -66,7 +76,9 @@ class QA(rlvr.SingleTurnEnv):
         asked, who = rng.randrange(len(_FACTS)), rng.randrange(self.people)
         question = list(_FACTS.values())[asked][0].format(people[who])
         prompt = " ".join(rng.sample(told, len(told))) + f"\n\n{question}{_FORM}"
-        return rlvr.Task(f"{self.id}/{self.split}/{self.people}/{index}", prompt, [columns[asked][who]])
+        return rlvr.Task(
+            f"{self.id}/{self.split}/{self.people}/{index}", prompt, [columns[asked][who]]
+        )
 
     @property
     def size(self) -> int | None:

@@ -64,7 +64,9 @@ def equation(rng: Random) -> tuple[list[str], list[str]]:
         rng: draws it.
     """
     left, right = rng.choice(
-        (_combustion,) * 3 + (_precipitation,) * 3 + (_neutralised, _gas, _oxide, _reduced, _hydrogen)
+        (_combustion,) * 3
+        + (_precipitation,) * 3
+        + (_neutralised, _gas, _oxide, _reduced, _hydrogen)
     )(rng)
     return rng.sample(left, len(left)), rng.sample(right, len(right))
 
@@ -73,15 +75,23 @@ def _combustion(rng: Random) -> tuple[list[str], list[str]]:
     carbon, oxygen = rng.randint(1, 12), rng.randint(0, 4)
     hydrogen = 2 * rng.randint(max(1, carbon // 2), carbon + 1)
     fuel = "".join(
-        _times(element, count) for element, count in (("C", carbon), ("H", hydrogen), ("O", oxygen)) if count
+        _times(element, count)
+        for element, count in (("C", carbon), ("H", hydrogen), ("O", oxygen))
+        if count
     )
     return [fuel, "O2"], ["CO2", "H2O"]
 
 
 def _precipitation(rng: Random) -> tuple[list[str], list[str]]:
     cation, anion = rng.choice(_INSOLUBLE)
-    soluble, partner = rng.choice(("Na", "K", "NH4")), "NO3" if cation in ("Ag", "Pb") else rng.choice(("NO3", "Cl"))
-    return [_salt(cation, partner), _salt(soluble, anion)], [_salt(cation, anion), _salt(soluble, partner)]
+    soluble, partner = (
+        rng.choice(("Na", "K", "NH4")),
+        "NO3" if cation in ("Ag", "Pb") else rng.choice(("NO3", "Cl")),
+    )
+    return [_salt(cation, partner), _salt(soluble, anion)], [
+        _salt(cation, anion),
+        _salt(soluble, partner),
+    ]
 
 
 def _neutralised(rng: Random) -> tuple[list[str], list[str]]:

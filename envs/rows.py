@@ -65,14 +65,22 @@ class Rows(rlvr.SingleTurnEnv):
 
     def tasks(self) -> Iterator[rlvr.Task]:
         if not self.data:
-            raise rlvr.UsageError("rows-v1 has no tasks of its own: say where they are by --option data=FILE")
+            raise rlvr.UsageError(
+                "rows-v1 has no tasks of its own: say where they are by --option data=FILE"
+            )
         columns = Columns(prompt=self.prompt, reference=self.reference, completion=None)
         for line in columns.rows(read_rows(self.data)):
             if line.row is None:
                 raise rlvr.DataError(f"{self.data}, line {line.number}: {line.error}")
             row = line.row
-            meta = {name: value for name, value in row.items() if name not in ("id", "prompt", "reference")}
-            yield rlvr.Task(str(row.get("id", f"line:{line.number}")), row["prompt"], row["reference"], meta)
+            meta = {
+                name: value
+                for name, value in row.items()
+                if name not in ("id", "prompt", "reference")
+            }
+            yield rlvr.Task(
+                str(row.get("id", f"line:{line.number}")), row["prompt"], row["reference"], meta
+            )
 
 
 def _named(verifier: str, sandbox: str) -> Any:

@@ -44,7 +44,9 @@ class Science(Puzzle):
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         question = row.get("question", row.get("problem"))
         if not isinstance(question, str) or "answer" not in row:
-            raise rlvr.DataError(f"{id}: needs 'question' and 'answer'; it has {', '.join(map(repr, row))}")
+            raise rlvr.DataError(
+                f"{id}: needs 'question' and 'answer'; it has {', '.join(map(repr, row))}"
+            )
         try:
             reference = self.reference_of(row["answer"])
         except rlvr.DataError as error:
@@ -52,7 +54,9 @@ class Science(Puzzle):
         return rlvr.Task(id, f"{question}\n\n{_HOW}", reference, {"solution": reference})
 
     def reference_of(self, value: Any) -> str:
-        value = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+        value = (
+            str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+        )
         ScienceVerifier().check(value)
         return str(value)
 

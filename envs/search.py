@@ -16,18 +16,28 @@ from rlvr.verifiers.qa import QAVerifier
 
 __all__ = ["Search"]
 
-_SPLITS: Final = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # tenths of all questions
+_SPLITS: Final = {
+    "train": range(8),
+    "validation": range(8, 9),
+    "test": range(9, 10),
+}  # tenths of all questions
 _FORM: Final = "\n\nSearch for it. Put the answer, a few words, in <answer> tags."
 _ONSETS: Final = "b br d dr f g gl h k kr l m n p pr r s st t tr v z".split()
 _VOWELS: Final = "a e i o u ai ea".split()
 _ENDS: Final = "n r l s th nd m x".split()
-_TRADES: Final = "baker weaver surgeon pilot printer gardener painter sailor miller clerk tailor joiner".split()
-_GOODS: Final = "clocks lamps boats ropes pianos kites bells carpets engines lenses saddles glass".split()
+_TRADES: Final = (
+    "baker weaver surgeon pilot printer gardener painter sailor miller clerk tailor joiner".split()
+)
+_GOODS: Final = (
+    "clocks lamps boats ropes pianos kites bells carpets engines lenses saddles glass".split()
+)
 
 
 def _name(*key: str | int) -> str:
     rng = rlvr.seeded("search-v1", *key)
-    return "".join(rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(2)).title() + rng.choice(_ENDS)
+    return "".join(
+        rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(2)
+    ).title() + rng.choice(_ENDS)
 
 
 def _world(size: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
@@ -36,18 +46,29 @@ def _world(size: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
     towns = list(dict.fromkeys(_name("town", i) for i in range(max(8, size // 4))))
     people = [
         f"{first} {last}"
-        for first, last in dict.fromkeys((_name("first", i % 97), _name("last", i)) for i in range(size))
+        for first, last in dict.fromkeys(
+            (_name("first", i % 97), _name("last", i)) for i in range(size)
+        )
     ]
-    firms = [f"{_name('firm', i)} {rng.choice(('Works', 'Brothers', 'Company'))}" for i in range(size)]
+    firms = [
+        f"{_name('firm', i)} {rng.choice(('Works', 'Brothers', 'Company'))}" for i in range(size)
+    ]
     passages: dict[str, str] = {}
     asked: list[tuple[str, str]] = []
     for person, firm in dict(zip(people, firms, strict=False)).items():
         if firm in passages:
             continue
-        town, seat, trade, goods = rng.choice(towns), rng.choice(towns), rng.choice(_TRADES), rng.choice(_GOODS)
+        town, seat, trade, goods = (
+            rng.choice(towns),
+            rng.choice(towns),
+            rng.choice(_TRADES),
+            rng.choice(_GOODS),
+        )
         year = rng.randint(1801, 1949)
         passages[person] = f"{person} was born in {town} and learned the trade of a {trade}."
-        passages[firm] = f"{firm} makes {goods}. It was founded in {year} by {person} and has its seat in {seat}."
+        passages[firm] = (
+            f"{firm} makes {goods}. It was founded in {year} by {person} and has its seat in {seat}."
+        )
         asked += [
             (f"Where was {person} born?", town),
             (f"In which year was {firm} founded?", str(year)),
@@ -64,7 +85,9 @@ def _made(size: int) -> tuple[Corpus, dict[str, list[tuple[str, str]]]]:
     kept: dict[str, list[tuple[str, str]]] = {split: [] for split in _SPLITS}
     for question, answer in asked:
         tenth = hashlib.sha256(question.encode()).digest()[0] * 10 // 256
-        kept[next(split for split, tenths in _SPLITS.items() if tenth in tenths)].append((question, answer))
+        kept[next(split for split, tenths in _SPLITS.items() if tenth in tenths)].append(
+            (question, answer)
+        )
     return Corpus(passages), kept
 
 
@@ -101,7 +124,9 @@ class Search(rlvr.ToolEnv):
         require_whole("people", self.people, 10, 5000)
         self.reward = rlvr.Correct(QAVerifier(self.credit))  # type: ignore[misc, arg-type]  # the instance's own
         if bool(self.data) != bool(self.corpus):
-            raise rlvr.UsageError("search-v1 needs both data and corpus, or neither: questions are about a corpus")
+            raise rlvr.UsageError(
+                "search-v1 needs both data and corpus, or neither: questions are about a corpus"
+            )
         if not self.data:
             require_one_of("split", self.split, _SPLITS)
 
@@ -116,12 +141,19 @@ class Search(rlvr.ToolEnv):
             return
         for index, row in enumerate(load_dataset(self.data, self.split)):
             if "question" not in row or "answer" not in row:
-                raise rlvr.DataError(f"row {index} of {self.data} has no 'question' or no 'answer'; it has {list(row)}")
+                raise rlvr.DataError(
+                    f"row {index} of {self.data} has no 'question' or no 'answer'; it has {list(row)}"
+                )
             yield row["question"], row["answer"]
 
     def tools(self, state: Any) -> list[rlvr.Tool]:
-        return [search(_read(self.corpus) if self.corpus else _made(self.people)[0], most=self.passages)]
+        return [
+            search(_read(self.corpus) if self.corpus else _made(self.people)[0], most=self.passages)
+        ]
 
     def example_episode(self, task: rlvr.Task) -> list[str | rlvr.Ask]:
         gold = task.reference if isinstance(task.reference, str) else task.reference[0]
-        return [rlvr.Ask("search", {"query": str(task.prompt).partition("?")[0]}), f"<answer>{gold}</answer>"]
+        return [
+            rlvr.Ask("search", {"query": str(task.prompt).partition("?")[0]}),
+            f"<answer>{gold}</answer>",
+        ]

@@ -11,7 +11,11 @@ from rlvr.verifiers.sql import SQLVerifier
 
 __all__ = ["SQL"]
 
-_SPLITS: Final = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # tenths of all queries
+_SPLITS: Final = {
+    "train": range(8),
+    "validation": range(8, 9),
+    "test": range(9, 10),
+}  # tenths of all queries
 _THEMES: Final = (
     (
         "members",
@@ -81,17 +85,24 @@ class SQL(rlvr.SingleTurnEnv):
             one, group, many, label, value, groups, labels = rng.choice(_THEMES)
             words = {"one": one, "group": group, "many": many, "label": label, "value": value}
             question, query = rng.choice(_QUESTIONS)
-            words |= {"x": rng.choice(labels), "g": rng.choice(groups), "n": str(rng.randint(10, 60))}
+            words |= {
+                "x": rng.choice(labels),
+                "g": rng.choice(groups),
+                "n": str(rng.randint(10, 60)),
+            }
             if rlvr.seeded(self.id, query.format(**words)).randrange(10) in _SPLITS[self.split]:
                 break
         schema = (
             f"CREATE TABLE {one} (id INTEGER PRIMARY KEY, name TEXT, {group} TEXT);\n"
             f"CREATE TABLE {many} (id INTEGER PRIMARY KEY, owner INTEGER, {label} TEXT, {value} INTEGER);"
         )
-        rng = rlvr.seeded(self.id, "fillings", query.format(**words))  # one question has one reference
+        rng = rlvr.seeded(
+            self.id, "fillings", query.format(**words)
+        )  # one question has one reference
         reference: dict[str, Any] = {"schema": schema, "query": query.format(**words)}
         reference["fillings"] = [
-            {one: _owners(rng, groups), many: _rows(rng, labels, 8 + 5 * number)} for number in range(self.fillings)
+            {one: _owners(rng, groups), many: _rows(rng, labels, 8 + 5 * number)}
+            for number in range(self.fillings)
         ]
         prompt = f"{schema}\n\nWrite one SQLite query that gives {question.format(**words)}."
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, reference)
@@ -105,11 +116,18 @@ class SQL(rlvr.SingleTurnEnv):
 
 
 def _owners(rng: Random, groups: tuple[str, ...]) -> list[list[Any]]:
-    names = rng.sample("Ada Bo Cleo Dag Eve Finn Gia Hugo Ines Jan Kim Lea".split(), rng.randint(7, 10))
+    names = rng.sample(
+        "Ada Bo Cleo Dag Eve Finn Gia Hugo Ines Jan Kim Lea".split(), rng.randint(7, 10)
+    )
     return [[number, name, rng.choice(groups)] for number, name in enumerate(names, 1)]
 
 
 def _rows(rng: Random, labels: tuple[str, ...], count: int) -> list[list[Any]]:
-    used = rng.sample(labels, rng.randint(2, len(labels)))  # so that the different labels differ between fillings
-    rows = [[number, rng.randint(1, 6), rng.choice(used), rng.randint(1, 90)] for number in range(1, count)]
+    used = rng.sample(
+        labels, rng.randint(2, len(labels))
+    )  # so that the different labels differ between fillings
+    rows = [
+        [number, rng.randint(1, 6), rng.choice(used), rng.randint(1, 90)]
+        for number in range(1, count)
+    ]
     return [*rows, [count, *rows[0][1:]]]  # a duplicate, which DISTINCT would lose

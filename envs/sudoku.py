@@ -35,7 +35,9 @@ class Sudoku(Puzzle):
 
     def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
         solved = _filled(rng, self.size)
-        names = {digit: at for at, digit in enumerate(solved[0])}  # the same under other digits is the same puzzle
+        names = {
+            digit: at for at, digit in enumerate(solved[0])
+        }  # the same under other digits is the same puzzle
         if not mine([[names[digit] for digit in row] for row in solved]):
             return None
         puzzle = [list(row) for row in solved]
@@ -70,7 +72,10 @@ def _filled(rng: Random, size: int) -> list[list[int]]:
 
     digits = rng.sample(range(1, size + 1), size)
     columns = order(wide, size // wide)
-    return [[digits[(wide * (r % high) + r // high + c) % size] for c in columns] for r in order(high, size // high)]
+    return [
+        [digits[(wide * (r % high) + r // high + c) % size] for c in columns]
+        for r in order(high, size // high)
+    ]
 
 
 def _text(grid: list[list[int]]) -> str:

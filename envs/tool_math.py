@@ -21,13 +21,21 @@ _FORM: Final = "\n\nYou can run Python. Put the final answer in \\boxed{}."
 
 
 def _power(rng: Random) -> tuple[str, int]:
-    base, exponent, modulus = rng.randint(2, 999), rng.randint(100, 9999), rng.randint(10_000, 99_999)
-    return f"What is the remainder of {base}^{exponent} divided by {modulus}?", pow(base, exponent, modulus)
+    base, exponent, modulus = (
+        rng.randint(2, 999),
+        rng.randint(100, 9999),
+        rng.randint(10_000, 99_999),
+    )
+    return f"What is the remainder of {base}^{exponent} divided by {modulus}?", pow(
+        base, exponent, modulus
+    )
 
 
 def _digits(rng: Random) -> tuple[str, int]:
     base, exponent = rng.randint(3, 99), rng.randint(200, 900)
-    return f"What is the sum of the digits of {base}^{exponent}?", sum(map(int, str(base**exponent)))
+    return f"What is the sum of the digits of {base}^{exponent}?", sum(
+        map(int, str(base**exponent))
+    )
 
 
 def _primes(rng: Random) -> tuple[str, int]:
@@ -44,7 +52,12 @@ def _multiples(rng: Random) -> tuple[str, int]:
 
 
 def _sequence(rng: Random) -> tuple[str, int]:
-    p, q, modulus, n = rng.randint(2, 9), rng.randint(2, 9), rng.randint(1000, 99_999), rng.randint(100, 2000)
+    p, q, modulus, n = (
+        rng.randint(2, 9),
+        rng.randint(2, 9),
+        rng.randint(1000, 99_999),
+        rng.randint(100, 2000),
+    )
     a, b = 1, rng.randint(1, 9)
     asked = (
         f"Let a_0 = 1, a_1 = {b} and a_(k+2) = {p}·a_(k+1) + {q}·a_k. What is the remainder of a_{n} divided by "
@@ -55,7 +68,13 @@ def _sequence(rng: Random) -> tuple[str, int]:
     return asked, a % modulus
 
 
-_KINDS: Final[tuple[Callable[[Random], tuple[str, int]], ...]] = (_power, _digits, _primes, _multiples, _sequence)
+_KINDS: Final[tuple[Callable[[Random], tuple[str, int]], ...]] = (
+    _power,
+    _digits,
+    _primes,
+    _multiples,
+    _sequence,
+)
 _SPLITS: Final = ("train", "validation", "test")
 
 
@@ -90,8 +109,12 @@ class PythonToolMath(rlvr.ToolEnv):
     def _rows(self) -> Iterator[rlvr.Task]:
         for index, row in enumerate(load_dataset(self.data, self.split)):
             if "question" not in row or "answer" not in row:
-                raise rlvr.DataError(f"row {index} of {self.data} has no 'question' or no 'answer'; it has {list(row)}")
-            yield rlvr.Task(f"{self.id}/{self.split}/{index}", row["question"] + _FORM, str(row["answer"]))
+                raise rlvr.DataError(
+                    f"row {index} of {self.data} has no 'question' or no 'answer'; it has {list(row)}"
+                )
+            yield rlvr.Task(
+                f"{self.id}/{self.split}/{index}", row["question"] + _FORM, str(row["answer"])
+            )
 
     def task(self, index: int) -> rlvr.Task:
         if self.data:
@@ -111,4 +134,7 @@ class PythonToolMath(rlvr.ToolEnv):
         return [python(state)]
 
     def example_episode(self, task: rlvr.Task) -> list[str | rlvr.Ask]:
-        return [rlvr.Ask("python", {"code": f"print({task.reference})"}), f"\\boxed{{{task.reference}}}"]
+        return [
+            rlvr.Ask("python", {"code": f"print({task.reference})"}),
+            f"\\boxed{{{task.reference}}}",
+        ]

@@ -43,8 +43,12 @@ class Zebra(Puzzle):
         if not mine(rows):
             return None
         clues = needed_clues(rng, grid, n)
-        listed = "; ".join(f"{kind}: {', '.join(sorted(names))}" for kind, names in zip(kinds, values, strict=True))
-        said = "\n".join(f"{at}. {in_words(clue, kinds, values)}" for at, clue in enumerate(clues, start=1))
+        listed = "; ".join(
+            f"{kind}: {', '.join(sorted(names))}" for kind, names in zip(kinds, values, strict=True)
+        )
+        said = "\n".join(
+            f"{at}. {in_words(clue, kinds, values)}" for at, clue in enumerate(clues, start=1)
+        )
         prompt = (
             f"There are {n} houses in a row, numbered 1 to {n} from left to right. Each has one of each: {listed}.\n"
             f"{said}\nGive one line for each house from 1 to {n}, with {', '.join(kinds)} in this order and commas "

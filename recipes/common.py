@@ -44,8 +44,13 @@ class Flags:
         """
         options = options_of(defaults_of(self.config.env), self.option)
         train, test = options.pop("split", None), self.config.eval_split
-        if is_mixture(self.config.env):  # where the tasks of each come from stands with its own options
-            both = (rlvr.make(self.config.env, **options, split=split) for split in (train or "train", test))
+        if is_mixture(
+            self.config.env
+        ):  # where the tasks of each come from stands with its own options
+            both = (
+                rlvr.make(self.config.env, **options, split=split)
+                for split in (train or "train", test)
+            )
             return next(both), next(both)
         if self.eval_data is None and Path(self.data).is_file():
             is_default = test == Config.eval_split
@@ -84,12 +89,19 @@ def show_results(trainer: Trainer, before: str = "before") -> int:
     code = 0 if trainer.step == trainer.config.steps else 130
     if not trainer.ranks.first:
         return code
-    rows = [row for row in read_metrics(run / "metrics.jsonl") if any(name.startswith("eval/") for name in row)]
+    rows = [
+        row
+        for row in read_metrics(run / "metrics.jsonl")
+        if any(name.startswith("eval/") for name in row)
+    ]
     if rows:
         console.print(comparison_table(rows, before))
     try:
         console.print(f"curves: {plot(run)}", soft_wrap=True, highlight=False)
-    except (MissingDependency, rlvr.DataError) as error:  # no matplotlib, or stopped before the first step
+    except (
+        MissingDependency,
+        rlvr.DataError,
+    ) as error:  # no matplotlib, or stopped before the first step
         console.print(str(error), soft_wrap=True, highlight=False)
     return code
 
@@ -106,7 +118,11 @@ def comparison_table(rows: Sequence[Mapping[str, Any]], before: str) -> Table:
     for name in sorted(last):
         is_there = f"{name}/low" in first or name == "eval/length"
         if is_there and not name.endswith(("/pass@1", "/maj@1")):  # which is avg@n once more
-            title = name.removeprefix("eval/").replace("avg@", "accuracy, avg@").replace("length", "length, tokens")
+            title = (
+                name.removeprefix("eval/")
+                .replace("avg@", "accuracy, avg@")
+                .replace("length", "length, tokens")
+            )
             table.add_row(title, *(_shown(row, name) for row in (first, last)))
     return table
 
@@ -116,5 +132,7 @@ def _shown(row: Mapping[str, Any], name: str) -> str:
     if row.get(name) is None:
         return "–"
     low, high = row.get(f"{name}/low"), row.get(f"{name}/high")
-    interval = f" ({low:.3f} to {high:.3f})" if low is not None and high is not None else ""  # one task has none
+    interval = (
+        f" ({low:.3f} to {high:.3f})" if low is not None and high is not None else ""
+    )  # one task has none
     return f"{row[name]:.3f}{interval}"

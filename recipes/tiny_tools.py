@@ -112,20 +112,29 @@ def train_tools(
                 f"{row.get('tools/errors') or 0:.2f}",
                 highlight=False,
             )
-    console.print(f"{warm_s:.0f} s of warm start, {time.perf_counter() - started:.0f} s in all", highlight=False)
+    console.print(
+        f"{warm_s:.0f} s of warm start, {time.perf_counter() - started:.0f} s in all",
+        highlight=False,
+    )
     return code
 
 
-def _warm_start(policy: Policy, env: rlvr.ToolEnv, settings: Settings, guess: str, console: Console) -> None:
+def _warm_start(
+    policy: Policy, env: rlvr.ToolEnv, settings: Settings, guess: str, console: Console
+) -> None:
     """Train on the next token of episodes: right ones with the tool, and guesses without it."""
     rng = Random(settings.seed)
     tasks = [env.task(rng.randrange(env.size or 10**6)) for _ in range(_SHOWN)]
     right = [_shown(policy, env, task, env.example_episode(task) or ()) for task in tasks]
     guessed = [_shown(policy, env, task, [guess]) for task in tasks]
     optimizer = torch.optim.AdamW(policy.model.parameters(), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=settings.warm_steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 3e-3, total_steps=settings.warm_steps, pct_start=0.1
+    )
     for step in range(settings.warm_steps):
-        drawn = [rng.choice(guessed if rng.random() < settings.guesses else right) for _ in range(24)]
+        drawn = [
+            rng.choice(guessed if rng.random() < settings.guesses else right) for _ in range(24)
+        ]
         rows = [row for episode in drawn for row in episode]
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)
         optimizer.zero_grad()
@@ -137,7 +146,10 @@ def _warm_start(policy: Policy, env: rlvr.ToolEnv, settings: Settings, guess: st
 
 
 def _shown(
-    policy: Policy, env: rlvr.ToolEnv, task: rlvr.Task, turns: Sequence[str | rlvr.Ask | rlvr.PolicyTurn]
+    policy: Policy,
+    env: rlvr.ToolEnv,
+    task: rlvr.Task,
+    turns: Sequence[str | rlvr.Ask | rlvr.PolicyTurn],
 ) -> list[TokenRow]:
     """The turns of an episode, each after what the policy would have read before it."""
     rows: list[TokenRow] = []
@@ -145,7 +157,10 @@ def _shown(
         context = policy.tokenization.encode(task.prompt, tools=running.schemas)
         for turn in turns:
             said = turn if isinstance(turn, str) else _written(turn)
-            ids = [*policy.tokenizer(said, add_special_tokens=False)["input_ids"], policy.tokenizer.eos_token_id]
+            ids = [
+                *policy.tokenizer(said, add_special_tokens=False)["input_ids"],
+                policy.tokenizer.eos_token_id,
+            ]
             rows.append(TokenRow(context, ids))
             told = running.take(turn)
             if told is None:

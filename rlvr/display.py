@@ -67,7 +67,8 @@ class LeftOut:
         """
         found = self.reasons(most)
         lines = [
-            example if count == 1 else f"{example} (and {count - 1:,} more for this reason)" for example, count in found
+            example if count == 1 else f"{example} (and {count - 1:,} more for this reason)"
+            for example, count in found
         ]
         rest = self.count - sum(count for _, count in found)
         return [*lines, f"{rest:,} rows for other reasons"] if rest else lines
@@ -81,7 +82,11 @@ def shown(value: Any) -> str:
     """
     if name := getattr(value, "__qualname__", None):
         code = getattr(value, "__code__", None)
-        return f"{name}:{code.co_firstlineno}" if name.endswith("<lambda>") and isinstance(code, CodeType) else name
+        return (
+            f"{name}:{code.co_firstlineno}"
+            if name.endswith("<lambda>") and isinstance(code, CodeType)
+            else name
+        )
     if is_dataclass(value):
         return f"{type(value).__name__}({', '.join(settings(value))})"
     return _ADDRESS.sub("", repr(value))
@@ -117,7 +122,9 @@ def _default(setting: Field[Any]) -> Any:
 
 
 @contextmanager
-def progress_bar(what: str, total: int | None, console: Console | None = None) -> Iterator[Callable[[], None]]:
+def progress_bar(
+    what: str, total: int | None, console: Console | None = None
+) -> Iterator[Callable[[], None]]:
     """Show a progress bar and give a function that advances it by one step.
 
     Args:
@@ -127,10 +134,21 @@ def progress_bar(what: str, total: int | None, console: Console | None = None) -
             and remaining time comes every half minute instead.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     console = console or Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     if not (console.is_terminal or console.is_jupyter):
         yield _Lines(what, total, console).tick
         return
@@ -159,10 +177,18 @@ class _Lines:
         self._said_at, rate = now, self._done / (now - self._began)
         of = f" of {self._total:,}" if self._total else ""
         left = f", {_span(max(0, self._total - self._done) / rate)} left" if self._total else ""
-        self._console.print(f"{self._what}: {self._done:,}{of}, {rate:,.0f} per second{left}", highlight=False)
+        self._console.print(
+            f"{self._what}: {self._done:,}{of}, {rate:,.0f} per second{left}", highlight=False
+        )
 
 
 def _span(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return (
+        f"{hours} h {minutes} min"
+        if hours
+        else f"{minutes} min {rest} s"
+        if minutes
+        else f"{rest} s"
+    )

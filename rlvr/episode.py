@@ -125,7 +125,11 @@ class Episode:
         """The record as plain JSON."""
         return {
             "turns": [
-                {"text": turn.text, "calls": [_call_as_dict(call) for call in turn.calls], "user": turn.user}
+                {
+                    "text": turn.text,
+                    "calls": [_call_as_dict(call) for call in turn.calls],
+                    "user": turn.user,
+                }
                 for turn in self.turns
             ],
             "end": self.end,
@@ -144,7 +148,11 @@ class Episode:
         """
         try:
             turns = tuple(
-                EpisodeTurn(str(turn["text"]), tuple(_call_from(call) for call in turn["calls"]), turn["user"])
+                EpisodeTurn(
+                    str(turn["text"]),
+                    tuple(_call_from(call) for call in turn["calls"]),
+                    turn["user"],
+                )
                 for turn in data["turns"]
             )
             end = data["end"]
@@ -159,12 +167,18 @@ class Episode:
 
 
 def _call_as_dict(call: ToolCall) -> dict[str, Any]:
-    return {name: getattr(call, name) for name in ToolCall.__slots__} | {"arguments": dict(call.arguments)}
+    return {name: getattr(call, name) for name in ToolCall.__slots__} | {
+        "arguments": dict(call.arguments)
+    }
 
 
 def _call_from(data: Mapping[str, Any]) -> ToolCall:
     call = ToolCall(**data)
-    if not (isinstance(call.name, str) and isinstance(call.reply, str) and isinstance(call.arguments, Mapping)):
+    if not (
+        isinstance(call.name, str)
+        and isinstance(call.reply, str)
+        and isinstance(call.arguments, Mapping)
+    ):
         raise ValueError(f"call {brief(data)}")
     return call
 
@@ -200,5 +214,7 @@ def read_turn(message: Mapping[str, Any], read: Any) -> PolicyTurn:
         arguments, fault = function.get("arguments") or {}, ""
         if not isinstance(arguments, Mapping):
             arguments, fault = read(arguments)
-        calls.append(Ask(str(function.get("name") or ""), arguments, fault, str(one.get("id") or "")))
+        calls.append(
+            Ask(str(function.get("name") or ""), arguments, fault, str(one.get("id") or ""))
+        )
     return PolicyTurn(str(message.get("content") or ""), tuple(calls))

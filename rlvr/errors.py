@@ -50,9 +50,7 @@ __all__ = [
     "import_optional",
 ]
 
-INSTALL_EXTRA = (
-    "pip install -c constraints.txt '.[{extra}]' in a checkout of rlvr, or pip install 'PATH/TO/WHEEL[{extra}]'"
-)
+INSTALL_EXTRA = "pip install -c constraints.txt '.[{extra}]' in a checkout of rlvr, or pip install 'PATH/TO/WHEEL[{extra}]'"
 """How to install an extra; `pip install rlvr` finds nothing before the first release."""
 
 
@@ -90,7 +88,9 @@ class MissingDependency(RlvrError, ImportError):
     """
 
     def __init__(self, what: str, extra: str, command: str = "") -> None:
-        super().__init__(f"{what} is not installed; get it with: {command or INSTALL_EXTRA.format(extra=extra)}")
+        super().__init__(
+            f"{what} is not installed; get it with: {command or INSTALL_EXTRA.format(extra=extra)}"
+        )
         self._made_of = what, extra, command
 
     def __reduce__(self) -> Any:  # pickle would call the class with the finished message alone
@@ -175,12 +175,20 @@ class IsolationUnavailable(Unscored):
     reason = "isolation-unavailable"
 
     def __init__(self, guarantee: str, found: str, remedy: str, *, waivable: bool = True) -> None:
-        waiver = f"; or waive it by name: Sandbox(allow_missing={{{guarantee!r}}})" if waivable else ""
-        super().__init__(f"the sandbox cannot promise {guarantee!r} here: {found}. {remedy}{waiver}")
+        waiver = (
+            f"; or waive it by name: Sandbox(allow_missing={{{guarantee!r}}})" if waivable else ""
+        )
+        super().__init__(
+            f"the sandbox cannot promise {guarantee!r} here: {found}. {remedy}{waiver}"
+        )
         self.guarantee, self.found, self.remedy, self.waivable = guarantee, found, remedy, waivable
 
     def __reduce__(self) -> Any:  # see MissingDependency
-        return partial(type(self), waivable=self.waivable), (self.guarantee, self.found, self.remedy)
+        return partial(type(self), waivable=self.waivable), (
+            self.guarantee,
+            self.found,
+            self.remedy,
+        )
 
 
 class SandboxFailed(Unscored):
@@ -213,7 +221,11 @@ def described(error: BaseException) -> tuple[str, str, str]:
         message = str(error)
     except Exception:  # noqa: BLE001  the exception's class may define __str__
         message = "(its text cannot be had)"
-    return type(error).__name__, _cut(message, 500), _cut("".join(traceback.format_exception(error)), 20_000)
+    return (
+        type(error).__name__,
+        _cut(message, 500),
+        _cut("".join(traceback.format_exception(error)), 20_000),
+    )
 
 
 def _cut(text: str, most: int) -> str:
@@ -228,6 +240,9 @@ def brief(value: object) -> str:
     """
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an int of more than 4300 digits; a list in a list, 1000 deep
+    except (
+        ValueError,
+        RecursionError,
+    ):  # an int of more than 4300 digits; a list in a list, 1000 deep
         return f"{type(value).__name__} too long to be shown"
     return f"{type(value).__name__} {text[:60]}{'…' if len(text) > 60 else ''}"

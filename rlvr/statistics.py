@@ -52,7 +52,9 @@ def pass_at_k(n: ArrayLike, correct: ArrayLike, k: int) -> NDArray[np.float64]:
     """
     n, c = np.broadcast_arrays(np.asarray(n, dtype=np.int64), np.asarray(correct, dtype=np.int64))
     if k < 1 or (n < k).any():
-        raise ValueError(f"pass@{k} of {n.min(initial=0)} completions; k must lie between 1 and their number")
+        raise ValueError(
+            f"pass@{k} of {n.min(initial=0)} completions; k must lie between 1 and their number"
+        )
     if (c < 0).any() or (c > n).any():
         raise ValueError("correct completions must number between 0 and n")
     i = np.arange(1, n.max(initial=1) + 1)
@@ -108,7 +110,10 @@ def majority_at_k(
 def _won_with(m: int, k: int, votes: Counter[Hashable], right: Counter[Hashable], n: int) -> float:
     """Number of subsets whose most frequent answer has exactly m votes, each weighted by its correctness."""
     silent = n - votes.total()
-    if m > max(votes.values(), default=0) or silent + sum(min(m, count) for count in votes.values()) < k:
+    if (
+        m > max(votes.values(), default=0)
+        or silent + sum(min(m, count) for count in votes.values()) < k
+    ):
         return 0.0  # no answer can have m votes, or some answer must have more
     w = np.zeros((k + 1, k // m + 1))
     w[0, 0] = 1.0
@@ -169,15 +174,21 @@ def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, flo
         ValueError: not 0 <= successes <= trials, no trials, or a level outside (0, 1).
     """
     if not 0 <= successes <= trials or trials < 1:
-        raise ValueError(f"{successes} successes of {trials} trials; it must be 0 <= successes <= trials, at least one")
+        raise ValueError(
+            f"{successes} successes of {trials} trials; it must be 0 <= successes <= trials, at least one"
+        )
     z = NormalDist().inv_cdf(0.5 + _level(level) / 2)
     p, squared = successes / trials, z * z / trials
     centre, half = p + squared / 2, z * math.sqrt(p * (1 - p) / trials + squared / (4 * trials))
     low, high = (centre - half) / (1 + squared), (centre + half) / (1 + squared)
-    return (0.0 if successes == 0 else low), (1.0 if successes == trials else high)  # exactly, whatever the rounding
+    return (0.0 if successes == 0 else low), (
+        1.0 if successes == trials else high
+    )  # exactly, whatever the rounding
 
 
-def bootstrap(values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
+def bootstrap(
+    values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean over tasks.
 
     Tasks are resampled, not completions, since completions of one task are not independent.  The same values and seed
@@ -194,7 +205,9 @@ def bootstrap(values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, 
     """
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or not x.size or not np.isfinite(x).all():
-        raise ValueError(f"bootstrap of an array of shape {x.shape}; it takes finite values of shape [P], P >= 1")
+        raise ValueError(
+            f"bootstrap of an array of shape {x.shape}; it takes finite values of shape [P], P >= 1"
+        )
     rng = np.random.default_rng(seed)
     at_once = max(1, 2_000_000 // x.size)  # B × P indices would be too many for large sets
     means = [
@@ -249,12 +262,16 @@ def student_interval(values: ArrayLike, *, level: float = 0.95) -> tuple[float, 
     if x.size < 2 or x.std() == 0:
         return -math.inf, math.inf
     freedom = x.size - 1
-    share = _beta_quantile(1 - _level(level), freedom / 2, 0.5)  # P(|T| > t) = I_share(freedom / 2, 1 / 2)
+    share = _beta_quantile(
+        1 - _level(level), freedom / 2, 0.5
+    )  # P(|T| > t) = I_share(freedom / 2, 1 / 2)
     half = math.sqrt(freedom * (1 - share) / share) * float(x.std(ddof=1)) / math.sqrt(x.size)
     return float(x.mean()) - half, float(x.mean()) + half
 
 
-@lru_cache(maxsize=4096)  # evaluations ask for the same counts again and again, and a bisection takes milliseconds
+@lru_cache(
+    maxsize=4096
+)  # evaluations ask for the same counts again and again, and a bisection takes milliseconds
 def _beta_quantile(share: float, a: float, b: float) -> float:
     """The x at which Beta(a, b) has this share below it, by bisection."""
     low, high = 0.0, 1.0
@@ -265,7 +282,9 @@ def _beta_quantile(share: float, a: float, b: float) -> float:
     return (low + high) / 2
 
 
-def estimate(values: Sequence[float], level: float, bounds: tuple[float, float] | None = (0.0, 1.0)) -> Estimate:
+def estimate(
+    values: Sequence[float], level: float, bounds: tuple[float, float] | None = (0.0, 1.0)
+) -> Estimate:
     """The mean with an interval that fits the number of tasks and what is known of the values.
 
     From 20 tasks on: Wilson's if every value is 0 or 1, else the bootstrap's.  Both cover too little of a small sample:
@@ -288,7 +307,9 @@ def estimate(values: Sequence[float], level: float, bounds: tuple[float, float] 
     else:
         low, high = student_interval(values, level=level)
     value = fmean(values)
-    return Estimate(value, min(low, value), max(high, value), len(values))  # rounding may leave it out by one ulp
+    return Estimate(
+        value, min(low, value), max(high, value), len(values)
+    )  # rounding may leave it out by one ulp
 
 
 def _level(level: float) -> float:

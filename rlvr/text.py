@@ -60,7 +60,9 @@ def inert(value: object) -> str:
     text = str(value)
     if text.isprintable():  # most are, and this asks at the speed of C
         return text
-    return "".join(char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    return "".join(
+        char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in text
+    )
 
 
 def squeezed(text: str) -> str:
@@ -85,9 +87,13 @@ def after_thinking(text: str) -> int | None:
         The position after the last closing tag of `THINKING_TAGS`; 0 where there is none, and None where an opening
         tag follows it: the completion ended before the model had finished thinking.
     """
-    if "think" not in text or ("<think" not in text and "</think" not in text):  # no tag: most texts end here
+    if "think" not in text or (
+        "<think" not in text and "</think" not in text
+    ):  # no tag: most texts end here
         return 0
-    begin = max((at + len(end) for _, end in THINKING_TAGS if (at := text.rfind(end)) >= 0), default=0)
+    begin = max(
+        (at + len(end) for _, end in THINKING_TAGS if (at := text.rfind(end)) >= 0), default=0
+    )
     return None if any(text.find(start, begin) >= 0 for start, _ in THINKING_TAGS) else begin
 
 
@@ -140,7 +146,8 @@ def _block(text: str, opening: re.Match[str], end: int, *, closed: bool) -> Fenc
     lines = text[opening.end() + 1 : end - 1]  # without the line feed before the closing fence
     if indent:
         lines = "\n".join(
-            line.removeprefix(indent) if line.startswith(indent) else line.lstrip(" \t") for line in lines.split("\n")
+            line.removeprefix(indent) if line.startswith(indent) else line.lstrip(" \t")
+            for line in lines.split("\n")
         )
     return FencedBlock(opening.start(), end, language, lines + "\n", closed)
 

@@ -56,11 +56,15 @@ class Outcome(StrEnum):
     CORRECT = "correct"
     WRONG = "wrong"  # an answer was found and it does not hold; may carry partial credit
     UNPARSED = "unparsed"  # no answer was found
-    UNSCORED = "unscored"  # a failure of rlvr or the environment: masked and counted, never a reward of 0
+    UNSCORED = (
+        "unscored"  # a failure of rlvr or the environment: masked and counted, never a reward of 0
+    )
 
     @classmethod
     def _missing_(cls, value: object) -> None:
-        raise ValueError(f"the outcome is {value!r}; it must be one of {', '.join(map(repr, map(str, cls)))}")
+        raise ValueError(
+            f"the outcome is {value!r}; it must be one of {', '.join(map(repr, map(str, cls)))}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +124,12 @@ class Completion:
         n = self.length_tokens
         if n is not None:
             if not is_whole(n) or n < 0:
-                raise ValueError(f"length_tokens is {n!r}; it must be a whole number of tokens, or None if unknown")
-            object.__setattr__(self, "length_tokens", int(n))  # numpy's numbers cannot be written as JSON
+                raise ValueError(
+                    f"length_tokens is {n!r}; it must be a whole number of tokens, or None if unknown"
+                )
+            object.__setattr__(
+                self, "length_tokens", int(n)
+            )  # numpy's numbers cannot be written as JSON
         if not isinstance(self.truncated, bool):
             raise TypeError(f"truncated is {self.truncated!r}; it must be True or False")
         if self.episode is not None and not isinstance(self.episode, Episode):
@@ -130,7 +138,9 @@ class Completion:
 
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 
-_BY_OUTCOME: Final = float("nan")  # this object, and no other NaN, means "derive it from the outcome"
+_BY_OUTCOME: Final = float(
+    "nan"
+)  # this object, and no other NaN, means "derive it from the outcome"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +163,31 @@ class Verdict:
 
     def __post_init__(self) -> None:
         if not isinstance(self.outcome, Outcome):
-            object.__setattr__(self, "outcome", Outcome(self.outcome))  # "correct" will do; "right" raises
+            object.__setattr__(
+                self, "outcome", Outcome(self.outcome)
+            )  # "correct" will do; "right" raises
         if self.value is _BY_OUTCOME:
             object.__setattr__(self, "value", float(self.outcome is Outcome.CORRECT))
         # Asking for the exact type first saves a microsecond of each verdict.
         is_number = type(self.value) is float or isinstance(self.value, Real)
         if not is_number or not 0.0 <= self.value <= 1.0:  # false for NaN too
-            raise ValueError(f"a verdict's value is {brief(self.value)}; it must be a number in [0, 1]")
+            raise ValueError(
+                f"a verdict's value is {brief(self.value)}; it must be a number in [0, 1]"
+            )
         if type(self.value) is not float:  # numpy's numbers cannot be written as JSON
             object.__setattr__(self, "value", float(self.value))
         if self.value and self.outcome in (Outcome.UNPARSED, Outcome.UNSCORED):
-            raise ValueError(f"a verdict of {self.outcome} has value {self.value!r}; only an answer can earn credit")
+            raise ValueError(
+                f"a verdict of {self.outcome} has value {self.value!r}; only an answer can earn credit"
+            )
         if not isinstance(self.why, str):
-            raise TypeError(f"a verdict's why is {brief(self.why)}; it must be a string, 'reason' or 'reason: text'")
+            raise TypeError(
+                f"a verdict's why is {brief(self.why)}; it must be a string, 'reason' or 'reason: text'"
+            )
         if self.answer is not None and not isinstance(self.answer, str):
-            raise TypeError(f"a verdict's answer is {brief(self.answer)}; it must be the text of it, or None")
+            raise TypeError(
+                f"a verdict's answer is {brief(self.answer)}; it must be the text of it, or None"
+            )
         if type(self.detail) is not dict and not isinstance(self.detail, Mapping):
             raise TypeError(f"a verdict's detail is {brief(self.detail)}; it must be a mapping")
 
@@ -223,7 +243,9 @@ def is_async(function: Callable[..., Any]) -> bool:
     """
     while isinstance(function, partial):
         function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        type(function).__call__
+    )
 
 
 def verifies_async(verifier: Verifier) -> bool:
@@ -325,8 +347,12 @@ class _Function:
         if isinstance(result, Verdict):
             return result
         if not isinstance(result, bool):
-            raise UsageError(f"{self.id} returned {returned(result)}; a verifier returns a Verdict, or True or False")
-        return Verdict(Outcome.CORRECT if result else Outcome.WRONG, why=f"said-{str(result).lower()}")
+            raise UsageError(
+                f"{self.id} returned {returned(result)}; a verifier returns a Verdict, or True or False"
+            )
+        return Verdict(
+            Outcome.CORRECT if result else Outcome.WRONG, why=f"said-{str(result).lower()}"
+        )
 
 
 def as_verifier(verifier: Verifier | VerifierFunction) -> Verifier:
@@ -346,7 +372,9 @@ def as_verifier(verifier: Verifier | VerifierFunction) -> Verifier:
     if isinstance(verifier, Verifier):
         return verifier
     if hasattr(verifier, "verify"):
-        raise UsageError(f"{verifier!r} is no verifier yet: it needs an id, a name and version such as 'math-v2'")
+        raise UsageError(
+            f"{verifier!r} is no verifier yet: it needs an id, a name and version such as 'math-v2'"
+        )
     return _Function(verifier)
 
 
@@ -370,11 +398,17 @@ class Score:
         if not isinstance(self.verdict, Verdict):
             raise TypeError(f"a score's verdict is {brief(self.verdict)}; it must be a Verdict")
         if (self.total is None) != (self.verdict.outcome is Outcome.UNSCORED):
-            raise ValueError(f"a score of {self.total!r} with outcome {self.verdict.outcome}: None goes with unscored")
+            raise ValueError(
+                f"a score of {self.total!r} with outcome {self.verdict.outcome}: None goes with unscored"
+            )
         if self.total is None:
             if self.parts:
-                raise ValueError(f"an unscored completion has parts {dict(self.parts)}; it can have none")
-        elif not (type(self.total) is float or isinstance(self.total, Real)) or not math.isfinite(self.total):
+                raise ValueError(
+                    f"an unscored completion has parts {dict(self.parts)}; it can have none"
+                )
+        elif not (type(self.total) is float or isinstance(self.total, Real)) or not math.isfinite(
+            self.total
+        ):
             raise ValueError(f"a score of {brief(self.total)}; it must be a finite number")
         else:
             self._check_sum(self.total)
@@ -385,7 +419,9 @@ class Score:
             values = self.parts.values()
             off, rounding = abs(total - sum(values)), 1e-9 * max(1.0, abs(total), *map(abs, values))
         except (AttributeError, TypeError):
-            raise TypeError(f"a score's parts are {brief(self.parts)}; they must map names to numbers") from None
+            raise TypeError(
+                f"a score's parts are {brief(self.parts)}; they must map names to numbers"
+            ) from None
         if not math.isfinite(rounding) or not off <= rounding:
             raise ValueError(
                 f"a score of {total!r} has the parts {brief(self.parts)}; they must be finite, and their sum the total"
@@ -450,7 +486,9 @@ class Rollout:
             **({"token_versions": len(self.token_versions)} if len(self.token_versions) else {}),
         }
         if len(set(lengths.values())) != 1:
-            raise ValueError(f"task {self.task.id!r}: a rollout's lengths must agree, and they are {lengths}")
+            raise ValueError(
+                f"task {self.task.id!r}: a rollout's lengths must agree, and they are {lengths}"
+            )
         stop = 0
         for turn in self.turns:
             if not stop <= turn.start < turn.stop <= len(self.completion_ids):
@@ -488,7 +526,9 @@ class Group:
             raise ValueError(f"task {self.task.id!r}: a group needs at least one rollout")
         for rollout in self.rollouts:
             if rollout.task.id != self.task.id:
-                raise ValueError(f"a rollout of task {rollout.task.id!r} stands in the group of {self.task.id!r}")
+                raise ValueError(
+                    f"a rollout of task {rollout.task.id!r} stands in the group of {self.task.id!r}"
+                )
 
 
 def _is_chat(prompt: object) -> bool:
@@ -534,7 +574,11 @@ def plain_reference(value: Any) -> Any:
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Rational):
-        return int(value.numerator) if value.denominator == 1 else f"{int(value.numerator)}/{int(value.denominator)}"
+        return (
+            int(value.numerator)
+            if value.denominator == 1
+            else f"{int(value.numerator)}/{int(value.denominator)}"
+        )
     if isinstance(value, float):
         return float(value)
     if isinstance(value, Number):

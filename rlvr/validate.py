@@ -48,7 +48,9 @@ def is_number(value: object) -> TypeGuard[float]:
     return bool(-math.inf < value < math.inf)  # type: ignore[operator]  # not math.isfinite: it fails for 10**400
 
 
-def require_whole(name: str, value: object, least: int, most: int | None = None, *, hint: str = "") -> int:
+def require_whole(
+    name: str, value: object, least: int, most: int | None = None, *, hint: str = ""
+) -> int:
     """The value as an int.
 
     Args:
@@ -62,7 +64,9 @@ def require_whole(name: str, value: object, least: int, most: int | None = None,
     """
     if not is_whole(value) or value < least or (most is not None and value > most):
         limits = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise UsageError(f"{name} is {_given(value)}; it must be a whole number {limits}{_after(hint)}")
+        raise UsageError(
+            f"{name} is {_given(value)}; it must be a whole number {limits}{_after(hint)}"
+        )
     return int(value)
 
 
@@ -76,7 +80,11 @@ def require_optional_whole(name: str, value: object, least: int, *, none: str = 
     Raises:
         UsageError: the value is neither None nor a whole number of at least `least`.
     """
-    return None if value is None else require_whole(name, value, least, hint=f"or None{none and f' for {none}'}")
+    return (
+        None
+        if value is None
+        else require_whole(name, value, least, hint=f"or None{none and f' for {none}'}")
+    )
 
 
 def require_number(
@@ -115,7 +123,9 @@ def require_number(
     ]
     rule = " and ".join(filter(None, rules))
     finite = "" if infinite or (rule and (not real or is_number(value))) else "finite "
-    raise UsageError(f"{name} is {_given(value)}; it must be a {finite}number{rule and ' '}{rule}{_after(hint)}")
+    raise UsageError(
+        f"{name} is {_given(value)}; it must be a {finite}number{rule and ' '}{rule}{_after(hint)}"
+    )
 
 
 def require_seconds(name: str, value: object, *, or_none: bool = False) -> float | None:
@@ -155,7 +165,9 @@ def require_one_of(name: str, value: _T, allowed: Iterable[_T], *, or_none: bool
         return value
     names = ", ".join(map(repr, choices))
     none = ", or None" if or_none else ""
-    raise UsageError(f"{name} is {_given(value)}; it must be one of {names}{none}{nearest(value, choices)}")
+    raise UsageError(
+        f"{name} is {_given(value)}; it must be one of {names}{none}{nearest(value, choices)}"
+    )
 
 
 def nearest(value: object, choices: Iterable[object]) -> str:
@@ -165,7 +177,9 @@ def nearest(value: object, choices: Iterable[object]) -> str:
         value: the value that was given.
         choices: the allowed values.
     """
-    found = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.5)
+    found = difflib.get_close_matches(
+        str(value), [str(choice) for choice in choices], n=1, cutoff=0.5
+    )
     return f"; did you mean {found[0]!r}?" if found else ""
 
 

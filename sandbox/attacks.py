@@ -119,7 +119,9 @@ _LIBC: Final = (
 
 
 def _memory(what: str, source: str, limits: Limits = _MEMORY) -> LimitAttack:
-    return LimitAttack("memory", what, _LIBC + source + "\ntime.sleep(0.6)\nprint('unnoticed')", limits, _OVER)
+    return LimitAttack(
+        "memory", what, _LIBC + source + "\ntime.sleep(0.6)\nprint('unnoticed')", limits, _OVER
+    )
 
 
 LIMIT_ATTACKS: Final = (
@@ -146,7 +148,10 @@ LIMIT_ATTACKS: Final = (
         "for _ in range(8):\n    if os.fork() == 0:\n"
         "        m = bytearray(12 << 20); touch(m); time.sleep(5); os._exit(0)",
     ),
-    _memory("files in scratch", "f = open('/tmp/big', 'wb')\nfor _ in range(80): f.write(bytes(1 << 20)); f.flush()"),
+    _memory(
+        "files in scratch",
+        "f = open('/tmp/big', 'wb')\nfor _ in range(80): f.write(bytes(1 << 20)); f.flush()",
+    ),
     _memory("a shared mapping", "m = mmap.mmap(-1, 80 << 20); touch(m)"),
     _memory(
         "shared mappings out of sight",

@@ -20,7 +20,9 @@ from pathlib import Path
 __all__ = ["Cgroup", "Hierarchy", "find"]
 
 _SPARE_MIB = 8  # what the zygote and its boxes may come to use beyond what they had at the start
-_SPARE_PROCESSES = 8  # the program's own limit is RLIMIT_NPROC: whatever it takes, the zygote can still fork
+_SPARE_PROCESSES = (
+    8  # the program's own limit is RLIMIT_NPROC: whatever it takes, the zygote can still fork
+)
 _LATE_MS = 100
 _numbers = itertools.count()
 
@@ -92,7 +94,10 @@ class Cgroup:
         self._peak_file = memory / ("memory.peak" if version == 2 else "memory.max_usage_in_bytes")
         self._events_file = memory / ("memory.events" if version == 2 else "memory.oom_control")
         usage = cpu and str(cpu / ("cpu.stat" if version == 2 else "cpuacct.usage"))
-        self.meters = [usage or "", str(self._events_file)]  # what a box reads: CPU time, and kills for lack of memory
+        self.meters = [
+            usage or "",
+            str(self._events_file),
+        ]  # what a box reads: CPU time, and kills for lack of memory
 
     def settle(self) -> None:
         """Measure `base`, once the zygote is ready."""
@@ -131,14 +136,20 @@ class Cgroup:
 
     def kills(self) -> int:
         """How often the kernel killed a process here for lack of memory, since `mark`."""
-        return max(0, self._killed() - self._kills_before)  # a cgroup that close() has removed counts none
+        return max(
+            0, self._killed() - self._kills_before
+        )  # a cgroup that close() has removed counts none
 
     def peak(self) -> int | None:
         """Peak bytes since `mark`, beyond what was used then; None where that is not counted.
 
         In version 2 the peak can be reset only since Linux 6.12 and only for one descriptor: there, it is not counted.
         """
-        return None if self.version == 2 else max(0, int(_read(self._peak_file) or 0) - self._used_before)
+        return (
+            None
+            if self.version == 2
+            else max(0, int(_read(self._peak_file) or 0) - self._used_before)
+        )
 
     def _killed(self) -> int:
         found = re.search(r"^oom_kill (\d+)", _read(self._events_file), re.MULTILINE)
@@ -154,7 +165,11 @@ class Cgroup:
         for _ in range(_LATE_MS):
             if (left := self._used() - self.base) <= 0:
                 return 0
-            found = re.findall(r"^(shmem|(?:in)?active_file) (\d+)", _read(self.memory / "memory.stat"), re.MULTILINE)
+            found = re.findall(
+                r"^(shmem|(?:in)?active_file) (\d+)",
+                _read(self.memory / "memory.stat"),
+                re.MULTILINE,
+            )
             stat = {name: int(value) for name, value in found}
             shared = stat.get("shmem", 0)
             left -= sum(stat.values())
@@ -198,7 +213,9 @@ def find() -> Hierarchy | None:
     return None
 
 
-def _version_2(mounts: list[tuple[str, str, Path, str]], own: dict[str, str]) -> Iterator[Hierarchy]:
+def _version_2(
+    mounts: list[tuple[str, str, Path, str]], own: dict[str, str]
+) -> Iterator[Hierarchy]:
     for kind, root, point, _ in mounts:
         if kind != "cgroup2" or "" not in own:
             continue
@@ -215,7 +232,9 @@ def _version_2(mounts: list[tuple[str, str, Path, str]], own: dict[str, str]) ->
                 yield Hierarchy(2, parent, parent if "pids" in passed_on else None, parent)
 
 
-def _version_1(mounts: list[tuple[str, str, Path, str]], own: dict[str, str]) -> Iterator[Hierarchy]:
+def _version_1(
+    mounts: list[tuple[str, str, Path, str]], own: dict[str, str]
+) -> Iterator[Hierarchy]:
     found: dict[str, Path] = {}
     for kind, root, point, options in mounts:
         if kind == "cgroup":

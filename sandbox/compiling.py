@@ -28,7 +28,9 @@ _CPP: Final = LANGUAGES["cpp"].compile
 _HEADER: Final = "#include <bits/stdc++.h>\n"
 _NOTHING: Final = Run(Ending.OK)  # to compile
 _KEPT_MIB: Final = 256  # of binaries; the least recently used one goes first
-_COMPILE: Final = Limits(cpu_s=10.0, wall_s=20.0, memory_mib=1024, output_mib=1.0, processes=32, disk_mib=256.0)
+_COMPILE: Final = Limits(
+    cpu_s=10.0, wall_s=20.0, memory_mib=1024, output_mib=1.0, processes=32, disk_mib=256.0
+)
 _SHOWN: Final = 8192  # bytes of what the compiler says
 
 
@@ -48,9 +50,13 @@ class Compiler:
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
         self._binaries: OrderedDict[str, bytes] = OrderedDict()
-        self._flaws: dict[str, str] = {}  # language → what is wrong with its compiler, once it is known
+        self._flaws: dict[
+            str, str
+        ] = {}  # language → what is wrong with its compiler, once it is known
         self.caches: Mapping[str, str] = {PRECOMPILED: str(_cache())} if tool("cpp") else {}
-        self._precompiled = PRECOMPILED if level == "namespaces" else self.caches.get(PRECOMPILED, PRECOMPILED)
+        self._precompiled = (
+            PRECOMPILED if level == "namespaces" else self.caches.get(PRECOMPILED, PRECOMPILED)
+        )
 
     def compiled(self, program: Program) -> tuple[dict[str, Any], Files, Run]:
         """Header and files for a box, and the compilation as a run: after CE or IE there is nothing to run.
@@ -60,7 +66,11 @@ class Compiler:
         """
         language = program.language
         if language == "python":
-            return {"kind": "script", "main": program.main, "args": list(program.args)}, files_of(program), _NOTHING
+            return (
+                {"kind": "script", "main": program.main, "args": list(program.args)},
+                files_of(program),
+                _NOTHING,
+            )
         command = tool(language)
         if command is None:
             return {}, {}, Run(Ending.IE, why=missing(language))
@@ -75,7 +85,11 @@ class Compiler:
         main = _sources(program)
         argv = self._filled(LANGUAGES[program.language].compile, command, program)
         # What the command line names is read when it runs: a checker is compiled once, not for each output.
-        read = {name: file for name, file in files_of(program).items() if name not in program.args or name in main}
+        read = {
+            name: file
+            for name, file in files_of(program).items()
+            if name not in program.args or name in main
+        }
         key = _digest(argv, {name: content for name, (content, _) in read.items()})
         with self._guard:
             lock = self._locks.setdefault(key, threading.Lock())
@@ -116,10 +130,14 @@ class Compiler:
             if built.ending is Ending.IE:
                 return built.why  # a passing failure of ours, not the compiler's
             said = built.stderr.decode("utf-8", "replace").strip() or built.why
-            self._flaws[language] = "" if built.ending is Ending.OK else f"{command} compiles nothing here: {said}"
+            self._flaws[language] = (
+                "" if built.ending is Ending.OK else f"{command} compiles nothing here: {said}"
+            )
         return self._flaws[language]
 
-    def _compile(self, language: str, argv: list[str], files: Files, result: str) -> tuple[bytes, Run]:
+    def _compile(
+        self, language: str, argv: list[str], files: Files, result: str
+    ) -> tuple[bytes, Run]:
         limits = dataclasses.replace(_COMPILE, **LANGUAGES[language].limits)
         artifact = memfd(b"")
         try:
@@ -132,10 +150,18 @@ class Compiler:
             os.close(artifact)
         if run.ending is Ending.IE:
             return b"", run
-        if run.ending is Ending.TLE and run.cpu_s < _COMPILE.cpu_s / 2:  # no source makes a compiler sleep
+        if (
+            run.ending is Ending.TLE and run.cpu_s < _COMPILE.cpu_s / 2
+        ):  # no source makes a compiler sleep
             return b"", Run(Ending.IE, why="this machine was too busy to compile it in time")
-        why = "it does not compile" if run.ending is Ending.RE else f"its compilation ended {run.ending}"
-        return b"", Run(Ending.CE, why=why, stderr=run.stderr[:_SHOWN], cpu_s=run.cpu_s, wall_s=run.wall_s)
+        why = (
+            "it does not compile"
+            if run.ending is Ending.RE
+            else f"its compilation ended {run.ending}"
+        )
+        return b"", Run(
+            Ending.CE, why=why, stderr=run.stderr[:_SHOWN], cpu_s=run.cpu_s, wall_s=run.wall_s
+        )
 
     def _keep(self, key: str, binary: bytes) -> None:
         with self._guard:
@@ -150,7 +176,9 @@ class Compiler:
             if done.exists():
                 return
             argv = [command, *_flags(), "-x", "c++-header", "-o", "made.gch", "all.h"]
-            made, built = self._compile("cpp", argv, {"all.h": (_HEADER.encode(), 0o644)}, "made.gch")
+            made, built = self._compile(
+                "cpp", argv, {"all.h": (_HEADER.encode(), 0o644)}, "made.gch"
+            )
             if built.ending is Ending.OK:  # else compilations are slow, no more
                 done.parent.mkdir(exist_ok=True)
                 part = done.with_suffix(f".{os.getpid()}")
@@ -164,7 +192,9 @@ _precompiling = threading.Lock()
 
 def _sources(program: Program) -> list[str]:
     """The files that are compiled."""
-    return sorted(name for name in program.files if name.endswith(LANGUAGES[program.language].sources))
+    return sorted(
+        name for name in program.files if name.endswith(LANGUAGES[program.language].sources)
+    )
 
 
 def _flags() -> list[str]:
@@ -192,7 +222,9 @@ def _digest(argv: list[str], files: Mapping[str, bytes]) -> str:
 def _cache() -> Path:
     """A folder for this compiler that belongs to this user: no other user may put a header there."""
     command = tool("cpp") or ""
-    version = subprocess.run([command, "--version"], capture_output=True, stdin=subprocess.DEVNULL).stdout
+    version = subprocess.run(
+        [command, "--version"], capture_output=True, stdin=subprocess.DEVNULL
+    ).stdout
     key = _digest([command, *_flags()], {"version": version})[:16]
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:

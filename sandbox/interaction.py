@@ -80,8 +80,12 @@ class Talk:
         """
         interactor = self._messages[1]
         interactor |= {"words": int(limits.output_mib * _MIB), "accepts": accepts}
-        interactor["blind_s"] = 2 * limits.wall  # where the kernel does not show whether it waits for the program
-        self.patience_s = 3 * (own.wall + 2 * limits.wall)  # the one's clock, then the other's, each without a core
+        interactor["blind_s"] = (
+            2 * limits.wall
+        )  # where the kernel does not show whether it waits for the program
+        self.patience_s = 3 * (
+            own.wall + 2 * limits.wall
+        )  # the one's clock, then the other's, each without a core
 
     def requests(self, program: Mapping[str, int], interactor: Mapping[str, int]) -> list[Request]:
         """The requests to the two boxes, joined by new pipes.
@@ -96,7 +100,12 @@ class Talk:
         from_program, stdout = os.pipe()
         self._pipes += from_program, stdout
         first = {**program, "stdin": stdin, "stdout": stdout, "board": self._board}
-        second = {**interactor, "from_program": from_program, "to_program": to_program, "board": self._board}
+        second = {
+            **interactor,
+            "from_program": from_program,
+            "to_program": to_program,
+            "board": self._board,
+        }
         return [Request(self._messages[0], first), Request(self._messages[1], second)]
 
     def sent(self) -> None:
@@ -123,7 +132,12 @@ class Talk:
             STUCK: "it was stopped, as each waited for the other",
             STUCK_HERE: "it was stopped, as the interactor waited for what no program can bring",
         }.get(order)
-        stopped = order != FLOOD and why is not None and program.signal == 9 and program.ending is Ending.RE
+        stopped = (
+            order != FLOOD
+            and why is not None
+            and program.signal == 9
+            and program.ending is Ending.RE
+        )
         if order == FLOOD:
             program = dataclasses.replace(program, ending=Ending.OLE, why=str(why))
         elif stopped:
@@ -146,7 +160,10 @@ class Talk:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.sent()
         os.close(self._board)

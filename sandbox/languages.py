@@ -78,12 +78,34 @@ LANGUAGES: Final[dict[str, Language]] = {
         compile=(
             *("/bin/sh", "-c"),
             '"$@" && cd classes && "$0" --create --no-compress --file=../' + PROGRAM + " .",
-            *("{folder}/jar", "{tool}", "-J-Xss64m", "-encoding", "UTF-8", "-d", "classes", "{sources}"),
+            *(
+                "{folder}/jar",
+                "{tool}",
+                "-J-Xss64m",
+                "-encoding",
+                "UTF-8",
+                "-d",
+                "classes",
+                "{sources}",
+            ),
         ),
         sources=(".java",),
         run=(
-            *("{folder}/java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto"),
-            *("-XX:MaxRAMPercentage=60", "-Xss64m", "-Dfile.encoding=UTF-8", "-cp", PROGRAM, "Main"),
+            *(
+                "{folder}/java",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-XX:-UsePerfData",
+                "-Xshare:auto",
+            ),
+            *(
+                "-XX:MaxRAMPercentage=60",
+                "-Xss64m",
+                "-Dfile.encoding=UTF-8",
+                "-cp",
+                PROGRAM,
+                "Main",
+            ),
         ),
         least="class Main { }\n",
         limits={"processes": 128},
@@ -95,6 +117,12 @@ LANGUAGES: Final[dict[str, Language]] = {
         package="nodejs",
         run=("{tool}", "{main}"),
     ),
-    "bash": Language("main.sh", 'echo "bash $BASH_VERSION"', tool="bash", package="bash", run=("{tool}", "{main}")),
+    "bash": Language(
+        "main.sh",
+        'echo "bash $BASH_VERSION"',
+        tool="bash",
+        package="bash",
+        run=("{tool}", "{main}"),
+    ),
 }
 """By the name that `Program` takes."""

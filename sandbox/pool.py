@@ -25,7 +25,9 @@ _T = TypeVar("_T")
 
 MIB: Final = 1 << 20
 _STOCK: Final = 2  # boxes in readiness: a suite takes two at once
-_OWN_PROCESSES: Final = _STOCK + 4  # the zygote, its boxes, one that is not yet reaped, the other program of a suite
+_OWN_PROCESSES: Final = (
+    _STOCK + 4
+)  # the zygote, its boxes, one that is not yet reaped, the other program of a suite
 _UNPRIVILEGED: Final = 65534
 _TRIES: Final = 3  # of runs whose slot or box was killed from outside
 _SPARE_SLOTS: Final = 16  # idle ones beyond those of the workers; what sessions leave behind goes
@@ -56,11 +58,19 @@ class SlotPool:
     """
 
     def __init__(
-        self, python: Python, packages: Packages, caches: Mapping[str, str], limits: Limits, workers: int, level: str
+        self,
+        python: Python,
+        packages: Packages,
+        caches: Mapping[str, str],
+        limits: Limits,
+        workers: int,
+        level: str,
     ):
         self._python, self._packages, self._caches = python, packages, caches
         self._limits, self._workers, self._level = limits, workers, level
-        self._hierarchy = _hierarchy() if level == "namespaces" else None  # of the other, the sampling is tested
+        self._hierarchy = (
+            _hierarchy() if level == "namespaces" else None
+        )  # of the other, the sampling is tested
         self.memory = f"cgroup v{self._hierarchy.version}" if self._hierarchy else ""
         self._forget()
 
@@ -217,7 +227,12 @@ class SlotPool:
         slot.cgroup.mark()
 
     def _run_in(
-        self, slot: Slot, requests: Sequence[Request], limits: Limits, wall_s: float, sent: Callable[[], None]
+        self,
+        slot: Slot,
+        requests: Sequence[Request],
+        limits: Limits,
+        wall_s: float,
+        sent: Callable[[], None],
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         self._limit(slot, limits)
         slot.send(requests)
@@ -234,8 +249,13 @@ class SlotPool:
         except SandboxFailed:
             if not (kills := group.kills()):
                 raise
-            self._bury(slot)  # the kernel took the zygote too: the memory was the program's all the same
-            return [{"died": -signal.SIGKILL} for _ in range(slot.asked)], {"kills": kills, "peak": None}
+            self._bury(
+                slot
+            )  # the kernel took the zygote too: the memory was the program's all the same
+            return [{"died": -signal.SIGKILL} for _ in range(slot.asked)], {
+                "kills": kills,
+                "peak": None,
+            }
         kills = group.kills()
         return replies if kills else _alive(replies), {"kills": kills, "peak": group.peak()}
 
@@ -266,7 +286,9 @@ class SlotPool:
 
     def _idle_one(self) -> Slot | None:
         with self._lock:
-            return self._idle.pop() if self._idle else None  # the one that ran last has the warmest caches
+            return (
+                self._idle.pop() if self._idle else None
+            )  # the one that ran last has the warmest caches
 
     def _started(self) -> Slot:
         with self._lock:
@@ -304,7 +326,9 @@ class SlotPool:
         slot.close()
 
     def _config(self) -> dict[str, Any]:
-        uid, gid = (_UNPRIVILEGED, _UNPRIVILEGED) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+        uid, gid = (
+            (_UNPRIVILEGED, _UNPRIVILEGED) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+        )
         limits = self._limits
         return {
             "level": self._level,

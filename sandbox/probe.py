@@ -53,7 +53,9 @@ _REMEDY: Final = {
 _LEVEL_REMEDY: Final = "use the level that has it, Sandbox(), on a host with namespaces"
 _ROOT_REMEDY: Final = "see docs/reference/sandbox.md, 'What the host needs'"
 
-_SMALL: Final = Limits(cpu_s=5.0, wall_s=20.0, memory_mib=64, output_mib=0.25, processes=12, disk_mib=2.0, files=64)
+_SMALL: Final = Limits(
+    cpu_s=5.0, wall_s=20.0, memory_mib=64, output_mib=0.25, processes=12, disk_mib=2.0, files=64
+)
 
 # An attack that succeeds adds to `won` what it reached.
 _ATTACKS: Final = r"""
@@ -249,14 +251,24 @@ class _Canary:
         """What an attack has changed in the folder; "" for nothing."""
         if self.target.exists():
             return f"wrote {self.target}"
-        if sorted(path.name for path in self.secret.parent.iterdir()) != ["datagrams", "secret", "socket"]:
+        if sorted(path.name for path in self.secret.parent.iterdir()) != [
+            "datagrams",
+            "secret",
+            "socket",
+        ]:
             return f"changed names in {self.secret.parent}"
         found = self.secret.stat()
         whole = self.secret.read_text() == self.facts["secret"]
-        return "" if whole and found.st_mode & 0o777 == 0o644 and found.st_mtime > 1 else f"changed {self.secret}"
+        return (
+            ""
+            if whole and found.st_mode & 0o777 == 0o644 and found.st_mtime > 1
+            else f"changed {self.secret}"
+        )
 
 
-def examine(execute: Callable[..., Run], level: Level, memory: str, full: bool = False) -> list[Guarantee]:
+def examine(
+    execute: Callable[..., Run], level: Level, memory: str, full: bool = False
+) -> list[Guarantee]:
     """Every guarantee, with its mechanism or None.
 
     Args:
@@ -266,7 +278,9 @@ def examine(execute: Callable[..., Run], level: Level, memory: str, full: bool =
         full: try the attacks of `attacks` too.
     """
     if sys.platform != "linux":
-        return _all_missing(f"this is {sys.platform}", "use Linux: a machine, a container or a virtual machine")
+        return _all_missing(
+            f"this is {sys.platform}", "use Linux: a machine, a container or a virtual machine"
+        )
     try:
         attacks = _ATTACKS.replace(_LAST, REACHING + _LAST) if full else _ATTACKS
         won = _attacked(execute, attacks, level.missing)
@@ -281,7 +295,11 @@ def examine(execute: Callable[..., Run], level: Level, memory: str, full: bool =
         elif name in won:
             found.append(Guarantee(name, promise, None, won[name], _REMEDY.get(name, _ROOT_REMEDY)))
         else:
-            found.append(Guarantee(name, promise, rests_on[name], "the attacks failed", weak=weak.get(name, "")))
+            found.append(
+                Guarantee(
+                    name, promise, rests_on[name], "the attacks failed", weak=weak.get(name, "")
+                )
+            )
     return found
 
 
@@ -305,22 +323,34 @@ def _attacked(execute: Callable[..., Run], attacks: str, skipped: Iterable[str])
             won |= _tried(execute, canary, attacks, skipped)
         if changed := canary.changed():
             won["writes"] = changed
-    won |= _limits_tried(execute)  # those on missing ones too: what is over such a limit must end all the same
+    won |= _limits_tried(
+        execute
+    )  # those on missing ones too: what is over such a limit must end all the same
     if outlived := _outlived(execute):
         won["tree"] = outlived
     return won
 
 
 def _tried(
-    execute: Callable[..., Run], canary: _Canary, attacks: str = _ATTACKS, skipped: Iterable[str] = ()
+    execute: Callable[..., Run],
+    canary: _Canary,
+    attacks: str = _ATTACKS,
+    skipped: Iterable[str] = (),
 ) -> dict[str, str]:
-    facts = {**canary.facts, "skipped": list(skipped), "disk": int(_SMALL.disk_mib * 2**20), "files": _SMALL.files}
+    facts = {
+        **canary.facts,
+        "skipped": list(skipped),
+        "disk": int(_SMALL.disk_mib * 2**20),
+        "files": _SMALL.files,
+    }
     header = {"kind": "script", "main": "main.py", "args": [json.dumps(facts)]}
     run = execute(header, {"main.py": (attacks.encode(), 0o644)}, b"", _SMALL)
     try:
         found: dict[str, str] = json.loads(run.stdout)
     except ValueError:
-        return dict.fromkeys(PROMISES, f"the attacks ended {run.ending}: {run.why} {run.stderr[-300:]!r}")
+        return dict.fromkeys(
+            PROMISES, f"the attacks ended {run.ending}: {run.why} {run.stderr[-300:]!r}"
+        )
     return found
 
 
@@ -334,7 +364,9 @@ def _limits_tried(execute: Callable[..., Run]) -> dict[str, str]:
     ):
         run = _script(execute, source, limits)
         if run.ending is not ending:
-            won[name] = f"the attack ended {run.ending} {run.why} after {run.cpu_s:.2f} CPU s, {run.wall_s:.2f} s"
+            won[name] = (
+                f"the attack ended {run.ending} {run.why} after {run.cpu_s:.2f} CPU s, {run.wall_s:.2f} s"
+            )
     run = _script(execute, _FORKS, _SMALL)
     if not run.stdout.strip().isdigit() or int(run.stdout) > _SMALL.processes + 8:
         won["processes"] = f"{run.stdout.decode(errors='replace').strip() or run.why} processes"

@@ -74,7 +74,11 @@ class Limits:
             name, value = f"Limits: {f.name}", getattr(self, f.name)
             if f.name == "wall_s" and value is None:
                 value = 3 * self.cpu_s + 2
-            value = require_whole(name, value, 1) if f.type == "int" else require_number(name, value, above=0)
+            value = (
+                require_whole(name, value, 1)
+                if f.type == "int"
+                else require_number(name, value, above=0)
+            )
             object.__setattr__(self, f.name, value)
 
     @property
@@ -112,16 +116,22 @@ class Program:
         main = self.main
         if self.source is not None:
             if main in files:
-                raise UsageError(f"a {self.language} program has both a source and a file {main!r}; give one of them")
+                raise UsageError(
+                    f"a {self.language} program has both a source and a file {main!r}; give one of them"
+                )
             files = {main: self.source, **files}
         if main not in files:
-            raise UsageError(f"a {self.language} program needs a source, or a file {main!r} among its files")
+            raise UsageError(
+                f"a {self.language} program needs a source, or a file {main!r} among its files"
+            )
         for name in files:
             _check_name(name)
         folders = {str(folder): name for name in files for folder in PurePosixPath(name).parents}
         for name, text in files.items():
             if name in folders:
-                raise UsageError(f"the file {name!r} would also be a folder, of {folders[name]!r}; rename one of them")
+                raise UsageError(
+                    f"the file {name!r} would also be a folder, of {folders[name]!r}; rename one of them"
+                )
             if not isinstance(text, (str, bytes)):
                 raise UsageError(f"the file {name!r} is {brief(text)}; it must be text or bytes")
         object.__setattr__(self, "files", files)
@@ -172,13 +182,21 @@ def _check_name(name: Any) -> None:
             f"the file name is {brief(name)}, with a lone surrogate; UTF-8 must be able to say it. Rename the file"
         )
     path = PurePosixPath(name) if isinstance(name, str) else PurePosixPath("/")
-    bad = path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name or str(path) != name
+    bad = (
+        path.is_absolute()
+        or ".." in path.parts
+        or not path.parts
+        or "\0" in name
+        or str(path) != name
+    )
     if (
         bad
         or len(name) > _PATH_CHARACTERS
         or any(len(part.encode(errors="replace")) > _NAME_BYTES for part in path.parts)
     ):
-        raise UsageError(f"the file name is {brief(name)}; it must be a relative path such as 'pkg/helper.py'")
+        raise UsageError(
+            f"the file name is {brief(name)}; it must be a relative path such as 'pkg/helper.py'"
+        )
 
 
 def _has_surrogate(text: str) -> bool:
@@ -196,13 +214,19 @@ def holding(killed: str, limits: Limits) -> tuple[Ending, str] | None:
         case "memory":
             return Ending.MLE, f"over {limits.memory_mib} MiB"
         case "disk":
-            return Ending.MLE, f"its files are larger than the disk limit of {limits.disk_mib:g} MiB"
+            return (
+                Ending.MLE,
+                f"its files are larger than the disk limit of {limits.disk_mib:g} MiB",
+            )
         case "files":
             return Ending.MLE, f"over {limits.files} files and folders, or too deep to be counted"
         case "processes":
             return Ending.RE, f"over {limits.processes} processes and threads"
         case "hidden":
-            return Ending.RE, "it executed a file that it may not read, which hides the process from us"
+            return (
+                Ending.RE,
+                "it executed a file that it may not read, which hides the process from us",
+            )
     return None
 
 

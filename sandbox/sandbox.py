@@ -52,7 +52,9 @@ __all__ = ["Sandbox"]
 _T = TypeVar("_T")
 
 _ANSWERS_MIB: Final = 64
-_STARVED: Final = 2  # a program that gets no core has up to so many times its wall seconds (guest/box.py)
+_STARVED: Final = (
+    2  # a program that gets no core has up to so many times its wall seconds (guest/box.py)
+)
 _SOLUTION: Final = "solution.py"  # a program whose functions are called is a module; its __main__ part does not run
 
 
@@ -90,12 +92,18 @@ class Sandbox:
         level: str = "namespaces",
     ) -> None:
         if isinstance(packages, str) or isinstance(allow_missing, str):
-            raise UsageError("packages and allow_missing take several names: ('numpy',), not 'numpy'")
+            raise UsageError(
+                "packages and allow_missing take several names: ('numpy',), not 'numpy'"
+            )
         if limits is not None and not isinstance(limits, Limits):
-            raise UsageError(f"limits is {brief(limits)}; it must be a Limits, such as Limits(cpu_s=2)")
+            raise UsageError(
+                f"limits is {brief(limits)}; it must be a Limits, such as Limits(cpu_s=2)"
+            )
         self.limits = limits or Limits()
         self.workers = (
-            usable_cores() + 1 if workers == "auto" else require_whole("workers", workers, 1, hint="or 'auto'")
+            usable_cores() + 1
+            if workers == "auto"
+            else require_whole("workers", workers, 1, hint="or 'auto'")
         )
         self.python, self.packages = python, tuple(packages)
         self.allow_missing = frozenset(allow_missing)
@@ -119,7 +127,11 @@ class Sandbox:
         weakref.finalize(self, self._pool.close)
 
     def __reduce__(self) -> Any:
-        settings = {"python": self.python, "packages": self.packages, "allow_missing": self.allow_missing}
+        settings = {
+            "python": self.python,
+            "packages": self.packages,
+            "allow_missing": self.allow_missing,
+        }
         settings["level"] = self.level
         return _again, (self.limits, self.workers, settings)
 
@@ -167,16 +179,22 @@ class Sandbox:
                 waived, accepted = set(), self.allow_missing | set(LEVELS[self.level].missing)
                 for guarantee in found:
                     if guarantee.mechanism is None:
-                        some = any(g.mechanism for g in found)  # where nothing holds, nothing can run
+                        some = any(
+                            g.mechanism for g in found
+                        )  # where nothing holds, nothing can run
                         if guarantee.name not in accepted or not some:
                             self._pool.close()
-                            raise IsolationUnavailable(guarantee.name, guarantee.found, guarantee.remedy, waivable=some)
+                            raise IsolationUnavailable(
+                                guarantee.name, guarantee.found, guarantee.remedy, waivable=some
+                            )
                         waived.add(guarantee.name)
                 kept = {g.name: g.mechanism for g in found if g.mechanism is not None}
                 self._isolation = Isolation(kept, frozenset(waived), self.level)
             return self._isolation
 
-    def run(self, program: Program, stdin: bytes | str = b"", *, limits: Limits | None = None) -> Run:
+    def run(
+        self, program: Program, stdin: bytes | str = b"", *, limits: Limits | None = None
+    ) -> Run:
         """Run a program to its end.
 
         Args:
@@ -232,9 +250,13 @@ class Sandbox:
         isolation = self.isolation()
         limits = limits or self.limits
         try:
-            asked = guest_calls.requests([(call.name, call.args, dict(call.kwargs), call.then) for call in calls])
+            asked = guest_calls.requests(
+                [(call.name, call.args, dict(call.kwargs), call.then) for call in calls]
+            )
         except NotAValue as error:
-            raise UsageError(f"an argument of a call is {error}; only plain data can be passed") from None
+            raise UsageError(
+                f"an argument of a call is {error}; only plain data can be passed"
+            ) from None
         orders = memfd(asked)
         results = memfd(b"")
         try:
@@ -245,7 +267,9 @@ class Sandbox:
         finally:
             os.close(orders)
             os.close(results)
-        replies = [reply and _reply_of(reply) for reply in guest_calls.read_replies(answers, len(calls))]
+        replies = [
+            reply and _reply_of(reply) for reply in guest_calls.read_replies(answers, len(calls))
+        ]
         return CallRun(dataclasses.replace(run, isolation=isolation), tuple(replies))
 
     def test(self, program: Program, suite: TestSuite, *, limits: Limits | None = None) -> TestRun:
@@ -292,10 +316,15 @@ class Sandbox:
     ) -> tuple[Run, Run]:
         """The program's run and the tests', in two boxes of one slot, joined by a socket."""
         header, files = _module(program, "serve")
-        tests = {"kind": "suite", "suite": {**dataclasses.asdict(suite), "module": list(suite.modules)}}
+        tests = {
+            "kind": "suite",
+            "suite": {**dataclasses.asdict(suite), "module": list(suite.modules)},
+        }
         partner = {"partner_cpu_s": limits.cpu_s}
         made: list[int] = []
-        clocks = memfd(bytes(16))  # each box writes there how long its program waited for a core, and reads the other's
+        clocks = memfd(
+            bytes(16)
+        )  # each box writes there how long its program waited for a core, and reads the other's
 
         def build() -> list[Request]:
             for fd in made:
@@ -306,8 +335,18 @@ class Sandbox:
             theirs.rewind()
             os.ftruncate(results, 0)
             os.lseek(results, 0, os.SEEK_SET)
-            first = {**theirs.fds, "bundle": theirs.bundle(header, files), "channel": made[0], "clocks": clocks}
-            second = {**ours.fds, "bundle": ours.bundle(tests, {}), "channel": made[1], "results": results}
+            first = {
+                **theirs.fds,
+                "bundle": theirs.bundle(header, files),
+                "channel": made[0],
+                "clocks": clocks,
+            }
+            second = {
+                **ours.fds,
+                "bundle": ours.bundle(tests, {}),
+                "channel": made[1],
+                "results": results,
+            }
             second["clocks"] = clocks
             return [
                 Request({**self._message(limits), **partner, "clock": 0}, first),
@@ -315,13 +354,17 @@ class Sandbox:
             ]
 
         try:
-            replies, counts = self._pool.run(build, limits, _STARVED * limits.wall, sent=lambda: _close(made))
+            replies, counts = self._pool.run(
+                build, limits, _STARVED * limits.wall, sent=lambda: _close(made)
+            )
         except SandboxFailed as error:
             failed = Run(Ending.IE, why=str(error))
             return failed, failed
         finally:
             _close([*made, clocks])
-        return _run_of(replies[0], counts, theirs, limits), _run_of(replies[1], counts, ours, limits)
+        return _run_of(replies[0], counts, theirs, limits), _run_of(
+            replies[1], counts, ours, limits
+        )
 
     def interact(
         self,
@@ -351,17 +394,25 @@ class Sandbox:
         header_, files_, built_ = self._compiler.compiled(interactor)
         if built.ending != Ending.OK or built_.ending != Ending.OK:
             return Interaction(
-                dataclasses.replace(built, isolation=isolation), dataclasses.replace(built_, isolation=isolation)
+                dataclasses.replace(built, isolation=isolation),
+                dataclasses.replace(built_, isolation=isolation),
             )
-        talk = Talk({**self._message(limits), "watch": "talk"}, {**self._message(own), "watch": "relay"})
+        talk = Talk(
+            {**self._message(limits), "watch": "talk"}, {**self._message(own), "watch": "relay"}
+        )
         talk.prepare(limits, own, accepts)
         with talk, _Streams(b"") as theirs, _Streams(b"") as ours:
-            bundles = theirs.bundle(header, files), ours.bundle({**header_, "interactor": True}, files_)
+            bundles = (
+                theirs.bundle(header, files),
+                ours.bundle({**header_, "interactor": True}, files_),
+            )
 
             def build() -> list[Request]:
                 theirs.rewind()
                 ours.rewind()
-                return talk.requests({**theirs.fds, "bundle": bundles[0]}, {**ours.fds, "bundle": bundles[1]})
+                return talk.requests(
+                    {**theirs.fds, "bundle": bundles[0]}, {**ours.fds, "bundle": bundles[1]}
+                )
 
             try:
                 found = self._pool.run_two(build, (limits, own), talk.patience_s, sent=talk.sent)
@@ -370,7 +421,9 @@ class Sandbox:
                 return Interaction(failed, failed)
             runs = [
                 dataclasses.replace(_run_of(reply, counts, streams, one), isolation=isolation)
-                for (reply, counts), streams, one in zip(found, (theirs, ours), (limits, own), strict=True)
+                for (reply, counts), streams, one in zip(
+                    found, (theirs, ours), (limits, own), strict=True
+                )
             ]
             return talk.outcome(runs[0], runs[1], limits)
 
@@ -385,7 +438,9 @@ class Sandbox:
         case_cpu_s: float | None = None,
     ) -> Run:
         """One box.  `fds` are memfds that it writes to or reads."""
-        with _Streams(stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin) as streams:
+        with _Streams(
+            stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
+        ) as streams:
             bundle = streams.bundle(header, files)
             extra = dict(fds or {})
 
@@ -396,7 +451,11 @@ class Sandbox:
                         os.ftruncate(fd, 0)
                     with contextlib.suppress(OSError):  # a pipe has no start to go to
                         os.lseek(fd, 0, os.SEEK_SET)
-                message = {**self._message(limits), "case_cpu_s": case_cpu_s, "collect": header.get("collect")}
+                message = {
+                    **self._message(limits),
+                    "case_cpu_s": case_cpu_s,
+                    "collect": header.get("collect"),
+                }
                 return [Request(message, {**streams.fds, "bundle": bundle, **extra})]
 
             try:
@@ -448,9 +507,19 @@ class Sandbox:
         """
         isolation = self.isolation()
         numbers = partial(next, self._numbers)
-        return Session(self._pool, isolation, language, limits or self.limits, numbers, total_cpu_s, total_wall_s)
+        return Session(
+            self._pool,
+            isolation,
+            language,
+            limits or self.limits,
+            numbers,
+            total_cpu_s,
+            total_wall_s,
+        )
 
-    def run_many(self, jobs: Iterable[tuple[Program, bytes | str]], *, limits: Limits | None = None) -> Iterator[Run]:
+    def run_many(
+        self, jobs: Iterable[tuple[Program, bytes | str]], *, limits: Limits | None = None
+    ) -> Iterator[Run]:
         """Run many programs, `workers` at once; the runs come in the order of the jobs.
 
         Args:
@@ -560,16 +629,27 @@ def _close(fds: list[int]) -> None:
 def _module(program: Program, kind: str) -> tuple[dict[str, Any], Files]:
     """Header and files for a program whose functions are called."""
     if program.language != "python":
-        raise UsageError(f"functions of a {program.language} program cannot be called; only Python's can")
+        raise UsageError(
+            f"functions of a {program.language} program cannot be called; only Python's can"
+        )
     files = files_of(program)
     files[_SOLUTION] = files.pop(program.main)
-    return {"kind": kind, "main": _SOLUTION, "module": "solution", "args": list(program.args)}, files
+    return {
+        "kind": kind,
+        "main": _SOLUTION,
+        "module": "solution",
+        "args": list(program.args),
+    }, files
 
 
-def _run_of(reply: Mapping[str, Any], counts: Mapping[str, Any], streams: _Streams, limits: Limits) -> Run:
+def _run_of(
+    reply: Mapping[str, Any], counts: Mapping[str, Any], streams: _Streams, limits: Limits
+) -> Run:
     """The run that a box's reply describes."""
     if "died" in reply:  # with the box, the kernel killed what used the memory
-        return Run(Ending.MLE, why=f"over {limits.memory_mib} MiB", memory_mib=float(limits.memory_mib))
+        return Run(
+            Ending.MLE, why=f"over {limits.memory_mib} MiB", memory_mib=float(limits.memory_mib)
+        )
     cap = int(limits.output_mib * MIB)
     outputs = [streams.fds[name] for name in ("stdout", "stderr")]
     flooded = any(os.fstat(fd).st_size > cap for fd in outputs)
@@ -591,10 +671,15 @@ def _run_of(reply: Mapping[str, Any], counts: Mapping[str, Any], streams: _Strea
     )
 
 
-def _ending(reply: Mapping[str, Any], kills: int, flooded: bool, code: int, limits: Limits) -> tuple[Ending, str]:
+def _ending(
+    reply: Mapping[str, Any], kills: int, flooded: bool, code: int, limits: Limits
+) -> tuple[Ending, str]:
     told, killed = reply["told"], reply["killed"]
     if told.startswith("setup"):
-        return Ending.IE, f"the program's process could not be set up: {told.removeprefix('setup: ')}"
+        return (
+            Ending.IE,
+            f"the program's process could not be set up: {told.removeprefix('setup: ')}",
+        )
     if told == "compile":
         return Ending.CE, "it does not compile"
     if held := holding("memory" if kills and killed != "disk" else killed, limits):
@@ -602,8 +687,15 @@ def _ending(reply: Mapping[str, Any], kills: int, flooded: bool, code: int, limi
     if killed == "cpu" or code == -signals.SIGXCPU:
         return Ending.TLE, f"over {limits.cpu_s:g} CPU seconds"
     if killed == "wall":
-        waited = f", and {reply['starved_s']:.2f} s more without a core" if reply["starved_s"] >= 0.01 else ""
-        return Ending.TLE, f"over {limits.wall:g} wall seconds, of which {reply['cpu_s']:.2f} s at work{waited}"
+        waited = (
+            f", and {reply['starved_s']:.2f} s more without a core"
+            if reply["starved_s"] >= 0.01
+            else ""
+        )
+        return (
+            Ending.TLE,
+            f"over {limits.wall:g} wall seconds, of which {reply['cpu_s']:.2f} s at work{waited}",
+        )
     if killed == "output" or flooded:
         return Ending.OLE, f"over {limits.output_mib:g} MiB of output"
     if code == -signals.SIGXFSZ:

@@ -27,7 +27,19 @@ from typing import Final, TypeAlias
 
 from rlvr.errors import UsageError, brief
 
-__all__ = ["ALLOW", "ASK", "KILL", "NUMBERS", "POLICY", "RESTRICTED", "Rule", "Switch", "forks", "program", "refuse"]
+__all__ = [
+    "ALLOW",
+    "ASK",
+    "KILL",
+    "NUMBERS",
+    "POLICY",
+    "RESTRICTED",
+    "Rule",
+    "Switch",
+    "forks",
+    "program",
+    "refuse",
+]
 
 ALLOW: Final = 0x7FFF_0000
 KILL: Final = 0x8000_0000  # the whole process, with SIGSYS
@@ -156,7 +168,9 @@ _FILTERED: Final = """
 _CLONE_MASK: Final = 0x7E02_0000 | 0x8000 | 0x1_0000 | 0x400
 
 _RULES: Final[Mapping[str, Rule]] = {
-    "clone": Switch(0, dict.fromkeys((0, 0x400, 0x1_0400), ALLOW), refuse(errno.EPERM), mask=_CLONE_MASK),
+    "clone": Switch(
+        0, dict.fromkeys((0, 0x400, 0x1_0400), ALLOW), refuse(errno.EPERM), mask=_CLONE_MASK
+    ),
     "clone3": refuse(errno.ENOSYS),  # its flags lie behind a pointer; libraries then use clone
     # AF_UNIX alone: the network namespace is empty, and the other families are a large part of the kernel
     "socket": _only(0, "1", errno.EAFNOSUPPORT),
@@ -164,12 +178,16 @@ _RULES: Final[Mapping[str, Rule]] = {
     # SO_REUSEADDR BROADCAST RCVBUF KEEPALIVE LINGER REUSEPORT PASSCRED RCVTIMEO SNDTIMEO; never ATTACH_FILTER
     # SNDBUF does nothing: as large as hosts allow, buffers would be gigabytes that only a cgroup counts
     "setsockopt": Switch(
-        2, {7: refuse(0), **dict.fromkeys((2, 6, 8, 9, 13, 15, 16, 20, 21), ALLOW)}, refuse(errno.ENOPROTOOPT)
+        2,
+        {7: refuse(0), **dict.fromkeys((2, 6, 8, 9, 13, 15, 16, 20, 21), ALLOW)},
+        refuse(errno.ENOPROTOOPT),
     ),
     # Not PEERPIDFD: of a socket that the host made it would be the host's process.  Nor PEERSEC and PEERGROUPS.
     "getsockopt": Switch(2, dict.fromkeys((77, 31, 59), refuse(errno.ENOPROTOOPT)), ALLOW),
     # TCGETS TIOCGPGRP TIOCOUTQ TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX TCGETS2: questions, and flags of their own
-    "ioctl": _only(1, "0x5401 0x540F 0x5411 0x5413 0x541B 0x5421 0x5450 0x5451 0x802C542A", errno.ENOTTY),
+    "ioctl": _only(
+        1, "0x5401 0x540F 0x5411 0x5413 0x541B 0x5421 0x5450 0x5451 0x802C542A", errno.ENOTTY
+    ),
     # DUPFD GETFD SETFD GETFL SETFL, GETLK SETLK SETLKW, DUPFD_CLOEXEC SETPIPE_SZ GETPIPE_SZ GET_SEALS.
     # Not OFD_SETLK: such locks live in descriptors that were sent, where pid 1 of the run cannot count them.
     # Not SETLEASE: the host's open() of such a file would wait for 45 s.  Not ADD_SEALS: output may be a memfd of ours.
@@ -182,12 +200,16 @@ _RULES: Final[Mapping[str, Rule]] = {
     # Not MERGEABLE (the time to write a merged page tells what others hold), COLD, PAGEOUT and COLLAPSE (they move the
     # host's pages), HWPOISON.  102 and 103 are GUARD_INSTALL and GUARD_REMOVE, for the stacks of threads.
     "madvise": _only(2, "0 1 2 3 4 8 9 10 11 14 15 16 17 18 19 22 23 102 103", errno.EINVAL),
-    "personality": _only(0, "0 0xFFFFFFFF", errno.EPERM),  # the plain one, and the question which it is
+    "personality": _only(
+        0, "0 0xFFFFFFFF", errno.EPERM
+    ),  # the plain one, and the question which it is
     # Of the caller alone: on pid 1 they work too, and a pid 1 that may open no file is our failure, not the guest's
     # Not HUGETLB: pages of a pool that the host has set aside, in no memory limit
     "mmap": Switch(3, {0x40000: refuse(errno.ENOMEM)}, ALLOW, mask=0x40000),
     # RLIMIT_CORE is 1, which keeps even a crash handler of the host's from seeing the program; 0 would not
-    "prlimit64": Switch(0, {0: Switch(1, {4: Switch(2, {0: ALLOW}, refuse(0))}, ALLOW)}, refuse(errno.EPERM)),
+    "prlimit64": Switch(
+        0, {0: Switch(1, {4: Switch(2, {0: ALLOW}, refuse(0))}, ALLOW)}, refuse(errno.EPERM)
+    ),
     "setrlimit": Switch(0, {4: refuse(0)}, ALLOW),
     "setpriority": Switch(0, {0: _only(1, "0", errno.EPERM)}, refuse(errno.EPERM)),
     # Named pipes alone; the type is in the mode
@@ -198,7 +220,13 @@ _RULES: Final[Mapping[str, Rule]] = {
 
 
 def _numbers(text: str) -> dict[str, tuple[int | None, int | None]]:
-    rows = [row.split() for line in text.splitlines() if "#" not in line for row in line.split(",") if row.strip()]
+    rows = [
+        row.split()
+        for line in text.splitlines()
+        if "#" not in line
+        for row in line.split(",")
+        if row.strip()
+    ]
     return {name: (_number(x86_64), _number(aarch64)) for name, x86_64, aarch64 in rows}
 
 
@@ -225,11 +253,14 @@ RESTRICTED: Final[Mapping[str, Rule]] = {
     # Files that no mount hides or makes read-only: Landlock looks at what is opened, made or removed, and not at these.
     # They do nothing and say that it worked, as programs call them after what did.
     **dict.fromkeys(
-        "chmod fchmod fchmodat chown fchown lchown fchownat utime utimes futimesat utimensat".split(), refuse(0)
+        "chmod fchmod fchmodat chown fchown lchown fchownat utime utimes futimesat utimensat".split(),
+        refuse(0),
     ),
     # Sockets of the host, by a path or a name: Landlock does not keep programs from those with a path.  Two ends of one
     # pair remain, and of the kinds that send to their other end only.
-    **dict.fromkeys("socket bind listen accept accept4 connect".split(), refuse(errno.EAFNOSUPPORT)),
+    **dict.fromkeys(
+        "socket bind listen accept accept4 connect".split(), refuse(errno.EAFNOSUPPORT)
+    ),
     "socketpair": Switch(
         0,
         {1: Switch(1, {1: ALLOW, 5: ALLOW}, refuse(errno.EPROTONOSUPPORT), mask=0xF)},
@@ -248,7 +279,14 @@ RESTRICTED: Final[Mapping[str, Rule]] = {
 _AUDIT_ARCH: Final = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 _ALIASES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 
-_LOAD, _AND, _JUMP, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x05, 0x15, 0x35, 0x06  # linux/bpf_common.h
+_LOAD, _AND, _JUMP, _IF_EQUAL, _IF_AT_LEAST, _RETURN = (
+    0x20,
+    0x54,
+    0x05,
+    0x15,
+    0x35,
+    0x06,
+)  # linux/bpf_common.h
 _NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data
 
 _Code: TypeAlias = list[bytes]
@@ -267,7 +305,11 @@ def program(arch: str | None = None, *, memfd: bool = False, restricted: bool = 
         UsageError: the list has no numbers for this machine.
     """
     machine = _known(arch)
-    policy = {**POLICY, **(RESTRICTED if restricted else {}), **({"memfd_create": ALLOW} if memfd else {})}
+    policy = {
+        **POLICY,
+        **(RESTRICTED if restricted else {}),
+        **({"memfd_create": ALLOW} if memfd else {}),
+    }
     return _assembled(machine, policy, refuse(errno.ENOSYS))  # x32 numbers are beyond the last one
 
 
@@ -292,7 +334,11 @@ def _known(arch: str | None) -> str:
 
 def _assembled(machine: str, policy: Mapping[str, Rule], otherwise: Rule) -> bytes:
     column = list(_AUDIT_ARCH).index(machine)
-    rules = {number: rule for name, rule in policy.items() if (number := NUMBERS[name][column]) is not None}
+    rules = {
+        number: rule
+        for name, rule in policy.items()
+        if (number := NUMBERS[name][column]) is not None
+    }
     return b"".join(
         [
             # A 32-bit call has numbers of its own, and no compiler of ours makes one
@@ -313,7 +359,11 @@ def _compiled(rule: Rule) -> _Code:
     if isinstance(rule, int):
         return [_op(_RETURN, rule)]
     mask = [] if rule.mask == 0xFFFF_FFFF else [_op(_AND, rule.mask)]
-    return [_op(_LOAD, _ARGS + 8 * rule.argument), *mask, *_search(_spans(rule.cases, rule.otherwise))]
+    return [
+        _op(_LOAD, _ARGS + 8 * rule.argument),
+        *mask,
+        *_search(_spans(rule.cases, rule.otherwise)),
+    ]
 
 
 def _spans(cases: Mapping[int, Rule], otherwise: Rule) -> list[tuple[int, Rule]]:

@@ -99,7 +99,11 @@ class Session:
             bash = tool("bash")
             if bash is None:
                 raise SandboxFailed(missing("bash"))
-            header = {"kind": "exec", "argv": [bash, "--norc", "--noprofile", "-c", BASH], "env": {}}
+            header = {
+                "kind": "exec",
+                "argv": [bash, "--norc", "--noprofile", "-c", BASH],
+                "env": {},
+            }
         whole = {
             "cpu_s": total_cpu_s,
             "wall_s": total_wall_s,
@@ -111,7 +115,9 @@ class Session:
         }
         self._numbered = language == "python"
         self._closed = False
-        self._line = _Line(pool, limits, lambda: {"id": numbers(), "watch": "episode", "limits": whole}, header)
+        self._line = _Line(
+            pool, limits, lambda: {"id": numbers(), "watch": "episode", "limits": whole}, header
+        )
         self._drop = weakref.finalize(self, self._line.drop)
 
     def __enter__(self) -> Session:
@@ -184,8 +190,13 @@ class Session:
             UsageError: the session was closed here, or the path is not of this form.
         """
         parts = path.split("/") if isinstance(path, str) else []
-        if not all(part and part not in (".", "..") and "\0" not in part for part in parts) or not parts:
-            raise UsageError(f"the path is {brief(path)}; give one within the working directory, such as 'a/b.txt'")
+        if (
+            not all(part and part not in (".", "..") and "\0" not in part for part in parts)
+            or not parts
+        ):
+            raise UsageError(
+                f"the path is {brief(path)}; give one within the working directory, such as 'a/b.txt'"
+            )
         with self._turn:
             if self._closed:
                 raise UsageError("this session was closed; open another one with Sandbox.session")
@@ -264,7 +275,10 @@ class Session:
         """The ending of the session."""
         limits, killed = self.limits, figures["killed"]
         if figures["told"].startswith("setup"):
-            return Ending.IE, f"the process could not be set up: {figures['told'].removeprefix('setup: ')}"
+            return (
+                Ending.IE,
+                f"the process could not be set up: {figures['told'].removeprefix('setup: ')}",
+            )
         code = os.waitstatus_to_exitcode(figures["ended"])
         if killed == "channel":
             return Ending.RE, "it closed the descriptors of its session"
@@ -327,14 +341,24 @@ class _Line:
     """
 
     def __init__(
-        self, pool: SlotPool, limits: Limits, message: Callable[[], dict[str, Any]], header: Mapping[str, Any]
+        self,
+        pool: SlotPool,
+        limits: Limits,
+        message: Callable[[], dict[str, Any]],
+        header: Mapping[str, Any],
     ) -> None:
         self._pool, self._owner, self._released = pool, os.getpid(), False
         self._control: socket.socket | None = None
         self._text, self._code = memfd(b""), memfd(b"")
         nothing, bundle = memfd(b""), packed(header, {})
         appended = os.open(f"/proc/self/fd/{self._text}", os.O_RDWR | os.O_APPEND)
-        fds = {"stdin": nothing, "stdout": appended, "stderr": appended, "bundle": bundle, "code": self._code}
+        fds = {
+            "stdin": nothing,
+            "stdout": appended,
+            "stderr": appended,
+            "bundle": bundle,
+            "code": self._code,
+        }
 
         def begin(slot: Slot) -> None:
             if self._control:
@@ -379,7 +403,9 @@ class _Line:
         """`wait` for asyncio."""
         try:
             async with asyncio.timeout(seconds):
-                return self._message(await asyncio.get_running_loop().sock_recv(self._socket, _MESSAGE_BYTES))
+                return self._message(
+                    await asyncio.get_running_loop().sock_recv(self._socket, _MESSAGE_BYTES)
+                )
         except (OSError, TimeoutError):
             return None
 

@@ -82,7 +82,9 @@ class Keeper:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = memfd(b"", name="keeper")
         settings = memfd(json.dumps({**config, "host": os.getpid()}).encode())
-        folders = [os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for folder in _FOLDERS]
+        folders = [
+            os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for folder in _FOLDERS
+        ]
         command = [python.executable, "-S", "-s", "-X", "utf8", "-c", _BOOT]
         command += [*(f"/proc/self/fd/{fd}" for fd in folders), str(theirs.fileno()), str(settings)]
         try:
@@ -165,7 +167,9 @@ class Keeper:
         """The end of its stderr, where tracebacks of our own code are."""
         with contextlib.suppress(OSError, ValueError):
             size = os.fstat(self._errors).st_size
-            return os.pread(self._errors, 2000, max(0, size - 2000)).decode(errors="replace").strip()
+            return (
+                os.pread(self._errors, 2000, max(0, size - 2000)).decode(errors="replace").strip()
+            )
         return ""
 
     def close(self) -> None:
@@ -198,7 +202,9 @@ class Slot:
         cgroup: what it is counted in; None for none.
     """
 
-    def __init__(self, keeper: Keeper, channel: socket.socket, pid: int, cgroup: Cgroup | None) -> None:
+    def __init__(
+        self, keeper: Keeper, channel: socket.socket, pid: int, cgroup: Cgroup | None
+    ) -> None:
         self.keeper, self.pid, self.cgroup = keeper, pid, cgroup
         self._channel = channel
         self._wanted: list[int] = []
@@ -209,7 +215,9 @@ class Slot:
             raise
         if "failed" in answer:
             self.close()
-            raise SandboxFailed(f"a slot of the sandbox cannot be set up: {answer['failed']}. {keeper.said()}")
+            raise SandboxFailed(
+                f"a slot of the sandbox cannot be set up: {answer['failed']}. {keeper.said()}"
+            )
         if cgroup:
             cgroup.settle()
 
@@ -225,7 +233,9 @@ class Slot:
         try:
             for request in requests:
                 message = {**request.message, "fds": list(request.fds)}
-                socket.send_fds(self._channel, [json.dumps(message).encode()], list(request.fds.values()))
+                socket.send_fds(
+                    self._channel, [json.dumps(message).encode()], list(request.fds.values())
+                )
         except OSError as error:
             raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
         self._wanted = [request.message["id"] for request in requests]
@@ -264,7 +274,9 @@ class Slot:
             raise SandboxFailed("a slot of the sandbox does not answer")
         try:
             message = self._channel.recv(_REPLY_BYTES)
-        except ConnectionResetError as error:  # the kernel's word for requests that the other end never read
+        except (
+            ConnectionResetError
+        ) as error:  # the kernel's word for requests that the other end never read
             raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
         except OSError as error:
             raise SandboxFailed(f"a slot of the sandbox is gone: {error}") from None

@@ -42,7 +42,13 @@ _SYSTEM: Final = (
     "/etc/alternatives",
     "/etc/ld.so.cache",
 )
-_MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")  # links into /usr, or folders on older systems
+_MERGED: Final = (
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+)  # links into /usr, or folders on older systems
 _OLDEST: Final = (3, 10)
 _ASK_S: Final = 60.0
 
@@ -86,9 +92,7 @@ print(json.dumps({"found": found, "missing": missing}))
 """
 
 
-_ENVIRONMENT_FACTS: Final = (
-    "import json, sysconfig; print(json.dumps([sysconfig.get_path('purelib'), sysconfig.get_path('platlib')]))"
-)
+_ENVIRONMENT_FACTS: Final = "import json, sysconfig; print(json.dumps([sysconfig.get_path('purelib'), sysconfig.get_path('platlib')]))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +154,14 @@ def find_python(executable: str | None = None) -> Python:
     """
     asked = _interpreter(executable)
     facts = _asked([asked, "-I", "-S", "-c", _PYTHON_FACTS], f"python={asked!r}")
-    found = Python(tuple(facts["version"]), facts["executable"], facts["prefix"], tuple(facts["path"]))
+    found = Python(
+        tuple(facts["version"]), facts["executable"], facts["prefix"], tuple(facts["path"])
+    )
     if found.version < _OLDEST:
         text = ".".join(map(str, found.version))
-        raise UsageError(f"python={asked!r} is Python {text}; the sandbox needs 3.10 or newer to run programs in")
+        raise UsageError(
+            f"python={asked!r} is Python {text}; the sandbox needs 3.10 or newer to run programs in"
+        )
     return found
 
 
@@ -191,10 +199,14 @@ def _interpreter(executable: str | None) -> str:
 
 def _asked(command: Sequence[str], what: str) -> Any:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_ASK_S, stdin=subprocess.DEVNULL
+        )
         answer = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        said = getattr(error, "stderr", None) or (done.stderr[-300:] if isinstance(error, ValueError) else error)
+        said = getattr(error, "stderr", None) or (
+            done.stderr[-300:] if isinstance(error, ValueError) else error
+        )
         raise UsageError(f"{what}: the interpreter does not answer: {said}") from None
     return answer
 
@@ -206,7 +218,9 @@ def tool(language: str) -> str | None:
     Args:
         language: a key of `LANGUAGES`, but not "python".
     """
-    found = shutil.which(LANGUAGES[language].tool, path=os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin")
+    found = shutil.which(
+        LANGUAGES[language].tool, path=os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin"
+    )
     return found and os.path.realpath(found)
 
 
@@ -248,21 +262,36 @@ def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> 
     ]
     wanted += map(str, Path("/etc").glob("java-*"))  # Debian's Java has its settings there
     for path in wanted:
-        if path and Path(path).exists() and not any(Path(path).is_relative_to(bound) for bound in binds):
+        if (
+            path
+            and Path(path).exists()
+            and not any(Path(path).is_relative_to(bound) for bound in binds)
+        ):
             binds[path] = path
     if not any(Path("/usr/local/bin").is_relative_to(bound) for bound in binds):
         links |= {f"/usr/local/bin/{name}": python.executable for name in ("python", "python3")}
     shared = [(folder, name) for name, folder in caches.items()]
-    empty = [f"{folder}/{name}" for folder in _libraries(python) for name in ("site-packages", "dist-packages")]
+    empty = [
+        f"{folder}/{name}"
+        for folder in _libraries(python)
+        for name in ("site-packages", "dist-packages")
+    ]
     allowed = [(folder, folder) for folder in packages.visible]
-    plan = {"binds": list(binds.items()), "links": list(links.items()), "empty": empty, "packages": allowed}
+    plan = {
+        "binds": list(binds.items()),
+        "links": list(links.items()),
+        "empty": empty,
+        "packages": allowed,
+    }
     return {**plan, "caches": shared}
 
 
 def _libraries(python: Python) -> set[str]:
     """Folders in which packages of the host may lie."""
     inside = {"/usr/lib/python3", *(p for p in python.path if Path(p).is_dir())}
-    return inside | {str(p) for lib in ("/usr/lib", f"{python.prefix}/lib") for p in Path(lib).glob("python3*")}
+    return inside | {
+        str(p) for lib in ("/usr/lib", f"{python.prefix}/lib") for p in Path(lib).glob("python3*")
+    }
 
 
 def environment() -> dict[str, str]:

@@ -33,12 +33,17 @@ async def judged(task: rlvr.Task, completion: str) -> rlvr.Verdict:
         await act(*action.split(" "))
     outcome = rlvr.Outcome.CORRECT if answer == str(task.reference) else rlvr.Outcome.WRONG
     detail = {"x": float("nan")} if action == "not-json" else {}
-    return rlvr.Verdict(outcome, why=f"compared: with {task.reference}", answer=answer, detail=detail)
+    return rlvr.Verdict(
+        outcome, why=f"compared: with {task.reference}", answer=answer, detail=detail
+    )
 
 
 async def act(action: str, *args: str) -> None:
     match action, args:
-        case "together", (log, count):  # waits until so many calls have begun, and notes its own beginning and end
+        case "together", (
+            log,
+            count,
+        ):  # waits until so many calls have begun, and notes its own beginning and end
             note(log, "+")
             await until(lambda: Path(log).read_text().count("+") >= int(count))
             await asyncio.sleep(0.01)  # whatever more would begin begins now
@@ -130,7 +135,9 @@ class Judge:
 
     id: ClassVar[str] = "judge-v1"
 
-    async def verify(self, completion: str, reference: object, task: rlvr.Task | None = None) -> rlvr.Verdict:
+    async def verify(
+        self, completion: str, reference: object, task: rlvr.Task | None = None
+    ) -> rlvr.Verdict:
         return await judged(rlvr.Task("t", "", reference), completion)
 
 
@@ -157,4 +164,7 @@ class Ranked(rlvr.GroupPart):
         for action in {c.text.partition("@")[2] for c in completions}:
             if action.startswith(("together", "forever", "raise")):
                 await act(*action.split(" "))
-        return [sum(len(o.text) <= len(c.text) for o in completions) / len(completions) for c in completions]
+        return [
+            sum(len(o.text) <= len(c.text) for o in completions) / len(completions)
+            for c in completions
+        ]

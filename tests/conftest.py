@@ -15,7 +15,9 @@ from tests.environments import PLACE, Trials, acting
 from tests.processes import Fifo
 from tests.sandbox.sandboxes import USERS
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in the Makefile: torch's threads wait for each other, at full speed
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # as in the Makefile: torch's threads wait for each other, at full speed
 
 FOR_BOTH_USERS = ("escapes/", "sandbox/test_sandbox_honest.py")
 """Tables of programs whose ending is the same whether root or an ordinary user runs the sandbox."""
@@ -86,10 +88,14 @@ def say(capsys, monkeypatch):
 def score(say, tmp_path):
     """Score rows with `Trials`, without workers unless told; gives code, words and output."""
 
-    def run(source: Path | list, *flags: object, env: str = PLACE, out: str = "out.jsonl") -> tuple[int, str, list]:
+    def run(
+        source: Path | list, *flags: object, env: str = PLACE, out: str = "out.jsonl"
+    ) -> tuple[int, str, list]:
         if isinstance(source, list):
             source, rows = tmp_path / "in.jsonl", source
-            source.write_text("".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows))
+            source.write_text(
+                "".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows)
+            )
         flags = flags if "--workers" in flags else (*flags, "--workers", 0)
         code, said = say("score", env, source, "-o", tmp_path / out, *flags)
         path = tmp_path / out

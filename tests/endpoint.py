@@ -20,7 +20,9 @@ def said(
     """An answer of the chat API, three tokens for the prompt and one per word, unless told."""
     counted = len(str(text or "").split()) if tokens is None else tokens
     return {
-        "choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": finish}],
+        "choices": [
+            {"message": {"role": "assistant", "content": text, **message}, "finish_reason": finish}
+        ],
         "usage": {"prompt_tokens": 3, "completion_tokens": counted},
     }
 
@@ -31,12 +33,18 @@ def refused(status: int, message: str, **headers: str) -> Callable[[BaseHTTPRequ
 
 
 def reply(
-    handler: BaseHTTPRequestHandler, status: int, body: Any, headers: dict[str, str] | None = None, cut: int = 0
+    handler: BaseHTTPRequestHandler,
+    status: int,
+    body: Any,
+    headers: dict[str, str] | None = None,
+    cut: int = 0,
 ) -> None:
     """Send JSON, or a text as HTML; the last `cut` bytes are promised and not sent."""
     content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
     handler.send_response(status)
-    handler.send_header("Content-Type", "text/html" if isinstance(body, str) else "application/json")
+    handler.send_header(
+        "Content-Type", "text/html" if isinstance(body, str) else "application/json"
+    )
     handler.send_header("Content-Length", str(len(content)))
     for name, value in (headers or {}).items():
         handler.send_header(name.replace("_", "-"), value)
@@ -85,7 +93,9 @@ def endpoint(handle: Handle) -> Iterator[Endpoint]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     asked = Endpoint(f"http://127.0.0.1:{server.server_port}/v1")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         yield asked

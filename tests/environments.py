@@ -28,7 +28,9 @@ class Trials(rlvr.SingleTurnEnv):
             act(*action.split(" "))
         answer = answer.strip()
         if not answer:
-            return rlvr.Verdict(rlvr.Outcome.UNPARSED, why="silent: there is nothing but white space")
+            return rlvr.Verdict(
+                rlvr.Outcome.UNPARSED, why="silent: there is nothing but white space"
+            )
         outcome = rlvr.Outcome.CORRECT if answer == str(task.reference) else rlvr.Outcome.WRONG
         return rlvr.Verdict(outcome, why=f"compared: with {task.reference}", answer=answer[:80])
 
@@ -42,7 +44,9 @@ class Torchless(Trials):
     """Right is every completion that is verified in a process without torch."""
 
     def verify(self, task: rlvr.Task, completion: str) -> rlvr.Verdict:
-        return rlvr.Verdict("wrong" if "torch" in sys.modules else "correct", why="by what is loaded")
+        return rlvr.Verdict(
+            "wrong" if "torch" in sys.modules else "correct", why="by what is loaded"
+        )
 
 
 class Siblings(Trials):
@@ -79,7 +83,9 @@ class Columns(rlvr.SingleTurnEnv):
         return rlvr.Task("row", row["question"].strip(), reference=row["solution"])
 
     def verify(self, task, completion):
-        return rlvr.Verdict(rlvr.Outcome.CORRECT if completion == task.reference else rlvr.Outcome.WRONG, why="same")
+        return rlvr.Verdict(
+            rlvr.Outcome.CORRECT if completion == task.reference else rlvr.Outcome.WRONG, why="same"
+        )
 
 
 def acting():
@@ -160,13 +166,17 @@ class Words(rlvr.SingleTurnEnv):
     def tasks(self) -> Iterable[rlvr.Task]:
         for i in range(self.count):
             word = f"{self.split}-{i}"
-            yield rlvr.Task(f"words/{word}", f"Say {word}.", reference=word.upper() if self.loud else word)
+            yield rlvr.Task(
+                f"words/{word}", f"Say {word}.", reference=word.upper() if self.loud else word
+            )
 
     def verify(self, task: rlvr.Task, completion: str) -> rlvr.Verdict:
         if not completion.strip():
             return rlvr.Verdict("unparsed", why="silence")
         right = completion == task.reference
-        return rlvr.Verdict("correct" if right else "wrong", why="same" if right else "other", answer=completion)
+        return rlvr.Verdict(
+            "correct" if right else "wrong", why="same" if right else "other", answer=completion
+        )
 
 
 class Sums(rlvr.SingleTurnEnv):
@@ -178,7 +188,9 @@ class Sums(rlvr.SingleTurnEnv):
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
         numbers = [rng.randint(1, 999) for _ in range(self.terms)]
-        return rlvr.Task(f"{self.id}/{self.split}/{index}", " + ".join(map(str, numbers)), reference=sum(numbers))
+        return rlvr.Task(
+            f"{self.id}/{self.split}/{index}", " + ".join(map(str, numbers)), reference=sum(numbers)
+        )
 
 
 def call(name: str, **arguments: object) -> str:
@@ -190,7 +202,9 @@ class Desk(rlvr.ToolEnv):
     """Say the sum; a tool adds."""
 
     def task(self, index: int) -> rlvr.Task:
-        return rlvr.Task(f"{self.id}/{self.split}/{index}", f"Add {index} and 1.", reference=index + 1)
+        return rlvr.Task(
+            f"{self.id}/{self.split}/{index}", f"Add {index} and 1.", reference=index + 1
+        )
 
     def open(self, task: rlvr.Task) -> object:
         return {"n": 0}
@@ -214,7 +228,9 @@ class Desk(rlvr.ToolEnv):
 
     def verify(self, task: rlvr.Task, episode: rlvr.Episode) -> rlvr.Verdict:
         right = episode.answer.strip() == str(task.reference)
-        return rlvr.Verdict("correct" if right else "wrong", why="compared", answer=episode.answer[:80])
+        return rlvr.Verdict(
+            "correct" if right else "wrong", why="compared", answer=episode.answer[:80]
+        )
 
     def example_episode(self, task: rlvr.Task) -> list:
         return [rlvr.Ask("add", {"x": task.reference - 1, "y": 1}), str(task.reference)]

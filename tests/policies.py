@@ -20,7 +20,9 @@ def fresh():
     """Makes a policy in float32 that a test may change."""
 
     def make(seed: int = 0, layers: int = 2, **options) -> Policy:
-        return Policy(*tiny(CHARSET, hidden=32, heads=4, kv_heads=2, layers=layers, seed=seed), **options)
+        return Policy(
+            *tiny(CHARSET, hidden=32, heads=4, kv_heads=2, layers=layers, seed=seed), **options
+        )
 
     return make
 

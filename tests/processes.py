@@ -53,8 +53,12 @@ class Fifo:
     def line(self) -> str:
         """The next line, waited for."""
         while not self._lines:
-            assert select.select([self._fd], [], [], PATIENCE_S)[0], f"no line was written into {self.path.name}"
-            self._lines += os.read(self._fd, 4096).decode().splitlines()  # writes of a line are atomic
+            assert select.select([self._fd], [], [], PATIENCE_S)[0], (
+                f"no line was written into {self.path.name}"
+            )
+            self._lines += (
+                os.read(self._fd, 4096).decode().splitlines()
+            )  # writes of a line are atomic
         return self._lines.pop(0)
 
     def pid(self) -> int:
@@ -67,7 +71,9 @@ class Fifo:
 
 def in_turn(rows: Iterable[str], every: int) -> list:
     """The rows of a table, of which all but the first of each so many are slow."""
-    return [pytest.param(row, marks=[pytest.mark.slow] * (i % every > 0)) for i, row in enumerate(rows)]
+    return [
+        pytest.param(row, marks=[pytest.mark.slow] * (i % every > 0)) for i, row in enumerate(rows)
+    ]
 
 
 def one_in_six(rows: Iterable[str], columns: Iterable[str]) -> list:
@@ -82,5 +88,9 @@ def one_in_six(rows: Iterable[str], columns: Iterable[str]) -> list:
 def python(code: str, *args: str | Path, **options) -> subprocess.Popen[str]:
     """A fresh interpreter in the repo root that runs this code."""
     return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, args)], cwd=ROOT, text=True, stderr=subprocess.PIPE, **options
+        [sys.executable, "-c", code, *map(str, args)],
+        cwd=ROOT,
+        text=True,
+        stderr=subprocess.PIPE,
+        **options,
     )

@@ -62,7 +62,12 @@ def run(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[s
     program = [sys.executable, "-c", code] if language == "python" else ["bash", "-c", code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
-        program, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=5 * PATIENCE_S
+        program,
+        cwd=folder,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=5 * PATIENCE_S,
     )
 
 
@@ -80,7 +85,9 @@ def missing(shown: str, printed: str) -> list[str]:
 
 
 @pytest.mark.docs
-@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in HEAVY)) for page in PAGES])
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in HEAVY)) for page in PAGES]
+)
 def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
     """A reader copies them; a block of `text` is output of the block before it."""
     if page in PEERS:
@@ -88,12 +95,16 @@ def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
     solution = {"is_correct": True, "solution": "It is 2.\nA: 2"}
     models = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
     row = {"question": "1 + 1?", "ground_truth": "Two.\nA: 2"} | dict.fromkeys(models, solution)
-    (tmp_path / "example_model_solutions.jsonl").write_text(json.dumps(row) + "\n")  # for docs/using/scoring.md
+    (tmp_path / "example_model_solutions.jsonl").write_text(
+        json.dumps(row) + "\n"
+    )  # for docs/using/scoring.md
     function = {"task_id": "A/0", "prompt": "def one():\n", "entry_point": "one"}
     function["test"] = "def check(candidate):\n    assert candidate() == 1\n"
     with gzip.open(tmp_path / "HumanEval.jsonl.gz", "wt") as file:  # and docs/reference/code.md
         file.write(json.dumps(function) + "\n")
-    (tmp_path / "samples.jsonl").write_text(json.dumps({"task_id": "A/0", "completion": "    return 1"}) + "\n")
+    (tmp_path / "samples.jsonl").write_text(
+        json.dumps({"task_id": "A/0", "completion": "    return 1"}) + "\n"
+    )
     found = blocks(page)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])  # for docs/using/serving.md: its own may be taken here
@@ -101,13 +112,19 @@ def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
         printed = ""
         for language, code in found:
             if language == "text":
-                assert not missing(code, printed), f"{page} shows\n{code}\nand printed was\n{printed}"
+                assert not missing(code, printed), (
+                    f"{page} shows\n{code}\nand printed was\n{printed}"
+                )
                 continue
-            done = (run_forked if page == TRAINING else run)(language, code.replace("8421", port), tmp_path)
+            done = (run_forked if page == TRAINING else run)(
+                language, code.replace("8421", port), tmp_path
+            )
             assert done.returncode == 0, f"{page}:\n{code}\n{done.stdout}\n{done.stderr}"
             printed = done.stdout
     finally:
-        if (tmp_path / "serve.pid").exists():  # the page ends with stopping it, unless a block before fails
+        if (
+            tmp_path / "serve.pid"
+        ).exists():  # the page ends with stopping it, unless a block before fails
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int((tmp_path / "serve.pid").read_text()), signal.SIGKILL)
 
@@ -156,7 +173,9 @@ def test_pages_that_the_code_names_are_there():
     assert {name for name in named if not (ROOT / name).is_file()} == set()
 
 
-@pytest.mark.parametrize("code", [code for language, code in blocks("README.md") if language == "python"])
+@pytest.mark.parametrize(
+    "code", [code for language, code in blocks("README.md") if language == "python"]
+)
 def test_each_use_fits_25_lines(code: str):
     """The README's promise to each of the three users."""
     assert len(code.strip().splitlines()) <= 25
@@ -177,7 +196,11 @@ def test_the_demo_tells_scripted_kinds_apart(tmp_path: Path):
         cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.stdout.splitlines() if "│" in line]
+    rows = [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in done.stdout.splitlines()
+        if "│" in line
+    ]
     correct, wrong, unparsed, unscored = (
         {row[0]: int(row[i] or 0) for row in rows if len(row) == 5} for i in range(1, 5)
     )
@@ -195,8 +218,18 @@ def test_the_demo_tells_scripted_kinds_apart(tmp_path: Path):
 def test_the_training_demo_runs(tmp_path: Path):
     """Its whole path, in too few steps to learn anything: what `make demo` does in two minutes."""
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "recipes.arithmetic_cpu.run", "--steps", "2", "--warm-steps", "2"]
-    done = subprocess.run([*command, "--run", str(run)], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    command = [
+        sys.executable,
+        "-m",
+        "recipes.arithmetic_cpu.run",
+        "--steps",
+        "2",
+        "--warm-steps",
+        "2",
+    ]
+    done = subprocess.run(
+        [*command, "--run", str(run)], cwd=ROOT, capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "accuracy" in done.stdout
     assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")

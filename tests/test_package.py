@@ -27,7 +27,9 @@ MODULES = sorted(
 
 def run(*command: str | Path, cwd: Path, path: str = "") -> str:
     """What a command prints, with this PYTHONPATH; a failure shows all it said."""
-    done = subprocess.run(command, cwd=cwd, env=os.environ | {"PYTHONPATH": path}, text=True, capture_output=True)
+    done = subprocess.run(
+        command, cwd=cwd, env=os.environ | {"PYTHONPATH": path}, text=True, capture_output=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
 
@@ -44,7 +46,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ours = ["rlvr", "envs", "verifiers", "sandbox", "recipes"]
     for name in [*ours, "pyproject.toml", "README.md", "LICENSE"]:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
         elif name not in ours:
             shutil.copy(ROOT / name, folder / name)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist", cwd=folder)
@@ -55,7 +59,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel installed, as site-packages would have it."""
     site = tmp_path_factory.mktemp("site")
-    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel, cwd=site)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        site,
+        wheel,
+        cwd=site,
+    )
     return site
 
 
@@ -75,12 +91,19 @@ def test_the_installed_wheel_imports_from_anywhere(site: Path, tmp_path: Path):
     """Without the checkout on the path, `rlvr.verifiers` has to come out of the wheel."""
     code = "import rlvr.envs.arithmetic as e, rlvr.verifiers.math as v; print(e.__file__, v.__file__, sep='\\n')"
     files = python(code, cwd=tmp_path, path=str(site)).splitlines()
-    assert files == [str(site / "rlvr/envs/arithmetic.py"), str(site / "rlvr/verifiers/math/__init__.py")]
+    assert files == [
+        str(site / "rlvr/envs/arithmetic.py"),
+        str(site / "rlvr/verifiers/math/__init__.py"),
+    ]
 
 
-@pytest.mark.parametrize("name", ["envs", "verifiers"])  # the sandbox is one package with names of its own
+@pytest.mark.parametrize(
+    "name", ["envs", "verifiers"]
+)  # the sandbox is one package with names of its own
 @pytest.mark.parametrize("installed", [False, True], ids=["checkout", "wheel"])
-def test_a_namesake_from_pypi_imports_beside_ours(request, tmp_path: Path, name: str, installed: bool):
+def test_a_namesake_from_pypi_imports_beside_ours(
+    request, tmp_path: Path, name: str, installed: bool
+):
     """Even when our folder comes first on the path: without __init__.py it gives way to a real package."""
     ours = request.getfixturevalue("site") if installed else ROOT
     theirs = tmp_path / "site" / name / "__init__.py"
@@ -119,14 +142,21 @@ def defined(path: Path) -> set[str]:
             names.add(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+            names |= {
+                name.id
+                for target in targets
+                for name in ast.walk(target)
+                if isinstance(name, ast.Name)
+            }
     return {name for name in names if not name.startswith("_")}
 
 
 def exported(path: Path) -> list[str] | None:
     """What `__all__` says; None if the module has none."""
     for node in top_level(path):
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets
+        ):
             return ast.literal_eval(node.value)
     return None
 
@@ -151,10 +181,16 @@ INTERNAL = ("sandbox/", "verifiers/", "recipes/", "envs/")
 def test_a_public_name_has_one_meaning():
     """`Limits` of a program, of a service and of a filter: who reads the name in an error has to know which it is."""
     places: dict[str, set[str]] = {}
-    doors = {path.parent: set(exported(path) or []) for path in MODULES if path.name == "__init__.py"}
+    doors = {
+        path.parent: set(exported(path) or []) for path in MODULES if path.name == "__init__.py"
+    }
     for path in MODULES:
         place = path.relative_to(ROOT).as_posix()
-        names = {name for name in defined(path) & set(exported(path) or []) if name[0].isupper() and not name.isupper()}
+        names = {
+            name
+            for name in defined(path) & set(exported(path) or [])
+            if name[0].isupper() and not name.isupper()
+        }
         if place.startswith(INTERNAL):
             names &= set().union(*(doors.get(folder, set()) for folder in path.parents))
         for name in names:
@@ -171,7 +207,11 @@ def test_the_front_door_opens():
 def entry_points() -> dict[str, str]:
     """Name → `module:object` of every script and entry point that we declare."""
     groups = PROJECT["project"]["entry-points"].values()
-    return {name: target for group in (PROJECT["project"]["scripts"], *groups) for name, target in group.items()}
+    return {
+        name: target
+        for group in (PROJECT["project"]["scripts"], *groups)
+        for name, target in group.items()
+    }
 
 
 @pytest.mark.parametrize("name", entry_points())
@@ -194,7 +234,9 @@ def test_constraints_pin_every_dependency():
     tested = {canonicalize_name(pin.name): pin.specifier for pin in pins}
     extras = PROJECT["project"]["optional-dependencies"]
     wanted = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
-    wanted += [Requirement(line) for extra in ("gym", "language", "serve", "dev") for line in extras[extra]]
+    wanted += [
+        Requirement(line) for extra in ("gym", "language", "serve", "dev") for line in extras[extra]
+    ]
     for need in wanted:
         if need.name != "rlvr":
             (pin,) = tested[canonicalize_name(need.name)]

@@ -27,7 +27,9 @@ def steps() -> dict[int, Step]:
     """Rows `| 1 | [file](../file) | functions | what happens | numbers of steps |`, by number."""
     row = r"^\| (\d+) \| \[`?(\S+?)`?\]\(\.\./(\S+)\) \| (.+?) \| .+ \| ([\d, –]+) \|$"
     found = {}
-    for number, shown, target, names, uses in re.findall(row, PAGE.read_text(encoding="utf-8"), re.MULTILINE):
+    for number, shown, target, names, uses in re.findall(
+        row, PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    ):
         assert shown == target, "the text of a link is its target"
         used = frozenset(map(int, re.findall(r"\d+", uses)))
         found[int(number)] = Step(ROOT / target, tuple(re.findall(r"`([^`]+)`", names)), used)
@@ -48,7 +50,9 @@ def file_of(module: str) -> Path | None:
     if first != "rlvr":
         return None
     base = ROOT.joinpath(*rest) if rest and rest[0] in FOLDERS else ROOT.joinpath("rlvr", *rest)
-    return next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
+    return next(
+        (file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None
+    )
 
 
 def origin(module: str, name: str) -> Path | None:
@@ -70,9 +74,17 @@ def imported(file: Path) -> set[Path]:
     for node in ast.walk(tree(file)):
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {origin(node.module, alias.name) for alias in node.names}
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "rlvr":
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "rlvr"
+        ):
             found.add(origin("rlvr", node.attr))  # `import rlvr`, as environments do
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("rlvr.algo."):
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value.startswith("rlvr.algo.")
+        ):
             found.add(file_of(node.value))  # the registry names modules, and imports them on use
     return {path for path in found if path is not None}
 
@@ -87,14 +99,22 @@ def defined(file: Path) -> set[str]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
         if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+            found |= {
+                f"{node.name}.{part.name}"
+                for part in node.body
+                if isinstance(part, ast.FunctionDef)
+            }
     return found
 
 
 def mentioned(file: Path) -> set[str]:
     """Every name and attribute that a file uses, and texts, as the registry has names in texts."""
     nodes = list(ast.walk(tree(file)))
-    named = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    named = {
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
     return (
         named
         | {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -103,7 +123,9 @@ def mentioned(file: Path) -> set[str]:
 
 
 BESIDE = re.findall(
-    r"^\| [^|]+ \| \[(\S+?)\]\(\.\./(\S+)\) \| ([^|]+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    r"^\| [^|]+ \| \[(\S+?)\]\(\.\./(\S+)\) \| ([^|]+) \|$",
+    PAGE.read_text(encoding="utf-8"),
+    re.MULTILINE,
 )
 
 

@@ -11,9 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.statistics import beta_interval, bootstrap, estimate, majority_at_k, pass_at_k, student_interval, wilson
+from rlvr.statistics import (
+    beta_interval,
+    bootstrap,
+    estimate,
+    majority_at_k,
+    pass_at_k,
+    student_interval,
+    wilson,
+)
 
-COUNTS = st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n)))
+COUNTS = st.integers(1, 12).flatmap(
+    lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))
+)
 VOTES = st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=8)
 
 # ------------------------------------------------------------------------------------------ pass@k
@@ -73,7 +83,11 @@ def test_numbers_that_cannot_be_are_refused(n, c, k):
 
 def brute_force(answers, correct, k: int) -> float:
     """Every subset, one by one."""
-    share = {a: fmean(c for b, c in zip(answers, correct, strict=True) if b == a) for a in answers if a is not None}
+    share = {
+        a: fmean(c for b, c in zip(answers, correct, strict=True) if b == a)
+        for a in answers
+        if a is not None
+    }
     worth = []
     for subset in itertools.combinations(answers, k):
         votes = Counter(answer for answer in subset if answer is not None)
@@ -102,7 +116,9 @@ def test_the_majority_of_some_is_the_mean_over_all_subsets(answers, right, data)
     """With ties, silence, several right answers, and any k."""
     k = data.draw(st.integers(1, len(answers)))
     correct = [answer in right for answer in answers]
-    assert majority_at_k(answers, correct, k) == pytest.approx(brute_force(answers, correct, k), abs=1e-12)
+    assert majority_at_k(answers, correct, k) == pytest.approx(
+        brute_force(answers, correct, k), abs=1e-12
+    )
 
 
 def test_one_answer_that_is_judged_both_ways_is_worth_its_share():
@@ -121,7 +137,9 @@ def test_a_majority_of_one_is_the_mean(answers, right):
 
 def test_answers_are_the_same_but_for_spaces_and_case():
     """Or as the key says."""
-    assert majority_at_k(["x = 1", "X=1", "2", "2 ", "1"], [True, True, False, False, False], 5) == 0.5
+    assert (
+        majority_at_k(["x = 1", "X=1", "2", "2 ", "1"], [True, True, False, False, False], 5) == 0.5
+    )
     assert majority_at_k(["1.0", "1", "2"], [True, True, False], 3, key=float) == 1.0
 
 
@@ -129,7 +147,9 @@ def test_many_completions_are_no_problem():
     """500 of 1000 make 3e299 subsets, which a float still holds; 10 b among 990 a never win."""
     answers = ["a"] * 990 + ["b"] * 10
     assert majority_at_k(answers, [a == "a" for a in answers], 500) == pytest.approx(1.0, abs=1e-9)
-    assert majority_at_k(answers[::-1], [a == "b" for a in answers[::-1]], 500) == pytest.approx(0.0, abs=1e-9)
+    assert majority_at_k(answers[::-1], [a == "b" for a in answers[::-1]], 500) == pytest.approx(
+        0.0, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize(("n", "k"), [(3, 4), (3, 0), (1001, 5)])
@@ -151,7 +171,9 @@ def test_wilson_solves_its_equation():
     """Its ends are the shares that lie just z standard errors from what was seen: |p - q| = z √(q(1-q)/N)."""
     for successes, trials in ((1, 10), (7, 9), (250, 1319)):
         for q in wilson(successes, trials, level=0.9):
-            assert abs(successes / trials - q) == pytest.approx(1.6448536 * math.sqrt(q * (1 - q) / trials))
+            assert abs(successes / trials - q) == pytest.approx(
+                1.6448536 * math.sqrt(q * (1 - q) / trials)
+            )
 
 
 def test_wilson_at_the_ends_has_a_width():
@@ -207,14 +229,18 @@ def test_the_beta_interval_is_clopper_and_pearsons():
     """0 of n: the upper end solves (1 - p)^n = 0.025; 8 of 10: 0.4439 to 0.9748, as in tables; bounds shift it."""
     assert beta_interval([0, 0, 0]) == (0.0, pytest.approx(1 - 0.025 ** (1 / 3)))
     assert beta_interval([1] * 8 + [0] * 2) == pytest.approx((0.4439, 0.9748), abs=1e-4)
-    assert beta_interval([2, 0], bounds=(-2, 2)) == pytest.approx([4 * end - 2 for end in beta_interval([1.0, 0.5])])
+    assert beta_interval([2, 0], bounds=(-2, 2)) == pytest.approx(
+        [4 * end - 2 for end in beta_interval([1.0, 0.5])]
+    )
     with pytest.raises(ValueError, match=r"outside of \[0, 1\]"):
         beta_interval([1.5])
 
 
 def test_students_interval_by_hand():
     """1, 2, 3: mean 2, s = 1, t(0.975; 2) = 4.3027; equal values say nothing of their spread."""
-    assert student_interval([1, 2, 3]) == pytest.approx((2 - 4.3027 / 3**0.5, 2 + 4.3027 / 3**0.5), abs=1e-4)
+    assert student_interval([1, 2, 3]) == pytest.approx(
+        (2 - 4.3027 / 3**0.5, 2 + 4.3027 / 3**0.5), abs=1e-4
+    )
     assert student_interval([0.5, 0.5]) == (-math.inf, math.inf)
 
 

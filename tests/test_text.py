@@ -4,7 +4,14 @@ import time
 
 import pytest
 
-from rlvr.text import THINKING_TAGS, FencedBlock, after_thinking, fenced_blocks, same_statement, squeezed
+from rlvr.text import (
+    THINKING_TAGS,
+    FencedBlock,
+    after_thinking,
+    fenced_blocks,
+    same_statement,
+    squeezed,
+)
 
 
 def test_white_space_and_case_do_not_tell_answers_apart():
@@ -21,7 +28,10 @@ def test_white_space_and_case_do_not_tell_answers_apart():
         ("<think>2?</think>It is 3.", "It is 3."),
         ("<thinking>2?</thinking>It is 3.", "It is 3."),
         ("<think>a</think>b<think>c</think>d", "d"),
-        ("2?</think>It is 3.", "It is 3."),  # the template opened the tag, so that the completion only closes it
+        (
+            "2?</think>It is 3.",
+            "It is 3.",
+        ),  # the template opened the tag, so that the completion only closes it
         ("<think>It is 3.", None),
         ("<think>a</think>b<think>c", None),
         ("<think>a</think>", ""),
@@ -67,7 +77,10 @@ def test_a_statement_ends_with_its_sentence_or_line(between, same):
         ("````md\n```\ninner\n```\n````", [FencedBlock(0, 21, "md", "```\ninner\n```\n", True)]),
         ("```\nx\n~~~\ny\n```", [FencedBlock(0, 12, "", "x\n~~~\ny\n", True)]),
         ("  ```\n    x\n y\n  ```", [FencedBlock(0, 15, "", "  x\ny\n", True)]),
-        ("```\n    ```\n```", [FencedBlock(0, 12, "", "    ```\n", True)]),  # a docstring's, four columns further in
+        (
+            "```\n    ```\n```",
+            [FencedBlock(0, 12, "", "    ```\n", True)],
+        ),  # a docstring's, four columns further in
         ("``` a`b\nx", []),  # a backtick in the info string: this is inline code
     ],
 )
@@ -103,5 +116,6 @@ def test_a_megabyte_of_anything_takes_moments(text):
 def test_the_thinking_tags_are_pairs():
     """Others build completions of them."""
     assert all(
-        f"<{opening[1:-1]}>" == opening and f"</{opening[1:-1]}>" == closing for opening, closing in THINKING_TAGS
+        f"<{opening[1:-1]}>" == opening and f"</{opening[1:-1]}>" == closing
+        for opening, closing in THINKING_TAGS
     )

@@ -44,7 +44,10 @@ def rollout(**changes: Any) -> Rollout:
     [
         ({"id": ""}, r"Task.id is ''; it must be a non-empty string"),
         ({"id": 7}, r"Task.id is 7"),
-        ({"prompt": None}, r"task 't': prompt is NoneType None; it must be a string or a non-empty list of messages"),
+        (
+            {"prompt": None},
+            r"task 't': prompt is NoneType None; it must be a string or a non-empty list of messages",
+        ),
         ({"prompt": []}, r"prompt is list \[\]"),
         ({"prompt": [{"role": "user"}]}, r"prompt is list \[\{'role': 'user'\}\]"),
         ({"prompt": ["hello"]}, r"prompt is list \['hello'\]"),
@@ -68,7 +71,9 @@ def test_a_long_value_is_cut_in_the_message():
     assert "…" in str(caught.value)
 
 
-@pytest.mark.parametrize("prompt", ["", "1 + 1?", CHAT, tuple(CHAT), [{"role": "user", "content": None}]])
+@pytest.mark.parametrize(
+    "prompt", ["", "1 + 1?", CHAT, tuple(CHAT), [{"role": "user", "content": None}]]
+)
 def test_a_prompt_is_a_text_or_messages(prompt: Any):
     """An empty text stands for a recorded row that came without its prompt."""
     assert Task("t", prompt).prompt == prompt
@@ -80,7 +85,11 @@ def test_a_prompt_is_a_text_or_messages(prompt: Any):
         ({"text": None}, TypeError, r"the completion is NoneType None; it must be a string"),
         ({"text": b"2"}, TypeError, r"the completion is bytes b'2'"),
         ({"text": ["2"]}, TypeError, r"the completion is list \['2'\]"),
-        ({"length_tokens": -1}, ValueError, r"length_tokens is -1; it must be a whole number of tokens, or None"),
+        (
+            {"length_tokens": -1},
+            ValueError,
+            r"length_tokens is -1; it must be a whole number of tokens, or None",
+        ),
         ({"length_tokens": 2.0}, ValueError, r"length_tokens is 2\.0"),
         ({"length_tokens": float("nan")}, ValueError, r"length_tokens is nan"),
         ({"length_tokens": "2"}, ValueError, r"length_tokens is '2'"),
@@ -111,19 +120,35 @@ def test_numbers_of_numpy_become_pythons():
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({"outcome": "right"}, ValueError, r"'right'; it must be one of 'correct', 'wrong', 'unparsed', 'unscored'"),
+        (
+            {"outcome": "right"},
+            ValueError,
+            r"'right'; it must be one of 'correct', 'wrong', 'unparsed', 'unscored'",
+        ),
         ({"outcome": True}, ValueError, r"the outcome is True; it must be one of"),
         ({"outcome": None}, ValueError, r"the outcome is None"),
-        ({"value": 1.1}, ValueError, r"a verdict's value is float 1\.1; it must be a number in \[0, 1\]"),
+        (
+            {"value": 1.1},
+            ValueError,
+            r"a verdict's value is float 1\.1; it must be a number in \[0, 1\]",
+        ),
         ({"value": -0.1}, ValueError, r"float -0\.1"),
         ({"value": float("nan")}, ValueError, r"float nan"),
         ({"value": float("inf")}, ValueError, r"float inf"),
         ({"value": "0.5"}, ValueError, r"str '0\.5'"),
         ({"value": 10**5000}, ValueError, r"int too long to be shown"),
-        ({"outcome": "unparsed", "value": 0.5}, ValueError, r"unparsed has value 0\.5; only an answer can earn credit"),
+        (
+            {"outcome": "unparsed", "value": 0.5},
+            ValueError,
+            r"unparsed has value 0\.5; only an answer can earn credit",
+        ),
         ({"outcome": "unscored", "value": 1.0}, ValueError, r"unscored has value 1\.0"),
         ({"why": None}, TypeError, r"a verdict's why is NoneType None; it must be a string"),
-        ({"answer": 42}, TypeError, r"a verdict's answer is int 42; it must be the text of it, or None"),
+        (
+            {"answer": 42},
+            TypeError,
+            r"a verdict's answer is int 42; it must be the text of it, or None",
+        ),
         ({"detail": [1]}, TypeError, r"a verdict's detail is list \[1\]; it must be a mapping"),
     ],
 )
@@ -133,7 +158,9 @@ def test_a_verdict_is_an_outcome_with_credit(fields: dict, error: type[Exception
         Verdict(**({"outcome": "wrong"} | fields))
 
 
-@pytest.mark.parametrize(("outcome", "value"), [("correct", 1.0), ("wrong", 0.0), ("unparsed", 0.0), ("unscored", 0.0)])
+@pytest.mark.parametrize(
+    ("outcome", "value"), [("correct", 1.0), ("wrong", 0.0), ("unparsed", 0.0), ("unscored", 0.0)]
+)
 def test_the_credit_follows_from_the_outcome(outcome: str, value: float):
     """By default; WRONG may carry partial credit, and CORRECT less than all."""
     verdict = Verdict(outcome)
@@ -156,11 +183,21 @@ def test_the_reason_is_what_stands_before_the_colon():
     [
         (None, {}, "wrong", r"a score of None with outcome wrong: None goes with unscored"),
         (0.0, {}, "unscored", r"a score of 0\.0 with outcome unscored: None goes with unscored"),
-        (None, {"correct": 0.0}, "unscored", r"an unscored completion has parts \{'correct': 0\.0\}; it can have none"),
+        (
+            None,
+            {"correct": 0.0},
+            "unscored",
+            r"an unscored completion has parts \{'correct': 0\.0\}; it can have none",
+        ),
         (float("nan"), {}, "wrong", r"a score of float nan; it must be a finite number"),
         (float("-inf"), {}, "wrong", r"a score of float -inf"),
         ("1", {}, "correct", r"a score of str '1'"),
-        (1.0, {}, "correct", r"a score of 1\.0 has the parts dict \{\}; they must be finite, and their sum the total"),
+        (
+            1.0,
+            {},
+            "correct",
+            r"a score of 1\.0 has the parts dict \{\}; they must be finite, and their sum the total",
+        ),
         (1.0, {"a": 0.5, "b": 0.4}, "correct", r"and their sum the total"),
         (1.0, {"a": 1.0, "b": 1e-8}, "correct", r"and their sum the total"),
         (1.0, {"a": float("nan")}, "correct", r"they must be finite"),
@@ -179,7 +216,9 @@ def test_a_score_is_made_of_its_parts_and_a_verdict():
     assert Score(0.3, {"a": 0.1, "b": 0.2}, RIGHT).total == 0.3
     assert Score(1.0, {"a": 1e12 + 0.3, "clip:0:1": 1.0 - (1e12 + 0.3)}, RIGHT).total == 1.0
     for parts in (None, [1.0], {"a": "1"}, {"a": None}):
-        with pytest.raises(TypeError, match=r"a score's parts are .*; they must map names to numbers"):
+        with pytest.raises(
+            TypeError, match=r"a score's parts are .*; they must map names to numbers"
+        ):
             Score(1.0, parts, RIGHT)
     for verdict in (None, "correct", True):
         with pytest.raises(TypeError, match=r"a score's verdict is .*; it must be a Verdict"):
@@ -195,7 +234,10 @@ def test_a_score_is_made_of_its_parts_and_a_verdict():
         ),
         ({"completion_mask": [True]}, r"'completion_mask': 1"),
         ({"behaviour_logprobs": []}, r"'behaviour_logprobs': 0"),
-        ({"turns": [Turn(1, 1)]}, r"turn \[1, 1\) is empty, overlaps the one before, or leaves the completion's 3"),
+        (
+            {"turns": [Turn(1, 1)]},
+            r"turn \[1, 1\) is empty, overlaps the one before, or leaves the completion's 3",
+        ),
         ({"turns": [Turn(0, 2), Turn(1, 3)]}, r"turn \[1, 3\)"),
         ({"turns": [Turn(2, 4)]}, r"turn \[2, 4\)"),
         ({"turns": [Turn(-1, 2)]}, r"turn \[-1, 2\)"),
@@ -222,7 +264,9 @@ def test_a_group_is_of_one_task():
     """Its rollouts are judged against each other."""
     with pytest.raises(ValueError, match=r"task 'sum/1': a group needs at least one rollout"):
         Group(TASK, [])
-    with pytest.raises(ValueError, match=r"a rollout of task 'sum/2' stands in the group of 'sum/1'"):
+    with pytest.raises(
+        ValueError, match=r"a rollout of task 'sum/2' stands in the group of 'sum/1'"
+    ):
         Group(TASK, [rollout(), rollout(task=Task("sum/2", "2 + 2?"))])
     assert len(Group(TASK, [rollout(), rollout()]).rollouts) == 2
 
@@ -323,7 +367,9 @@ def test_a_functions_name_is_its_id():
 def test_a_function_says_yes_or_no(said: Any):
     """1, "yes" or nothing at all is more likely a mistake than a verdict."""
     verifier = as_verifier(lambda completion, reference: said)
-    with pytest.raises(rlvr.UsageError, match=r"function-v0 returned .*; a verifier returns a Verdict, or True or"):
+    with pytest.raises(
+        rlvr.UsageError, match=r"function-v0 returned .*; a verifier returns a Verdict, or True or"
+    ):
         verifier.verify("2", "2")
 
 
@@ -333,7 +379,10 @@ def test_a_function_says_yes_or_no(said: Any):
         (Same, r"is no verifier: give an object .* such as MathVerifier\(\) with its parentheses"),
         ("math-v2", r"'math-v2' is no verifier"),
         (True, r"True is no verifier"),
-        (Nameless(), r"Nameless object .* is no verifier yet: it needs an id, a name and version such as 'math-v2'"),
+        (
+            Nameless(),
+            r"Nameless object .* is no verifier yet: it needs an id, a name and version such as 'math-v2'",
+        ),
     ],
 )
 def test_what_is_no_verifier_is_refused_at_once(given: Any, message: str):
@@ -379,7 +428,9 @@ class Calls:
         return task is TASK
 
 
-@pytest.mark.parametrize("function", [takes_task, partial(takes_task), passes_on(takes_task), Calls()])
+@pytest.mark.parametrize(
+    "function", [takes_task, partial(takes_task), passes_on(takes_task), Calls()]
+)
 def test_a_verifier_that_names_the_task_gets_it(function: Callable[..., bool]):
     """As a function, a partial, behind a decorator, or as an object; so does one with `verify`."""
     assert verified(as_verifier(function), "2", TASK).correct
@@ -415,7 +466,11 @@ def test_a_decorator_that_takes_two_arguments_gets_two():
 def torch_scalars() -> list[tuple[Any, Any]]:
     import torch
 
-    return [(torch.tensor(0.1), 0.1), (torch.tensor(8), 8), (torch.tensor(0.1, dtype=torch.bfloat16), 0.1)]
+    return [
+        (torch.tensor(0.1), 0.1),
+        (torch.tensor(8), 8),
+        (torch.tensor(0.1, dtype=torch.bfloat16), 0.1),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -448,10 +503,14 @@ def test_any_other_reference_is_the_verifiers():
         assert Task("t", "p", reference).reference is reference
 
 
-@pytest.mark.parametrize("given", [1j, np.complex64(1j), Decimal("nan"), np.datetime64("2020-01-01"), [1, 2j]])
+@pytest.mark.parametrize(
+    "given", [1j, np.complex64(1j), Decimal("nan"), np.datetime64("2020-01-01"), [1, 2j]]
+)
 def test_a_reference_that_no_record_can_hold_is_refused(given: Any):
     """One error, for one task: it says what the reference is."""
-    with pytest.raises(rlvr.DataError, match=r"task 't': the reference is .*; a number in it must be one that"):
+    with pytest.raises(
+        rlvr.DataError, match=r"task 't': the reference is .*; a number in it must be one that"
+    ):
         Task("t", "p", given)
 
 
@@ -459,7 +518,9 @@ def test_references_are_plain_before_anything_reads_them():
     """From a row, by an environment, and by a verifier alone."""
     for name in ("math-v2", "gsm8k-v2", "arithmetic-v1"):
         env = rlvr.make(name)
-        [scored] = rlvr.score(env, [{"reference": np.float64(8.0), "completion": r"\boxed{8}"}], workers=0)
+        [scored] = rlvr.score(
+            env, [{"reference": np.float64(8.0), "completion": r"\boxed{8}"}], workers=0
+        )
         assert scored.score.total == 1.0, name
     assert plain_reference(np.float64(8.0)) == 8.0
 
@@ -490,13 +551,21 @@ def test_errors_say_what_to_do():
         "or pip install 'PATH/TO/WHEEL[gym]'"
     )
     error = rlvr.WorkerError("ValueError", "no digits", "Traceback …")
-    assert (str(error), error.kind, error.traceback) == ("ValueError: no digits", "ValueError", "Traceback …")
+    assert (str(error), error.kind, error.traceback) == (
+        "ValueError: no digits",
+        "ValueError",
+        "Traceback …",
+    )
     assert str(rlvr.WorkerError("MemoryError", "")) == "MemoryError"
 
 
 def test_every_error_of_ours_is_an_rlvr_error():
     """`except RlvrError` is the whole promise; usage errors are ValueErrors as well, missing parts ImportErrors."""
-    ours = [value for value in vars(rlvr).values() if isinstance(value, type) and issubclass(value, Exception)]
+    ours = [
+        value
+        for value in vars(rlvr).values()
+        if isinstance(value, type) and issubclass(value, Exception)
+    ]
     assert len(ours) == 12
     assert all(issubclass(error, rlvr.RlvrError) for error in ours)
     assert issubclass(rlvr.DataError, ValueError)

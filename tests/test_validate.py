@@ -47,7 +47,9 @@ def test_a_whole_number_comes_back_as_an_int():
 
 def test_a_whole_number_outside_its_limits_is_refused():
     """Name, value, rule, and the way out where there is one."""
-    assert said(require_whole, "steps", 0, 1) == "steps is 0; it must be a whole number of at least 1"
+    assert (
+        said(require_whole, "steps", 0, 1) == "steps is 0; it must be a whole number of at least 1"
+    )
     assert said(require_whole, "k", 5, 1, 4) == "k is 5; it must be a whole number from 1 to 4"
     assert said(require_whole, "n", 1.5, 0, hint="0 for none") == (
         "n is 1.5; it must be a whole number of at least 0; 0 for none"
@@ -69,14 +71,22 @@ def test_limits_of_a_number_are_allowed_or_not():
     """`least` and `most` belong to what is allowed, `above` and `below` do not."""
     assert [require_number("p", p, 0, 1) for p in (0, 0.5, 1)] == [0, 0.5, 1]
     assert require_number("lr", 0.1, above=0) == 0.1
-    assert said(require_number, "p", 1.5, 0, 1) == "p is 1.5; it must be a number of at least 0 and of at most 1"
+    assert (
+        said(require_number, "p", 1.5, 0, 1)
+        == "p is 1.5; it must be a number of at least 0 and of at most 1"
+    )
     assert said(require_number, "lr", 0, above=0) == "lr is 0; it must be a number above 0"
     assert said(require_number, "beta", 1.0, 0, below=1) == (
         "beta is 1.0; it must be a number of at least 0 and below 1"
     )
     assert said(require_number, "x", math.nan) == "x is nan; it must be a finite number"
-    assert said(require_number, "x", math.inf, 0) == "x is inf; it must be a finite number of at least 0"
-    assert said(require_number, "x", 2.0, most=1, hint="or leave it out").endswith("of at most 1, or leave it out")
+    assert (
+        said(require_number, "x", math.inf, 0)
+        == "x is inf; it must be a finite number of at least 0"
+    )
+    assert said(require_number, "x", 2.0, most=1, hint="or leave it out").endswith(
+        "of at most 1, or leave it out"
+    )
 
 
 def test_seconds_may_be_infinite_and_not_zero():
@@ -84,7 +94,9 @@ def test_seconds_may_be_infinite_and_not_zero():
     assert (require_seconds("wall_s", math.inf), require_seconds("wall_s", 0.5)) == (math.inf, 0.5)
     assert require_seconds("wall_s", None, or_none=True) is None
     for wrong in (0, -1, math.nan, True, "1", None):
-        assert said(require_seconds, "wall_s", wrong).endswith("it must be a number of seconds above 0")
+        assert said(require_seconds, "wall_s", wrong).endswith(
+            "it must be a number of seconds above 0"
+        )
     assert said(require_seconds, "wall_s", 0, or_none=True).endswith("above 0, or None")
 
 
@@ -96,8 +108,13 @@ def test_a_choice_that_is_none_names_the_nearest():
     assert said(require_one_of, "overlong", "msk", kinds) == (
         "overlong is 'msk'; it must be one of 'keep', 'mask', 'soft'; did you mean 'mask'?"
     )
-    assert said(require_one_of, "overlong", None, iter(kinds)).endswith("one of 'keep', 'mask', 'soft'")
-    assert (nearest("dappo", ["grpo", "dapo"]), nearest("x", ["grpo"])) == ("; did you mean 'dapo'?", "")
+    assert said(require_one_of, "overlong", None, iter(kinds)).endswith(
+        "one of 'keep', 'mask', 'soft'"
+    )
+    assert (nearest("dappo", ["grpo", "dapo"]), nearest("x", ["grpo"])) == (
+        "; did you mean 'dapo'?",
+        "",
+    )
 
 
 def test_a_long_value_is_cut():

@@ -33,6 +33,8 @@ def sole_answer(text: str, languages: Collection[str], *, most: int) -> str | Ve
         return Verdict(Outcome.UNPARSED, why="no-answer")
     if len(answer) > most:
         return Verdict(
-            Outcome.WRONG, why=f"too-long: {len(answer):,} characters, of {most:,} allowed", answer=answer[:80]
+            Outcome.WRONG,
+            why=f"too-long: {len(answer):,} characters, of {most:,} allowed",
+            answer=answer[:80],
         )
     return answer

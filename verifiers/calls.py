@@ -146,13 +146,17 @@ def _read(text: str) -> list[Call] | str:
         if max(map(len, re.findall(r"[(\[{]+", text)), default=0) > _MOST or text.count("\n") > 500:
             return "nested too deep"
         try:
-            tree: ast.AST = ast.parse(text if text.startswith("[") else f"[{text}]", mode="eval").body
+            tree: ast.AST = ast.parse(
+                text if text.startswith("[") else f"[{text}]", mode="eval"
+            ).body
             calls = [_from_python(one) for one in getattr(tree, "elts", ())]
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return f"{type(error).__name__}: it is neither JSON nor a list of calls with literals"
     if len(calls) > _MOST:
         return f"more than {_MOST} calls"
-    return [call for call in calls if call is not None] if None not in calls else "an entry is no call"
+    return (
+        [call for call in calls if call is not None] if None not in calls else "an entry is no call"
+    )
 
 
 def _from_json(value: Any) -> Call | None:
@@ -161,7 +165,11 @@ def _from_json(value: Any) -> Call | None:
         return None
     arguments = value.get("arguments", value.get("parameters"))
     if isinstance(value.get("name"), str) and isinstance(arguments, dict):
-        return Call(value["name"], arguments) if value.keys() <= {"name", "arguments", "parameters", "id"} else None
+        return (
+            Call(value["name"], arguments)
+            if value.keys() <= {"name", "arguments", "parameters", "id"}
+            else None
+        )
     if len(value) == 1 and isinstance(next(iter(value.values())), dict):
         return Call(*next(iter(value.items())))
     return None
@@ -191,30 +199,50 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _read_reference(reference: Any) -> tuple[Mapping[str, Any], Sequence[tuple[str, Mapping[str, Any]]]]:
-    if not isinstance(reference, Mapping) or not reference.get("functions") or not reference.get("calls"):
-        raise DataError(f"the reference is {brief(reference)}; it must be a mapping with functions and calls")
+def _read_reference(
+    reference: Any,
+) -> tuple[Mapping[str, Any], Sequence[tuple[str, Mapping[str, Any]]]]:
+    if (
+        not isinstance(reference, Mapping)
+        or not reference.get("functions")
+        or not reference.get("calls")
+    ):
+        raise DataError(
+            f"the reference is {brief(reference)}; it must be a mapping with functions and calls"
+        )
     try:
         functions = {one["name"]: one.get("parameters", {}) for one in reference["functions"]}
         wanted = [next(iter(one.items())) for one in reference["calls"]]
         for name, arguments in wanted:
             if name not in functions:
-                raise DataError(f"a call of {name!r} is asked for, and the functions are {', '.join(functions)}")
+                raise DataError(
+                    f"a call of {name!r} is asked for, and the functions are {', '.join(functions)}"
+                )
             known = functions[name].get("properties", {})
             for argument, accepted in arguments.items():
                 if argument not in known or not isinstance(accepted, list) or not accepted:
-                    raise DataError(f"{name} has no argument {argument!r}, or no list of accepted values for it")
+                    raise DataError(
+                        f"{name} has no argument {argument!r}, or no list of accepted values for it"
+                    )
                 kind = known[argument].get("type")
                 if kind not in _TYPES:
                     raise DataError(
                         f"argument {argument!r} of {name} has the type {kind!r}; known: {', '.join(_TYPES)}"
                     )
     except (TypeError, AttributeError, KeyError, StopIteration) as error:
-        raise DataError(f"the reference {brief(reference)} has another form: {type(error).__name__} {error}") from error
+        raise DataError(
+            f"the reference {brief(reference)} has another form: {type(error).__name__} {error}"
+        ) from error
     return functions, wanted
 
 
-_RANKS: Final = ("other-value", "other-type", "missing-argument", "extra-argument", "other-function")
+_RANKS: Final = (
+    "other-value",
+    "other-type",
+    "missing-argument",
+    "extra-argument",
+    "other-function",
+)
 
 
 def _rank(fault: str) -> int:
@@ -264,7 +292,9 @@ def _accepted(value: Any, one: Any) -> bool:
             any(_accepted(value[key], it) for it in choices if it != "" or value[key] == "")
             if key in value
             else "" in choices
-            for key, choices in ((key, many if isinstance(many, list) else [many]) for key, many in one.items())
+            for key, choices in (
+                (key, many if isinstance(many, list) else [many]) for key, many in one.items()
+            )
         )
     return isinstance(value, (int, float)) and isinstance(one, (int, float)) and value == one
 

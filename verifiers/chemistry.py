@@ -63,7 +63,9 @@ _RAISED: Final = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]*[⁺⁻]")
 _CHARGE: Final = re.compile(r"\^\s*(?:\{\s*(\d?)\s*([+-])\s*\}|(\d?)([+-]))")
 _BARE_CHARGE: Final = re.compile(r"(?<=[A-Za-z\d)\]])(?:\+(?=\s*(?:\+|$))|-(?!>))")
 _TERM: Final = re.compile(r"(\d{1,5})?(\D.*)")
-_TOKEN: Final = re.compile(r"([A-Z][a-z]?)(\d{0,4})|([(\[])|([)\]])(\d{0,4})|[·.*](\d{0,2})|<(\d)([+-])>$")
+_TOKEN: Final = re.compile(
+    r"([A-Z][a-z]?)(\d{0,4})|([(\[])|([)\]])(\d{0,4})|[·.*](\d{0,2})|<(\d)([+-])>$"
+)
 
 Side: TypeAlias = "dict[Species, int]"
 
@@ -123,7 +125,9 @@ class ChemistryVerifier:
             return Verdict(Outcome.UNPARSED, why="no-answer" if found is None else str(found.flaw))
         answer = found.answer
         if found.flaw == "hedged":
-            return Verdict(Outcome.WRONG, why="hedged: several boxes in one statement differ", answer=answer)
+            return Verdict(
+                Outcome.WRONG, why="hedged: several boxes in one statement differ", answer=answer
+            )
         if len(answer) > _LONGEST:
             return Verdict(Outcome.WRONG, why="limit: an answer of more than 600 characters")
         if isinstance(asked, Species):
@@ -134,7 +138,9 @@ class ChemistryVerifier:
             return Verdict(Outcome.CORRECT if same else Outcome.WRONG,
                            why="same-formula" if same else f"other-formula: {said.name}", answer=answer)  # fmt: skip
         why = _why_not(answer, asked)
-        return Verdict(Outcome.WRONG if why else Outcome.CORRECT, why=why or "balanced", answer=answer)
+        return Verdict(
+            Outcome.WRONG if why else Outcome.CORRECT, why=why or "balanced", answer=answer
+        )
 
     def check(self, reference: Any) -> None:
         """Refuse a reference that cannot be used.
@@ -153,7 +159,9 @@ class ChemistryVerifier:
 def _asked(reference: Any) -> tuple[Side, Side] | Species | None:
     """The sides of the asked equation, the asked formula, or None for a quantity."""
     if not isinstance(reference, str) or not reference.strip():
-        raise DataError(f"the reference is {brief(reference)}; it must be a text such as '2 H2 + O2 -> 2 H2O'")
+        raise DataError(
+            f"the reference is {brief(reference)}; it must be a text such as '2 H2 + O2 -> 2 H2O'"
+        )
     if not _ARROW.search(reference):
         return read_formula(reference)
     sides = read_equation(reference)
@@ -218,8 +226,15 @@ def _side(text: str) -> Side | None:
 
 def _plain(text: str) -> str:
     """Without markup; a charge becomes `<2+>`."""
-    text = _RAISED.sub(lambda raised: f"^{{{raised[0].translate(_SUPERSCRIPTS)}}}", _MARKUP.sub(" ", text))
-    text = text.translate(_SUBSCRIPTS).replace("−", "-").replace("\\cdot", "·").replace("\\bullet", "·")
+    text = _RAISED.sub(
+        lambda raised: f"^{{{raised[0].translate(_SUPERSCRIPTS)}}}", _MARKUP.sub(" ", text)
+    )
+    text = (
+        text.translate(_SUBSCRIPTS)
+        .replace("−", "-")
+        .replace("\\cdot", "·")
+        .replace("\\bullet", "·")
+    )
     text = _CHARGE.sub(lambda found: f"<{found[1] or found[3] or 1}{found[2] or found[4]}>", text)
     text = _BARE_CHARGE.sub(lambda found: f"<1{found[0]}>", _STATE.sub("", text).strip())
     return re.sub(r"[\s{}_]", "", text)
@@ -259,7 +274,12 @@ def _species(text: str) -> Species | None:
         else:
             if len(stack) > 1 or not stack[0]:
                 return None
-            parts, factors, stack, factor = [*parts, stack[0]], [*factors, factor], [Counter()], int(hydrate or 1)
+            parts, factors, stack, factor = (
+                [*parts, stack[0]],
+                [*factors, factor],
+                [Counter()],
+                int(hydrate or 1),
+            )
             name += f"·{hydrate if hydrate != '1' else ''}"
     if len(stack) > 1 or not stack[0]:
         return None
@@ -267,7 +287,11 @@ def _species(text: str) -> Species | None:
     for part, many in zip([*parts, stack[0]], [*factors, factor], strict=True):
         for one, count_of in part.items():
             atoms[one] += many * count_of
-    return Species(name, tuple(sorted(atoms.items())), charge) if max(atoms.values()) <= _MOST else None
+    return (
+        Species(name, tuple(sorted(atoms.items())), charge)
+        if max(atoms.values()) <= _MOST
+        else None
+    )
 
 
 def _unequal(left: Side, right: Side) -> str:
@@ -294,7 +318,10 @@ def balanced(left: list[str], right: list[str]) -> list[int] | None:
     elements = sorted({element for one in known for element, _ in one.atoms})
     signs = [1] * len(left) + [-1] * len(right)
     rows = [
-        [Fraction(sign * dict(one.atoms).get(element, 0)) for sign, one in zip(signs, known, strict=True)]
+        [
+            Fraction(sign * dict(one.atoms).get(element, 0))
+            for sign, one in zip(signs, known, strict=True)
+        ]
         for element in elements
     ]
     rows.append([Fraction(sign * one.charge) for sign, one in zip(signs, known, strict=True)])

@@ -20,7 +20,9 @@ LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LONGEST = 4000  # characters of an answer
 _MARKERS = ("Answer:", "ANSWER:", "answer:")
 _LETTER = re.compile(r"(?:option |choice )?\(?([A-Za-z])\)?[.):]?", re.IGNORECASE)
-_LETTER_AND_TEXT = re.compile(r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])[.):])[:.]?\s+(\S.*)", re.DOTALL)
+_LETTER_AND_TEXT = re.compile(
+    r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])[.):])[:.]?\s+(\S.*)", re.DOTALL
+)
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s?\{([^{}]*)\}")
 
 
@@ -60,7 +62,9 @@ class ChoiceVerifier:
             return Verdict(Outcome.UNPARSED, why=found.flaw)
         answer = found.answer
         if found.flaw == "hedged":
-            return Verdict(Outcome.WRONG, why="hedged: several boxes in one statement differ", answer=answer)
+            return Verdict(
+                Outcome.WRONG, why="hedged: several boxes in one statement differ", answer=answer
+            )
         if len(answer) > _LONGEST:
             return Verdict(Outcome.WRONG, why="limit: an answer of more than 4,000 characters")
         chosen = _chosen(answer, options)
@@ -84,20 +88,28 @@ def check_choices(reference: Any) -> tuple[tuple[str, ...], int]:
             of them.
     """
     if not isinstance(reference, Mapping) or not isinstance(reference.get("options"), list | tuple):
-        raise DataError(f"the reference is {brief(reference)}; it must be {{'options': ['4', '5'], 'answer': '5'}}")
+        raise DataError(
+            f"the reference is {brief(reference)}; it must be {{'options': ['4', '5'], 'answer': '5'}}"
+        )
     return _read(tuple(reference["options"]), reference.get("answer"))
 
 
 @lru_cache(maxsize=512)
 def _read(options: tuple[Any, ...], answer: Any) -> tuple[tuple[str, ...], int]:
-    if not 2 <= len(options) <= len(LETTERS) or not all(isinstance(one, str) and one.strip() for one in options):
-        raise DataError(f"the options are {brief(list(options))}; give 2 to 26 texts that are not empty")
+    if not 2 <= len(options) <= len(LETTERS) or not all(
+        isinstance(one, str) and one.strip() for one in options
+    ):
+        raise DataError(
+            f"the options are {brief(list(options))}; give 2 to 26 texts that are not empty"
+        )
     folded = [_folded(one) for one in options]
     if len(set(folded)) < len(folded):
         twice = next(one for one in folded if folded.count(one) > 1)
         raise DataError(f"the option {twice!r} occurs twice; only one of the two could be right")
     if not isinstance(answer, str) or _folded(answer) not in folded:
-        raise DataError(f"the answer {brief(answer)} is none of the options {brief(list(options))}; give its text")
+        raise DataError(
+            f"the answer {brief(answer)} is none of the options {brief(list(options))}; give its text"
+        )
     return options, folded.index(_folded(answer))
 
 
@@ -112,7 +124,9 @@ def _chosen(answer: str, options: tuple[str, ...]) -> int | None:
     if letter := _LETTER.fullmatch(said):
         index = LETTERS.index(letter[1].upper())
         named = folded.index(_folded(said)) if _folded(said) in folded else index
-        return index if named == index < len(options) else None  # "b" may be the text of another option
+        return (
+            index if named == index < len(options) else None
+        )  # "b" may be the text of another option
     if named_too := _LETTER_AND_TEXT.fullmatch(said):
         index = LETTERS.index(named_too[1] or named_too[2])
         return index if index < len(options) and _folded(named_too[3]) == folded[index] else None

@@ -132,16 +132,24 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _read_reference(reference: Any) -> tuple[str | None, Mapping[str, Any]]:
     if not isinstance(reference, Mapping):
-        raise DataError(f"the reference is {brief(reference)}; it must be a mapping with schema, and values or whole")
+        raise DataError(
+            f"the reference is {brief(reference)}; it must be a mapping with schema, and values or whole"
+        )
     unknown = reference.keys() - {"schema", "values", "whole"}
     if unknown:
-        raise DataError(f"the reference has {sorted(unknown)[0]!r}; it may have schema, values and whole")
+        raise DataError(
+            f"the reference has {sorted(unknown)[0]!r}; it may have schema, values and whole"
+        )
     values = {"": reference["whole"]} if "whole" in reference else reference.get("values")
     if not values or not isinstance(values, Mapping):
-        raise DataError("the reference asks for no values, so that an empty object would do; give values or whole")
+        raise DataError(
+            "the reference asks for no values, so that an empty object would do; give values or whole"
+        )
     for pointer in values:
         if pointer and not str(pointer).startswith("/"):
-            raise DataError(f"the reference asks for a value at {pointer!r}; a JSON pointer begins with /")
+            raise DataError(
+                f"the reference asks for a value at {pointer!r}; a JSON pointer begins with /"
+            )
     schema = reference.get("schema")
     return None if schema is None else json.dumps(schema, sort_keys=True, default=dict), values
 
@@ -163,7 +171,10 @@ def _first_breach(schema: str, found: Any) -> str:
     """What breaks the schema; empty if nothing does."""
     unresolvable = import_optional("referencing.exceptions", "json").Unresolvable
     try:
-        breaches = [(list(map(str, e.absolute_path)), e.message) for e in _validator(schema).iter_errors(found)]
+        breaches = [
+            (list(map(str, e.absolute_path)), e.message)
+            for e in _validator(schema).iter_errors(found)
+        ]
     except unresolvable as error:
         raise DataError(f"the schema refers to {error}, which is not in it") from None
     if not breaches:

@@ -37,7 +37,11 @@ def _answer(completion: str) -> str | Verdict:
     if found.flaw in ("empty-box", "unclosed-box"):
         return Verdict(Outcome.UNPARSED, why=found.flaw)
     if found.flaw == "hedged":
-        return Verdict(Outcome.WRONG, why="hedged: several answers in one statement differ", answer=found.answer)
+        return Verdict(
+            Outcome.WRONG,
+            why="hedged: several answers in one statement differ",
+            answer=found.answer,
+        )
     if len(found.answer) > _LONGEST:
         return Verdict(Outcome.WRONG, why="limit: an answer of more than 2,000 characters")
     return found.answer
@@ -49,7 +53,10 @@ def _verdict(why: str, answer: str, fine: str) -> Verdict:
 
 # -------------------------------------------------------------------------------------------------------- roles
 
-_ROLE = re.compile(r"(?:and )?([A-Z][A-Za-z]{0,30}) ?(?:is an?|is the|is|:|=|->) ?(?:an? )?([A-Za-z]{3,20})", re.ASCII)
+_ROLE = re.compile(
+    r"(?:and )?([A-Z][A-Za-z]{0,30}) ?(?:is an?|is the|is|:|=|->) ?(?:an? )?([A-Za-z]{3,20})",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +79,14 @@ class RolesVerifier:
         Raises:
             DataError: the reference is no such mapping.
         """
-        if not isinstance(reference, Mapping) or not reference or not all(map(str.isalpha, reference.values())):
-            raise DataError(f"the reference is {brief(reference)}; it must map names to roles, {{'Ann': 'knight'}}")
+        if (
+            not isinstance(reference, Mapping)
+            or not reference
+            or not all(map(str.isalpha, reference.values()))
+        ):
+            raise DataError(
+                f"the reference is {brief(reference)}; it must map names to roles, {{'Ann': 'knight'}}"
+            )
         answer = _answer(completion)
         if isinstance(answer, Verdict):
             return answer
@@ -81,13 +94,21 @@ class RolesVerifier:
         for part in re.split(r"[,;\n]+", re.sub(r"\\(?:text|mathrm|textbf)|[{}$\\*]", " ", answer)):
             role = _ROLE.fullmatch(" ".join(part.split()).rstrip("."))
             if part.strip() and not role:
-                return Verdict(Outcome.WRONG, why=f"unreadable: {part.strip()[:60]!r}", answer=answer)
+                return Verdict(
+                    Outcome.WRONG, why=f"unreadable: {part.strip()[:60]!r}", answer=answer
+                )
             if role:
                 said.append((role[1], role[2].lower()))
         if sorted(name for name, _ in said) != sorted(reference):
-            return Verdict(Outcome.WRONG, why="names: every name must be there once, and no other", answer=answer)
+            return Verdict(
+                Outcome.WRONG,
+                why="names: every name must be there once, and no other",
+                answer=answer,
+            )
         wrong = [name for name, role in said if role != reference[name].lower()]
-        return _verdict(f"wrong-roles: of {len(wrong)} of {len(said)}" if wrong else "", answer, "same-roles")
+        return _verdict(
+            f"wrong-roles: of {len(wrong)} of {len(said)}" if wrong else "", answer, "same-roles"
+        )
 
 
 # -------------------------------------------------------------------------------------------------------- grids
@@ -113,8 +134,14 @@ class GridVerifier:
         Raises:
             DataError: the reference is no list of rows.
         """
-        if not isinstance(reference, list | tuple) or not reference or isinstance(reference[0], str):
-            raise DataError(f"the reference is {brief(reference)}; it must be a list of rows of texts")
+        if (
+            not isinstance(reference, list | tuple)
+            or not reference
+            or isinstance(reference[0], str)
+        ):
+            raise DataError(
+                f"the reference is {brief(reference)}; it must be a list of rows of texts"
+            )
         answer = _answer(completion)
         if isinstance(answer, Verdict):
             return answer
@@ -124,8 +151,16 @@ class GridVerifier:
             rows.append([cell.strip(" *.").casefold() for cell in bare.split(",")])
         asked = [[cell.casefold() for cell in row] for row in reference]
         if [len(row) for row in rows] != [len(row) for row in asked]:
-            return Verdict(Outcome.WRONG, why=f"shape: not {len(asked)} lines of {len(asked[0])} values", answer=answer)
-        wrong = sum(a != b for one, other in zip(rows, asked, strict=True) for a, b in zip(one, other, strict=True))
+            return Verdict(
+                Outcome.WRONG,
+                why=f"shape: not {len(asked)} lines of {len(asked[0])} values",
+                answer=answer,
+            )
+        wrong = sum(
+            a != b
+            for one, other in zip(rows, asked, strict=True)
+            for a, b in zip(one, other, strict=True)
+        )
         return _verdict(f"wrong-cells: {wrong}" if wrong else "", answer, "same-grid")
 
 
@@ -168,15 +203,23 @@ class SudokuVerifier:
             DataError: the reference is no square of digits of 4, 6 or 9 rows.
         """
         size = len(reference) if isinstance(reference, list | tuple) else 0
-        if size not in _BOXES or any(not isinstance(row, list | tuple) or len(row) != size for row in reference):
-            raise DataError(f"the reference is {brief(reference)}; it must be 4, 6 or 9 rows of as many digits")
+        if size not in _BOXES or any(
+            not isinstance(row, list | tuple) or len(row) != size for row in reference
+        ):
+            raise DataError(
+                f"the reference is {brief(reference)}; it must be 4, 6 or 9 rows of as many digits"
+            )
         answer = _answer(completion)
         if isinstance(answer, Verdict):
             return answer
         bare = re.sub(r"[ \t,|;\[\]]+", "", answer).replace("\\\\", "\n")
         lines = [line for line in bare.split("\n") if line.strip("-+=")]
-        if len(lines) != size or any(not re.fullmatch(f"[1-{size}]{{{size}}}", line) for line in lines):
-            return Verdict(Outcome.WRONG, why=f"shape: not {size} lines of {size} digits", answer=answer)
+        if len(lines) != size or any(
+            not re.fullmatch(f"[1-{size}]{{{size}}}", line) for line in lines
+        ):
+            return Verdict(
+                Outcome.WRONG, why=f"shape: not {size} lines of {size} digits", answer=answer
+            )
         grid = [list(map(int, line)) for line in lines]
         kept = all(
             given in (0, said)
@@ -289,13 +332,26 @@ class ExpressionVerifier:
             DataError: the reference is no such mapping.
         """
         given = reference.get("numbers") if isinstance(reference, Mapping) else None
-        if not isinstance(given, list | tuple) or not given or not isinstance(reference.get("target"), int):
-            raise DataError(f"the reference is {brief(reference)}; it must be {{'numbers': [6, 4], 'target': 24}}")
+        if (
+            not isinstance(given, list | tuple)
+            or not given
+            or not isinstance(reference.get("target"), int)
+        ):
+            raise DataError(
+                f"the reference is {brief(reference)}; it must be {{'numbers': [6, 4], 'target': 24}}"
+            )
         answer = _answer(completion)
         if isinstance(answer, Verdict):
             return answer
-        said = answer.translate(_SIGNS).replace("\\times", "*").replace("\\cdot", "*").replace("\\div", "/")
-        said, equals, stated = said.replace("\\left", "").replace("\\right", "").strip("$ ").partition("=")
+        said = (
+            answer.translate(_SIGNS)
+            .replace("\\times", "*")
+            .replace("\\cdot", "*")
+            .replace("\\div", "/")
+        )
+        said, equals, stated = (
+            said.replace("\\left", "").replace("\\right", "").strip("$ ").partition("=")
+        )
         if equals and stated.strip(" .$") != str(reference["target"]):
             return Verdict(Outcome.WRONG, why=f"unreadable: = {stated[:40]!r}", answer=answer)
         try:
@@ -303,9 +359,15 @@ class ExpressionVerifier:
         except ValueError as error:
             return Verdict(Outcome.WRONG, why=f"unreadable: {error}", answer=answer)
         if len(used) < 2 <= len(given):
-            return Verdict(Outcome.WRONG, why="numbers: an expression has at least two", answer=answer)
+            return Verdict(
+                Outcome.WRONG, why="numbers: an expression has at least two", answer=answer
+            )
         if over := Counter(used) - Counter(given):
-            return Verdict(Outcome.WRONG, why=f"numbers: {min(over)} is not given, or not so often", answer=answer)
+            return Verdict(
+                Outcome.WRONG,
+                why=f"numbers: {min(over)} is not given, or not so often",
+                answer=answer,
+            )
         if reference.get("all") and (left := Counter(given) - Counter(used)):
             return Verdict(Outcome.WRONG, why=f"numbers: {min(left)} is left", answer=answer)
         wrong = f"value: {value}, not {reference['target']}" if value != reference["target"] else ""

@@ -73,7 +73,9 @@ def sudoku_solutions(puzzle: list[list[int]], most: int) -> list[list[list[int]]
         if not empty:
             found.append([list(row) for row in grid])
             return
-        at = max(range(len(empty)), key=lambda i: _taken(rows, columns, boxes, *empty[i]).bit_count())
+        at = max(
+            range(len(empty)), key=lambda i: _taken(rows, columns, boxes, *empty[i]).bit_count()
+        )
         r, c, box = empty.pop(at)
         taken = _taken(rows, columns, boxes, r, c, box)
         for digit in range(1, size + 1):
@@ -111,7 +113,10 @@ def _grids(where: list[list[int]], clues: Sequence[Clue]) -> int:
     if not _narrowed(where, clues):
         return 0
     left = [
-        (bits.bit_count(), k, a) for k, row in enumerate(where) for a, bits in enumerate(row) if bits.bit_count() > 1
+        (bits.bit_count(), k, a)
+        for k, row in enumerate(where)
+        for a, bits in enumerate(row)
+        if bits.bit_count() > 1
     ]
     if not left:
         return 1

@@ -61,7 +61,11 @@ class QAVerifier:
             return answer
         count = len(answer.split())
         if count > self.words or len(answer) > 60 * self.words:
-            return Verdict(Outcome.WRONG, why=f"too-long: {count} words, of {self.words} allowed", answer=answer[:200])
+            return Verdict(
+                Outcome.WRONG,
+                why=f"too-long: {count} words, of {self.words} allowed",
+                answer=answer[:200],
+            )
         form = normal_form(answer)
         if form in map(normal_form, golds):
             return Verdict(Outcome.CORRECT, why="same-words", answer=answer)
@@ -79,7 +83,9 @@ class QAVerifier:
         """
         for gold in _golds(reference):
             if len(gold.split()) > self.words:
-                raise DataError(f"the reference {brief(gold)} has more than {self.words} words, as no answer may")
+                raise DataError(
+                    f"the reference {brief(gold)} has more than {self.words} words, as no answer may"
+                )
 
 
 def normal_form(text: str) -> str:
@@ -89,7 +95,9 @@ def normal_form(text: str) -> str:
         text: an answer or a reference.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
-    bare = "".join(char for char in folded if not unicodedata.category(char).startswith(("P", "S"))).split()
+    bare = "".join(
+        char for char in folded if not unicodedata.category(char).startswith(("P", "S"))
+    ).split()
     without = [word for word in bare if word not in _ARTICLES]
     return " ".join(without or bare or folded.split())
 
@@ -107,8 +115,14 @@ def f1(answer: str, gold: str) -> float:
 
 def _golds(reference: Any) -> list[str]:
     golds = [reference] if isinstance(reference, str) else reference
-    if not isinstance(golds, Sequence) or not golds or not all(isinstance(one, str) and one.strip() for one in golds):
-        raise DataError(f"the reference is {brief(reference)}; it must be a text, or a list of texts, none empty")
+    if (
+        not isinstance(golds, Sequence)
+        or not golds
+        or not all(isinstance(one, str) and one.strip() for one in golds)
+    ):
+        raise DataError(
+            f"the reference is {brief(reference)}; it must be a text, or a list of texts, none empty"
+        )
     return list(golds)
 
 

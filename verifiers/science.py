@@ -22,10 +22,14 @@ __all__ = ["ScienceVerifier", "in_base_units"]
 _LONGEST: Final = 300  # characters of an answer that is looked at
 _TIMES: Final = r"(?:\\times|\\cdot|×|·|\*|x)"
 _TEN: Final = rf"\s*{_TIMES}\s*10\s*\^\s*(?:\{{\s*[+\-−]?\d{{1,3}}\s*\}}|[+\-−]?\d{{1,3}})"
-_NUMBER: Final = rf"[+\-−]?\s*(?:\d{{1,3}}(?:,\d{{3}})+|\d+)?(?:\.\d+)?(?:{_TEN}|[eE][+\-−]?\d{{1,3}})?"
+_NUMBER: Final = (
+    rf"[+\-−]?\s*(?:\d{{1,3}}(?:,\d{{3}})+|\d+)?(?:\.\d+)?(?:{_TEN}|[eE][+\-−]?\d{{1,3}})?"
+)
 _NAME: Final = r"(?:[A-Za-z\\][A-Za-z_\\{}\d ]{0,20}=\s*)?(?:\\approx|\\sim|≈|~)?\s*"
 _QUANTITY: Final = re.compile(rf"{_NAME}(?P<number>{_NUMBER})(?P<unit>(?:1\s*/|[^\d.,])[^,;=]*)?")
-_MARKUP: Final = re.compile(r"\\(?:text|mathrm|textrm|operatorname|mathbf|rm|unit|si)(?![A-Za-z])|\\[,;:! ]|~|\$")
+_MARKUP: Final = re.compile(
+    r"\\(?:text|mathrm|textrm|operatorname|mathbf|rm|unit|si)(?![A-Za-z])|\\[,;:! ]|~|\$"
+)
 _FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{([^{}]{1,40})\}\s*\{([^{}]{1,40})\}")
 _POWER: Final = re.compile(r"\^\s*\{?\s*\(?([+\-−]?\d)\)?\s*\}?")
 _RAISED: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻−", "0123456789--")
@@ -64,7 +68,9 @@ class ScienceVerifier:
         require_whole("digits", self.digits, 1, 15)
         require_one_of("units", self.units, ("required", "optional"))
         if isinstance(self.tolerance, bool) or not 0 <= self.tolerance <= 0.2:
-            raise UsageError(f"tolerance is {self.tolerance!r}; it must be from 0 to 0.2, a part of the reference")
+            raise UsageError(
+                f"tolerance is {self.tolerance!r}; it must be from 0 to 0.2, a part of the reference"
+            )
 
     def verify(self, completion: str, reference: str, task: Task | None = None) -> Verdict:
         """The verdict on a completion.
@@ -83,12 +89,18 @@ class ScienceVerifier:
             return Verdict(Outcome.UNPARSED, why="no-answer")
         if found.flaw or len(found.answer) > _LONGEST:
             why = "limit: an answer of more than 300 characters"
-            return Verdict(Outcome.WRONG, why=why) if not found.flaw else self._math().verify(completion, trusted)
+            return (
+                Verdict(Outcome.WRONG, why=why)
+                if not found.flaw
+                else self._math().verify(completion, trusted)
+            )
         said = _with_unit(found.answer)
         verdict = self._math().verify(f"\\boxed{{{said}}}", trusted, task)
         if (
             not verdict.correct
-            or MathVerifier(MathPolicy(tolerance=0, units="optional")).compare(said, trusted).correct
+            or MathVerifier(MathPolicy(tolerance=0, units="optional"))
+            .compare(said, trusted)
+            .correct
         ):
             return verdict
         needed = min(self.digits, _significant(reference, trailing=False))
@@ -114,17 +126,25 @@ class ScienceVerifier:
 
 @lru_cache(maxsize=64)
 def _math(tolerance: float, units: Literal["required", "optional"]) -> MathVerifier:
-    return MathVerifier(MathPolicy(units=units, tolerance=tolerance, symbolic=False, several_boxes="hedge"))
+    return MathVerifier(
+        MathPolicy(units=units, tolerance=tolerance, symbolic=False, several_boxes="hedge")
+    )
 
 
 @lru_cache(maxsize=4096)
 def _reference(reference: Any) -> str:
     if not isinstance(reference, str):
-        raise DataError(f"the reference is {brief(reference)}; it must be a text such as '9.8 m/s^2'")
+        raise DataError(
+            f"the reference is {brief(reference)}; it must be a text such as '9.8 m/s^2'"
+        )
     said = _with_unit(reference)
     read = parse(said)
-    if read.value is None or (read.unit and measure(read.unit) is None and read.unit not in TEMPERATURES):
-        raise DataError(f"the reference {brief(reference)} is no number with a known unit: it is {read.reading}")
+    if read.value is None or (
+        read.unit and measure(read.unit) is None and read.unit not in TEMPERATURES
+    ):
+        raise DataError(
+            f"the reference {brief(reference)} is no number with a known unit: it is {read.reading}"
+        )
     return said
 
 
@@ -149,7 +169,9 @@ def _with_unit(answer: str) -> str:
     found = _QUANTITY.fullmatch(answer.strip().strip("$").rstrip(". "))
     if found is None or not any(map(str.isdigit, found["number"])):
         return answer
-    number = re.sub(rf"\s*{_TIMES}\s*10\s*\^\s*\{{?\s*([+\-−]?\d+)\s*\}}?", r" \\times 10^{\1}", found["number"])
+    number = re.sub(
+        rf"\s*{_TIMES}\s*10\s*\^\s*\{{?\s*([+\-−]?\d+)\s*\}}?", r" \\times 10^{\1}", found["number"]
+    )
     unit = _plain_unit(found["unit"] or "")
     if not unit:
         return number.replace("−", "-").strip() if not (found["unit"] or "").strip() else answer
@@ -163,11 +185,24 @@ def _plain_unit(text: str) -> str:
     """A unit as plain words: `\\frac{\\text{m}}{\\text{s}^2}` is `m/s^2`."""
     text = _MARKUP.sub(" ", text)
     text = _RAISED_RUN.sub(lambda run: f"^{run[0].translate(_RAISED)}", text)
-    text = text.replace("\\cdot", " ").replace("·", " ").replace("⋅", " ").replace("*", " ").replace("\\Omega", "Ω")
-    text = text.replace("\\mu", "µ").replace("\\%", "%").replace("^\\circ", "°").replace("\\degree", "°")
+    text = (
+        text.replace("\\cdot", " ")
+        .replace("·", " ")
+        .replace("⋅", " ")
+        .replace("*", " ")
+        .replace("\\Omega", "Ω")
+    )
+    text = (
+        text.replace("\\mu", "µ")
+        .replace("\\%", "%")
+        .replace("^\\circ", "°")
+        .replace("\\degree", "°")
+    )
     text = _POWER.sub(lambda power: f"^{power[1].replace('−', '-')}", text)
     text = re.sub(
-        r"\{\s*([^{}]*?)\s*\}", r"\1", _FRACTION.sub(r"\1/\2", re.sub(r"\{\s*([A-Za-zµΩ]+)\s*\}", r"\1", text))
+        r"\{\s*([^{}]*?)\s*\}",
+        r"\1",
+        _FRACTION.sub(r"\1/\2", re.sub(r"\{\s*([A-Za-zµΩ]+)\s*\}", r"\1", text)),
     )
     text = re.sub(r"(?:°|degrees?)\s*([CF])(?![A-Za-z])", _degrees, " ".join(text.split()))
     text = re.sub(r"(?<![A-Za-zµ])([mµn]?)M(?![A-Za-z])", r"\1mol/L", text)  # molar

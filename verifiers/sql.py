@@ -40,13 +40,20 @@ _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
 }
-_ALLOWED: Final = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_ALLOWED: Final = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
 _UNREPEATABLE: Final = {
     "random", "randomblob", "current_date", "current_time", "current_timestamp", "load_extension", "zeroblob",
     "changes", "total_changes", "last_insert_rowid", "sqlite_version", "sqlite_source_id", "fts3_tokenizer",
 }  # fmt: skip
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_QUOTED: Final = re.compile(
+    r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL
+)
 
 
 class _Refused(Exception):
@@ -95,13 +102,17 @@ class SQLVerifier:
             return query
         known = _prepared(_as_text(reference), self)
         shown = query[:200]
-        for number, (script, wanted) in enumerate(zip(known.scripts, known.results, strict=True), 1):
+        for number, (script, wanted) in enumerate(
+            zip(known.scripts, known.results, strict=True), 1
+        ):
             try:
                 found = self._run(script, query)
             except _Refused as refused:
                 return Verdict(Outcome.WRONG, why=str(refused), answer=shown)
             if not _same(found, wanted, known.ordered):
-                why = f"other-rows: {len(found)} rows where {len(wanted)} are right, filling {number}"
+                why = (
+                    f"other-rows: {len(found)} rows where {len(wanted)} are right, filling {number}"
+                )
                 if _same(found, wanted, ordered=False):
                     why = f"other-order: in filling {number}"
                 return Verdict(Outcome.WRONG, why=why, answer=shown)
@@ -146,13 +157,18 @@ class SQLVerifier:
             found, left_bytes = [], _RESULT_BYTES
             for row in itertools.islice(cursor, self.rows + 1):
                 found.append(row)
-                left_bytes -= sum(8 if isinstance(cell, (int, float)) or cell is None else len(cell) for cell in row)
+                left_bytes -= sum(
+                    8 if isinstance(cell, (int, float)) or cell is None else len(cell)
+                    for cell in row
+                )
                 if left_bytes < 0:
                     raise _Refused(f"too-large: more than {_RESULT_BYTES:,} bytes")
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, UnicodeError) as error:
             text = str(error)
             if "interrupted" in text:
-                raise _Refused(f"budget: more than {self.steps:,} steps or {self.cpu_s:g} s") from None
+                raise _Refused(
+                    f"budget: more than {self.steps:,} steps or {self.cpu_s:g} s"
+                ) from None
             reason = "refused" if "authoriz" in text or "prohibited" in text else "error"
             raise _Refused(f"{reason}: {text[:200]}") from None
         if len(found) > self.rows:
@@ -179,7 +195,9 @@ def _authorise(action: int, first: str | None, second: str | None, *_: Any) -> i
     """Reading the database's own tables, and functions whose values repeat."""
     if action not in _ALLOWED:
         return sqlite3.SQLITE_DENY
-    if action == sqlite3.SQLITE_READ and (first or "").lower().startswith(("sqlite_", "pragma_", "dbstat")):
+    if action == sqlite3.SQLITE_READ and (first or "").lower().startswith(
+        ("sqlite_", "pragma_", "dbstat")
+    ):
         return sqlite3.SQLITE_DENY
     if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _UNREPEATABLE:
         return sqlite3.SQLITE_DENY
@@ -189,10 +207,14 @@ def _authorise(action: int, first: str | None, second: str | None, *_: Any) -> i
 def _as_text(reference: Any) -> str:
     """A key for the cache."""
     if not isinstance(reference, Mapping):
-        raise DataError(f"the reference is {brief(reference)}; it must be a mapping with schema, fillings and query")
+        raise DataError(
+            f"the reference is {brief(reference)}; it must be a mapping with schema, fillings and query"
+        )
     for name in ("schema", "fillings", "query"):
         if not reference.get(name):
-            raise DataError(f"the reference has no {name!r}; it must have schema, fillings and query")
+            raise DataError(
+                f"the reference has no {name!r}; it must have schema, fillings and query"
+            )
     try:
         return json.dumps(reference, sort_keys=True, default=dict)
     except (TypeError, ValueError) as error:
@@ -205,7 +227,9 @@ def _prepared(text: str, verifier: SQLVerifier) -> _Known:
     schema, query = str(reference["schema"]), str(reference["query"])
     fillings = reference["fillings"]
     if not isinstance(fillings, list) or not all(isinstance(one, dict) for one in fillings):
-        raise DataError(f"fillings is {brief(fillings)}; it must be a list of mappings from a table to its rows")
+        raise DataError(
+            f"fillings is {brief(fillings)}; it must be a list of mappings from a table to its rows"
+        )
     if len(fillings) == 1:
         fillings = [*fillings, {table: rows[::2] for table, rows in fillings[0].items()}]
     scripts = tuple(_script(schema, filling) for filling in fillings)
@@ -226,10 +250,18 @@ def _prepared(text: str, verifier: SQLVerifier) -> _Known:
 def _script(schema: str, filling: Mapping[str, Any]) -> _Script:
     for table, rows in filling.items():
         if not _NAME.fullmatch(table):
-            raise DataError(f"a filling has the table {table!r}; names have letters, digits and _ alone")
-        if not isinstance(rows, Sequence) or isinstance(rows, str) or not all(isinstance(row, list) for row in rows):
+            raise DataError(
+                f"a filling has the table {table!r}; names have letters, digits and _ alone"
+            )
+        if (
+            not isinstance(rows, Sequence)
+            or isinstance(rows, str)
+            or not all(isinstance(row, list) for row in rows)
+        ):
             raise DataError(f"the rows of table {table!r} are {brief(rows)}; give a list of lists")
-    return _Script(schema, tuple((table, tuple(map(tuple, rows))) for table, rows in filling.items()))
+    return _Script(
+        schema, tuple((table, tuple(map(tuple, rows))) for table, rows in filling.items())
+    )
 
 
 def _fill(database: sqlite3.Connection, script: _Script) -> None:
@@ -282,5 +314,7 @@ def _is_small(cell: Any) -> bool:
 
 def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return a == b or ((isinstance(a, float) or isinstance(b, float)) and math.isclose(a, b, rel_tol=1e-9))
+        return a == b or (
+            (isinstance(a, float) or isinstance(b, float)) and math.isclose(a, b, rel_tol=1e-9)
+        )
     return type(a) is type(b) and bool(a == b)

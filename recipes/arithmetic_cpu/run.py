@@ -88,10 +88,15 @@ def main(settings: Settings = DEFAULTS) -> int:
         workers=1,
         seed=settings.seed,
     )
-    with Trainer(config, policy=policy, env=Sums(), eval_env=Sums(split="test"), console=console) as trainer:
+    with Trainer(
+        config, policy=policy, env=Sums(), eval_env=Sums(split="test"), console=console
+    ) as trainer:
         trainer.run()
     code = show_results(trainer, before="after the warm start")
-    console.print(f"{warm_s:.0f} s of warm start, {time.perf_counter() - started:.0f} s in all", highlight=False)
+    console.print(
+        f"{warm_s:.0f} s of warm start, {time.perf_counter() - started:.0f} s in all",
+        highlight=False,
+    )
     return code
 
 
@@ -102,7 +107,10 @@ def worked(prompt: str, rng: Random, noise: float) -> str:
         prompt, rng, noise: see `added_by_columns`.
     """
     columns, total = added_by_columns(prompt, rng, noise)
-    return " ".join(f"{x}+{y}{'+1' * carry}={column}" for x, y, carry, column in columns) + f" \\boxed{{{total}}}"
+    return (
+        " ".join(f"{x}+{y}{'+1' * carry}={column}" for x, y, carry, column in columns)
+        + f" \\boxed{{{total}}}"
+    )
 
 
 def warm_start(
@@ -128,12 +136,20 @@ def warm_start(
     """
     rng = Random(seed)
     optimizer = torch.optim.AdamW(policy.model.parameters(), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 3e-3, total_steps=steps, pct_start=0.1
+    )
     for step in range(steps):
         prompts = [str(env.task(rng.randrange(10**6)).prompt) for _ in range(64)]
-        answers = [policy.tokenizer(worked(prompt, rng, noise), add_special_tokens=False) for prompt in prompts]
+        answers = [
+            policy.tokenizer(worked(prompt, rng, noise), add_special_tokens=False)
+            for prompt in prompts
+        ]
         rows = [
-            TokenRow(policy.tokenization.encode(prompt), [*answer["input_ids"], policy.tokenizer.eos_token_id])
+            TokenRow(
+                policy.tokenization.encode(prompt),
+                [*answer["input_ids"], policy.tokenizer.eos_token_id],
+            )
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)

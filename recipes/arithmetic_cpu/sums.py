@@ -19,11 +19,16 @@ class Sums(rlvr.SingleTurnEnv):
         rng = rlvr.seeded("recipes/sums", self.split, index)
         while True:
             a, b = rng.randint(10, 99), rng.randint(10, 99)
-            if rlvr.seeded("recipes/sums", min(a, b), max(a, b)).randrange(10) in SPLITS[self.split]:
+            if (
+                rlvr.seeded("recipes/sums", min(a, b), max(a, b)).randrange(10)
+                in SPLITS[self.split]
+            ):
                 return rlvr.Task(f"sums/{self.split}/{index}", f"{a}+{b}=", reference=a + b)
 
 
-def added_by_columns(prompt: str, rng: Random, noise: float) -> tuple[list[tuple[str, str, int, int]], str]:
+def added_by_columns(
+    prompt: str, rng: Random, noise: float
+) -> tuple[list[tuple[str, str, int, int]], str]:
     """The sum of two numbers of equal length, column by column from the right.
 
     Args:

@@ -24,7 +24,8 @@ DEFAULTS = Flags(
         prompts=512,
         group_size=16,
         minibatch=512,
-        max_tokens=16384 + 4096,  # the soft punishment rises over the last fifth, unless told otherwise
+        max_tokens=16384
+        + 4096,  # the soft punishment rises over the last fifth, unless told otherwise
         lr=1e-6,
         warmup_steps=20 * _UPDATES,  # 20 rollout steps
         weight_decay=0.1,  # this and the next: not in the paper, but in the authors' script for verl

@@ -25,7 +25,11 @@ def main(settings: Settings = DEFAULTS) -> int:
         settings,
         Products(),
         Products(split="test"),
-        words=('<tool_call>{"name": "python", "arguments": {"code": "', '"}}</tool_call>', "\\boxed{"),
+        words=(
+            '<tool_call>{"name": "python", "arguments": {"code": "',
+            '"}}</tool_call>',
+            "\\boxed{",
+        ),
         guess="\\boxed{2500}",
         max_tokens=40,
     )

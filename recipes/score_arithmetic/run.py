@@ -54,11 +54,18 @@ def main(settings: ScoringSettings) -> None:
     console = Console()
     env = rlvr.make("arithmetic-v1", difficulty=settings.difficulty, operations="+-*/")
     assert isinstance(env, rlvr.SingleTurnEnv)
-    env = env.with_reward(env.reward + 0.1 * rlvr.Format(BOXED) + 0.5 * rlvr.Overlong(max_tokens=512, cache=128))
-    console.print(f"environment {env.id}, reward [bold]{escape(str(env.reward))}[/], bounds {env.reward.bounds}")
+    env = env.with_reward(
+        env.reward + 0.1 * rlvr.Format(BOXED) + 0.5 * rlvr.Overlong(max_tokens=512, cache=128)
+    )
+    console.print(
+        f"environment {env.id}, reward [bold]{escape(str(env.reward))}[/], bounds {env.reward.bounds}"
+    )
     console.print(f"a task: {escape(str(env.task(0).prompt))}")
 
-    items = [answer(env, index, Random(f"{settings.seed}/{index}")) for index in range(settings.completions)]
+    items = [
+        answer(env, index, Random(f"{settings.seed}/{index}"))
+        for index in range(settings.completions)
+    ]
     tally, by_kind = Tally(), Counter[tuple[str, rlvr.Outcome]]()
     with rlvr.Scorer(env, workers=settings.workers) as scorer:
         start = time.perf_counter()

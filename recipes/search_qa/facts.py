@@ -40,4 +40,7 @@ class Ages(rlvr.ToolEnv):
         return [search(_corpus(), most=1)]
 
     def example_episode(self, task: rlvr.Task) -> list[str | rlvr.Ask]:
-        return [rlvr.Ask("search", {"query": str(task.prompt)}), f"<answer>{task.reference}</answer>"]
+        return [
+            rlvr.Ask("search", {"query": str(task.prompt)}),
+            f"<answer>{task.reference}</answer>",
+        ]

@@ -25,7 +25,12 @@ def main(settings: Settings = DEFAULTS) -> int:
         settings,
         Ages(),
         Ages(split="test"),
-        words=('<tool_call>{"name": "search", "arguments": {"query": "', '"}}</tool_call>', "<answer>", "</answer>"),
+        words=(
+            '<tool_call>{"name": "search", "arguments": {"query": "',
+            '"}}</tool_call>',
+            "<answer>",
+            "</answer>",
+        ),
         guess="<answer>50</answer>",
         max_tokens=32,
     )

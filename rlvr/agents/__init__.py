@@ -11,4 +11,12 @@ from rlvr.agents.env import AgentEnv
 from rlvr.agents.programs import AgentCall, AgentFailed, Command
 from rlvr.agents.sandboxed import SandboxAgent
 
-__all__ = ["AgentCall", "AgentEndpoint", "AgentEnv", "AgentEpisode", "AgentFailed", "Command", "SandboxAgent"]
+__all__ = [
+    "AgentCall",
+    "AgentEndpoint",
+    "AgentEnv",
+    "AgentEpisode",
+    "AgentFailed",
+    "Command",
+    "SandboxAgent",
+]

@@ -45,7 +45,9 @@ class Exchange:
     @property
     def ids(self) -> list[int]:
         """All tokens up to the end of the completion."""
-        return [token for one in self.path for token in (*one.added_ids, *one.sample.completion_ids)]
+        return [
+            token for one in self.path for token in (*one.added_ids, *one.sample.completion_ids)
+        ]
 
     @property
     def path(self) -> list[Exchange]:
@@ -85,9 +87,13 @@ class Conversations:
     """
 
     exchanges: list[Exchange] = field(default_factory=list)
-    _known: dict[bytes, Exchange] = field(default_factory=dict)  # by the digest of what was said up to the completion
+    _known: dict[bytes, Exchange] = field(
+        default_factory=dict
+    )  # by the digest of what was said up to the completion
 
-    def begin(self, sampler: Sampler, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Asking:
+    def begin(
+        self, sampler: Sampler, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+    ) -> Asking:
         """The tokens of a request: those of the longest conversation that it extends, and what it adds to them.
 
         Args:
@@ -121,7 +127,14 @@ class Conversations:
             sample: the completion.
             sampling: the settings that it was sampled with.
         """
-        exchange = Exchange(asking.parent, asking.added_ids, asking.added, sample, sampling, number=len(self.exchanges))
+        exchange = Exchange(
+            asking.parent,
+            asking.added_ids,
+            asking.added,
+            sample,
+            sampling,
+            number=len(self.exchanges),
+        )
         self.exchanges.append(exchange)
         self._known[_extended(asking.digest, reply)] = exchange
         return exchange
@@ -145,7 +158,9 @@ class Conversations:
         return Rollout(**{**first, "branches": tuple(Rollout(**other) for other in others)})
 
 
-def _row(leaf: Exchange, trained: set[int], task: Task, score: Score, version: int, truncated: bool) -> dict[str, Any]:
+def _row(
+    leaf: Exchange, trained: set[int], task: Task, score: Score, version: int, truncated: bool
+) -> dict[str, Any]:
     """The path to a leaf; completions that are in `trained` are context, and the others are added to it."""
     path = leaf.path
     ids: list[int] = []
@@ -200,8 +215,16 @@ def _said(message: Message) -> Hashable | list[Any]:
     """What tells messages apart.  Agents send replies back without their outer white space, or without ids of calls."""
     own = message["role"] == "assistant"
     content = str(message.get("content") or "")
-    calls = [[call["function"]["name"], call["function"]["arguments"]] for call in message.get("tool_calls") or ()]
-    return [message["role"], content.strip() if own else content, calls, message.get("tool_call_id")]
+    calls = [
+        [call["function"]["name"], call["function"]["arguments"]]
+        for call in message.get("tool_calls") or ()
+    ]
+    return [
+        message["role"],
+        content.strip() if own else content,
+        calls,
+        message.get("tool_call_id"),
+    ]
 
 
 def _text(value: Any) -> str:

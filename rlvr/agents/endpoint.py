@@ -33,7 +33,14 @@ from starlette.types import Message as Sent
 from starlette.types import Receive, Scope, Send
 
 from rlvr.agents.conversations import Asking, Conversations
-from rlvr.agents.messages import ChatRequest, chat_response, choice_of, chunks, read_reply, read_request
+from rlvr.agents.messages import (
+    ChatRequest,
+    chat_response,
+    choice_of,
+    chunks,
+    read_reply,
+    read_request,
+)
 from rlvr.agents.sampling import SamplerThread
 from rlvr.environment.call_formats import read_turn_of
 from rlvr.episode import Ask, PolicyTurn
@@ -56,7 +63,9 @@ __all__ = ["AgentEndpoint", "AgentEpisode", "spoken"]
 _START_S: Final = 30.0
 _STOP_S: Final = 5.0
 _STILL_S: Final = 10.0  # between two signs of life in a stream that has nothing to send yet
-_MOST_REFUSED: Final = 20  # requests beyond the budget, after which the agent is taken for one that never ends
+_MOST_REFUSED: Final = (
+    20  # requests beyond the budget, after which the agent is taken for one that never ends
+)
 
 _log = logging.getLogger("rlvr.agents")
 
@@ -132,7 +141,9 @@ class AgentEpisode:
             UsageError: the episode is not closed yet.
         """
         if not self.closed:
-            raise UsageError("this episode is still open, and its agent may ask again; close it first")
+            raise UsageError(
+                "this episode is still open, and its agent may ask again; close it first"
+            )
         version = self._endpoint.sampler.version
         return self._conversations.rollout(task, score, version, truncated=self.truncated)
 
@@ -181,7 +192,8 @@ class AgentEpisode:
         """
         if self.requests + request.choices > self.max_requests:
             raise self._beyond(
-                "budget", f"this episode has asked for {self.requests} of its {self.max_requests} completions; end it"
+                "budget",
+                f"this episode has asked for {self.requests} of its {self.max_requests} completions; end it",
             )
         self.requests += request.choices
         self.ignored.update(request.ignored)
@@ -213,7 +225,9 @@ class AgentEpisode:
             )
         left = self.sampling.max_tokens - self.tokens
         if left < 1:
-            raise self._beyond("budget", f"this episode has used its {self.sampling.max_tokens} tokens; end it")
+            raise self._beyond(
+                "budget", f"this episode has used its {self.sampling.max_tokens} tokens; end it"
+            )
         free = left - self._reserved
         if free < 1:
             return 0
@@ -296,7 +310,9 @@ class _Order:
         if not self._reserved:
             return None
         context = self._asking.context
-        return Request(id, context, self._sampling, episode.seed(context, self._request.seed), self._reserved)
+        return Request(
+            id, context, self._sampling, episode.seed(context, self._request.seed), self._reserved
+        )
 
     def finished(self, sample: Sample) -> _Answer:
         assert self._asking is not None
@@ -318,7 +334,9 @@ class _Order:
         self._reserved = 0
 
 
-def spoken(sampler: Sampler, sample: Sample, tools: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]:
+def spoken(
+    sampler: Sampler, sample: Sample, tools: Sequence[Mapping[str, Any]], number: int
+) -> dict[str, Any]:
     """A completion as a message of the assistant.
 
     Args:
@@ -330,8 +348,14 @@ def spoken(sampler: Sampler, sample: Sample, tools: Sequence[Mapping[str, Any]],
     if not tools:
         return {"role": "assistant", "content": sample.text}
     parse = getattr(sampler, "parse", None)
-    said: PolicyTurn = read_turn_of("hermes", sample.text) if parse is None else parse(sample.completion_ids, tools)
-    if any(call.fault for call in said.calls):  # the agent sees what the policy wrote, and makes of it what it will
+    said: PolicyTurn = (
+        read_turn_of("hermes", sample.text)
+        if parse is None
+        else parse(sample.completion_ids, tools)
+    )
+    if any(
+        call.fault for call in said.calls
+    ):  # the agent sees what the policy wrote, and makes of it what it will
         return {"role": "assistant", "content": sample.text}
     message: dict[str, Any] = {"role": "assistant", "content": said.text}
     if said.calls:
@@ -344,7 +368,10 @@ def spoken(sampler: Sampler, sample: Sample, tools: Sequence[Mapping[str, Any]],
 
 def _called(call: Ask, number: int, index: int) -> dict[str, Any]:
     """A call as the API has it.  Some templates want ids of nine letters and digits."""
-    function = {"name": call.name, "arguments": json.dumps(dict(call.arguments), ensure_ascii=False)}
+    function = {
+        "name": call.name,
+        "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
+    }
     return {"id": call.id or f"c{number:04d}{index:04d}", "type": "function", "function": function}
 
 
@@ -385,7 +412,9 @@ class AgentEndpoint:
         self._memory, self._bodies = Memory(self.limits.held_mib), BodyReader(self.limits)
         self._episodes: dict[bytes, AgentEpisode] = {}
         self._numbers = itertools.count(1)
-        listening = listen(host, port, beyond_this_machine=True)  # each request needs a key that cannot be guessed
+        listening = listen(
+            host, port, beyond_this_machine=True
+        )  # each request needs a key that cannot be guessed
         address, bound = listening.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         self.base_url = f"http://{shown}:{bound}/v1"
@@ -441,7 +470,11 @@ class AgentEndpoint:
         if self._samples.error is not None:
             raise self._samples.error
         episode = AgentEpisode(
-            self, sampling, max_requests=max_requests, request_tokens=request_tokens, seed_key=seed_key
+            self,
+            sampling,
+            max_requests=max_requests,
+            request_tokens=request_tokens,
+            seed_key=seed_key,
         )
         self._episodes[episode.api_key.encode()] = episode
         return episode
@@ -502,13 +535,19 @@ class AgentEndpoint:
         finally:
             share.release()
 
-    async def _respond(self, scope: Scope, receive: Receive, send: Send, share: MemoryShare) -> None:
+    async def _respond(
+        self, scope: Scope, receive: Receive, send: Send, share: MemoryShare
+    ) -> None:
         connection = scope.get("rlvr.connection")
         if connection is not None and connection.crowded:
-            raise Refused(503, "crowded", "there are too many connections; ask again in 1 s", retry_after_s=1)
+            raise Refused(
+                503, "crowded", "there are too many connections; ask again in 1 s", retry_after_s=1
+            )
         headers = dict(reversed(scope["headers"]))
         path, method = scope["path"], scope["method"]
-        episode = self._episodes.get(given_key(headers.get(b"authorization", b"").decode("latin-1")) or b"")
+        episode = self._episodes.get(
+            given_key(headers.get(b"authorization", b"").decode("latin-1")) or b""
+        )
         if episode is None:
             raise _gone()
         if path in ("/v1/models", f"/v1/models/{self.name}") and method == "GET":
@@ -518,14 +557,18 @@ class AgentEndpoint:
             return
         if path != "/v1/chat/completions" or method != "POST":
             raise Refused(
-                404, "no-such-page", f"{method[:20]} {path[:200]} is not served; POST /v1/chat/completions is"
+                404,
+                "no-such-page",
+                f"{method[:20]} {path[:200]} is not served; POST /v1/chat/completions is",
             )
         body = await self._bodies.read(Asked(scope, receive, headers, share, ""))
         request = read_request(body.asked)
         with episode.asking():
             await self._complete(episode, request, receive, send)
 
-    async def _complete(self, episode: AgentEpisode, request: ChatRequest, receive: Receive, send: Send) -> None:
+    async def _complete(
+        self, episode: AgentEpisode, request: ChatRequest, receive: Receive, send: Send
+    ) -> None:
         pending = [self._samples.ask(order) for order in episode.orders(request)]
         episode.pending.update(pending)
         answers = asyncio.gather(*map(asyncio.wrap_future, pending))
@@ -552,9 +595,15 @@ class AgentEndpoint:
         return chat_response(self._head(request), _choices(answers), _usage(answers))
 
     def _head(self, request: ChatRequest) -> dict[str, Any]:
-        return {"id": f"chatcmpl-{next(self._numbers)}", "created": int(time.time()), "model": request.model}
+        return {
+            "id": f"chatcmpl-{next(self._numbers)}",
+            "created": int(time.time()),
+            "model": request.model,
+        }
 
-    async def _send_stream(self, request: ChatRequest, asked: asyncio.Future[list[_Answer]], send: Send) -> None:
+    async def _send_stream(
+        self, request: ChatRequest, asked: asyncio.Future[list[_Answer]], send: Send
+    ) -> None:
         """The answer as server-sent events; what is refused within the first seconds has a status of its own."""
         await asyncio.wait([asked], timeout=_STILL_S)
         if asked.done():
@@ -567,7 +616,9 @@ class AgentEndpoint:
             answers = asked.result()
         except Exception as error:
             refused = error if isinstance(error, Refused) else _refusal_of(error)
-            await self._write(send, b"data: %s\n\n" % json.dumps(_error(refused)).encode(), more=False)
+            await self._write(
+                send, b"data: %s\n\n" % json.dumps(_error(refused)).encode(), more=False
+            )
             raise
         usage = _usage(answers) if request.usage else None
         for piece in chunks(self._head(request), _choices(answers), usage):
@@ -598,11 +649,17 @@ async def _begin(send: Send, kind: bytes, length: int | None = None) -> None:
 
 
 def _choices(answers: Sequence[_Answer]) -> list[dict[str, Any]]:
-    return [choice_of(index, one.message, one.sample, logprobs=one.logprobs) for index, one in enumerate(answers)]
+    return [
+        choice_of(index, one.message, one.sample, logprobs=one.logprobs)
+        for index, one in enumerate(answers)
+    ]
 
 
 def _usage(answers: Sequence[_Answer]) -> dict[str, int]:
-    prompt, own = len(answers[0].sample.prompt_ids), sum(len(one.sample.completion_ids) for one in answers)
+    prompt, own = (
+        len(answers[0].sample.prompt_ids),
+        sum(len(one.sample.completion_ids) for one in answers),
+    )
     return {"prompt_tokens": prompt, "completion_tokens": own, "total_tokens": prompt + own}
 
 
@@ -613,7 +670,9 @@ def _refusal_of(error: Exception) -> Refused:
     if isinstance(error, SamplingFailed):
         return Refused(502, "sampling-failed", str(error))
     _log.error("a request of an agent failed", exc_info=error)
-    return Refused(500, "bug", f"a bug in the endpoint, {type(error).__name__}; its log has the traceback")
+    return Refused(
+        500, "bug", f"a bug in the endpoint, {type(error).__name__}; its log has the traceback"
+    )
 
 
 def _error(refused: Refused) -> dict[str, Any]:

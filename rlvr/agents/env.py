@@ -61,11 +61,17 @@ class AgentEnv(OwnLoopEnv):
 
     def __post_init__(self) -> None:
         if not isinstance(self.env, SingleTurnEnv):
-            raise UsageError(f"an agent works on the tasks of an environment with one turn, not on {brief(self.env)}")
+            raise UsageError(
+                f"an agent works on the tasks of an environment with one turn, not on {brief(self.env)}"
+            )
         if self.env.reward.group_level:
-            raise UsageError(f"the reward {self.env.reward} compares completions; agents are scored one by one")
+            raise UsageError(
+                f"the reward {self.env.reward} compares completions; agents are scored one by one"
+            )
         if not callable(self.program):
-            raise UsageError(f"program is {brief(self.program)}; give a function of an AgentCall, or a Command")
+            raise UsageError(
+                f"program is {brief(self.program)}; give a function of an AgentCall, or a Command"
+            )
         require_one_of("failure", self.failure, ("wrong", "unscored"))
         require_optional_whole("request_tokens", self.request_tokens, 1, none="what is left")
         self.id = f"agent/{self.env.id}"  # type: ignore[misc]
@@ -95,7 +101,9 @@ class AgentEnv(OwnLoopEnv):
         key: tuple[str | int, ...],
     ) -> _Agents:
         """See `OwnLoopEnv`."""
-        return _Agents(self, sampler, background, sampling, max_turns=max_turns, step_s=step_s, key=key)
+        return _Agents(
+            self, sampler, background, sampling, max_turns=max_turns, step_s=step_s, key=key
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +140,12 @@ class _Agents:
         step_s: float,
         key: tuple[str | int, ...],
     ) -> None:
-        self._env, self._sampler, self._background, self._sampling = env, sampler, background, sampling
+        self._env, self._sampler, self._background, self._sampling = (
+            env,
+            sampler,
+            background,
+            sampling,
+        )
         self._max_turns, self._step_s, self._key = max_turns, step_s, key
         self._scorer = Scorer(env.env, workers=env.workers)
         self._endpoint: AgentEndpoint | None = None
@@ -156,10 +169,14 @@ class _Agents:
             task: Task = env.task(index)
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-            raise RlvrError(f"{env.id} cannot make task {index} of split {env.split!r}: {said}") from error
+            raise RlvrError(
+                f"{env.id} cannot make task {index} of split {env.split!r}: {said}"
+            ) from error
         return task
 
-    def plays(self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0) -> Iterator[Play[Rollout]]:
+    def plays(
+        self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0
+    ) -> Iterator[Play[Rollout]]:
         """See `Players.plays`."""
         for place, index in asked:
             task = self._task(index)
@@ -195,7 +212,9 @@ class _Agents:
         if ended.why:
             completion = Completion("", episode.tokens, episode.truncated)
             verdict = Verdict(Outcome.WRONG, why=ended.why, detail=dict(ended.detail or {}))
-            score = yield self._background.submit(_score_of, self._env.env, task, completion, verdict)
+            score = yield self._background.submit(
+                _score_of, self._env.env, task, completion, verdict
+            )
         else:
             answer = episode.answer if ended.answer is None else ended.answer
             completion = Completion(answer, episode.tokens, episode.truncated)
@@ -229,7 +248,9 @@ class _Agents:
         program: AgentProgram = self._env.program
         name = f"rlvr-agent-{call.task}"[:60]
         episode.start()
-        threading.Thread(target=lambda: results.put(_outcome(program, call)), name=name, daemon=True).start()
+        threading.Thread(
+            target=lambda: results.put(_outcome(program, call)), name=name, daemon=True
+        ).start()
         while True:
             try:
                 return results.get(timeout=_LOOK_S)
@@ -266,7 +287,9 @@ def _outcome(program: AgentProgram, call: AgentCall) -> _Ended:
     try:
         answer = program(call)
         if answer is not None and not isinstance(answer, str):
-            raise TypeError(f"the program gave {brief(answer)}; it must give its answer as a text, or None")
+            raise TypeError(
+                f"the program gave {brief(answer)}; it must give its answer as a text, or None"
+            )
     except (Unscored, UsageError, SandboxFailed, MemoryError) as error:
         return _Ended(None, f"{type(error).__name__}: {error}", ours=True)
     except AgentFailed as error:

@@ -19,9 +19,31 @@ from rlvr.validate import is_whole
 
 __all__ = ["ChatRequest", "chat_response", "choice_of", "chunks", "read_reply", "read_request"]
 
-_ROLES: Final = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
-_IGNORED: Final = ("temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "logit_bias")
-_FORMS: Final = ("functions", "function_call", "prediction", "audio", "guided_json", "guided_regex", "guided_choice")
+_ROLES: Final = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+_IGNORED: Final = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "logit_bias",
+)
+_FORMS: Final = (
+    "functions",
+    "function_call",
+    "prediction",
+    "audio",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+)
 _MOST_CHOICES: Final = 64
 _MOST_STOPS: Final = 16
 
@@ -71,13 +93,18 @@ def read_request(asked: Mapping[str, Any]) -> ChatRequest:
             raise _bad(name, "is not served: nothing here makes the model keep to it; leave it out")
     form = asked.get("response_format")
     if form is not None and not (isinstance(form, Mapping) and form.get("type") == "text"):
-        raise _bad("response_format", "is not served: tokens are not constrained; ask for it in the prompt")
+        raise _bad(
+            "response_format", "is not served: tokens are not constrained; ask for it in the prompt"
+        )
     tools = asked.get("tools") or []
     if not (isinstance(tools, list) and all(map(_is_tool, tools))):
         raise _bad("tools", "must be a list of {'type': 'function', 'function': {'name': …}}")
     choice = asked.get("tool_choice")
     if choice not in (None, "auto", "none"):
-        raise _bad("tool_choice", f"is {brief(choice)}; 'auto' and 'none' are served, as no call can be enforced")
+        raise _bad(
+            "tool_choice",
+            f"is {brief(choice)}; 'auto' and 'none' are served, as no call can be enforced",
+        )
     if asked.get("top_logprobs"):
         raise _bad("top_logprobs", "is not served; the log-probabilities of the sampled tokens are")
     most = asked.get("max_completion_tokens")
@@ -118,8 +145,15 @@ def _whole(name: str, value: Any, least: int, most: int = 2**31) -> int | None:
 
 def _stop(value: Any) -> tuple[str, ...]:
     texts = [value] if isinstance(value, str) else value or []
-    if not isinstance(texts, list) or len(texts) > _MOST_STOPS or not all(isinstance(t, str) and t for t in texts):
-        raise _bad("stop", f"is {brief(value)}; it must be a text, or a list of at most {_MOST_STOPS} texts")
+    if (
+        not isinstance(texts, list)
+        or len(texts) > _MOST_STOPS
+        or not all(isinstance(t, str) and t for t in texts)
+    ):
+        raise _bad(
+            "stop",
+            f"is {brief(value)}; it must be a text, or a list of at most {_MOST_STOPS} texts",
+        )
     return tuple(texts)
 
 
@@ -129,13 +163,19 @@ def _messages(value: Any) -> list[Message]:
     names: dict[str, str] = {}  # of the tools that were called, by the id of the call
     found = [_message(number, message, names) for number, message in enumerate(value)]
     if found[-1]["role"] == "assistant":
-        raise _bad("messages", "end with one of the assistant; end them with one of the user or of a tool")
+        raise _bad(
+            "messages", "end with one of the assistant; end them with one of the user or of a tool"
+        )
     return found
 
 
 def _message(number: int, message: Any, names: dict[str, str]) -> Message:
     where = f"messages[{number}]"
-    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or message["role"] not in _ROLES:
+    if (
+        not isinstance(message, Mapping)
+        or not isinstance(message.get("role"), str)
+        or message["role"] not in _ROLES
+    ):
         raise _bad(where, f"is {brief(message)}; it needs a role, one of {', '.join(_ROLES)}")
     role = _ROLES[message["role"]]
     found: dict[str, Any] = {"role": role, "content": _content(where, message.get("content"))}
@@ -144,7 +184,10 @@ def _message(number: int, message: Any, names: dict[str, str]) -> Message:
     if role == "tool":
         call_id = message.get("tool_call_id")
         if not isinstance(call_id, str):
-            raise _bad(where, f"has the tool_call_id {brief(call_id)}; it must be that of the call that it answers")
+            raise _bad(
+                where,
+                f"has the tool_call_id {brief(call_id)}; it must be that of the call that it answers",
+            )
         found["tool_call_id"] = call_id
         name = names.get(call_id, message.get("name"))
         if isinstance(name, str):
@@ -166,7 +209,10 @@ def _content(where: str, content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
-        raise _bad(where, f"has the content {brief(content)}; it must be a text, or a list of parts with texts")
+        raise _bad(
+            where,
+            f"has the content {brief(content)}; it must be a text, or a list of parts with texts",
+        )
     for part in content:
         if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
             raise _bad(where, f"has the part {brief(part)}; only texts are served")
@@ -188,7 +234,11 @@ def _call(where: str, call: Any, names: dict[str, str]) -> dict[str, Any]:
     call_id = call.get("id")
     if isinstance(call_id, str):
         names[call_id] = function["name"]
-    return {"id": call_id, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+    return {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": function["name"], "arguments": arguments},
+    }
 
 
 # ------------------------------------------------------------------------------------------------------------- answers

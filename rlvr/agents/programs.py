@@ -76,7 +76,11 @@ class AgentCall:
     @property
     def prompt_text(self) -> str:
         """The prompt as text; chat messages as JSON."""
-        return self.prompt if isinstance(self.prompt, str) else json.dumps([dict(one) for one in self.prompt])
+        return (
+            self.prompt
+            if isinstance(self.prompt, str)
+            else json.dumps([dict(one) for one in self.prompt])
+        )
 
 
 AgentProgram: TypeAlias = Callable[[AgentCall], str | None]
@@ -126,7 +130,11 @@ class Command:
             for file, text in self.files.items():
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 (folder / file).write_text(text, encoding="utf-8")
-            with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            with (
+                tempfile.TemporaryFile() as stdin,
+                tempfile.TemporaryFile() as out,
+                tempfile.TemporaryFile() as err,
+            ):
                 stdin.write(call.prompt_text.encode("utf-8", "surrogatepass"))
                 stdin.seek(0)
                 process = subprocess.Popen(
@@ -149,7 +157,11 @@ class Command:
 
     def _variables(self, call: AgentCall, folder: Path) -> dict[str, str]:
         own = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-        asked = {"OPENAI_BASE_URL": call.base_url, "OPENAI_API_KEY": call.api_key, "OPENAI_MODEL": call.model}
+        asked = {
+            "OPENAI_BASE_URL": call.base_url,
+            "OPENAI_API_KEY": call.api_key,
+            "OPENAI_MODEL": call.model,
+        }
         return {**own, "HOME": str(folder), **self.env, **asked, "RLVR_TASK": call.task}
 
 
@@ -165,7 +177,9 @@ def require_names(names: Sequence[str]) -> None:
     for name in names:
         path = Path(name)
         if not name or path.is_absolute() or ".." in path.parts:
-            raise UsageError(f"the file {name!r} is not inside of the agent's folder; give a relative name")
+            raise UsageError(
+                f"the file {name!r} is not inside of the agent's folder; give a relative name"
+            )
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -211,7 +211,9 @@ class _Carrier:
                 if self._under_way == _MOST_AT_ONCE:
                     raise AgentFailed(f"it has more than {_MOST_AT_ONCE} requests under way")
                 self._under_way += 1
-                Thread(target=self._ask, args=(news,), name="rlvr-agent-request", daemon=True).start()
+                Thread(
+                    target=self._ask, args=(news,), name="rlvr-agent-request", daemon=True
+                ).start()
             if self._under_way:
                 given.append(self._answers.get())
                 while not self._answers.empty():
@@ -235,13 +237,22 @@ class _Carrier:
         key, where = news.get("id"), urlsplit(self._call.base_url)
         try:
             connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=_ASK_S)
-            headers = {"content-type": "application/json", "authorization": _header(news.get("authorization"))}
+            headers = {
+                "content-type": "application/json",
+                "authorization": _header(news.get("authorization")),
+            }
             body = str(news.get("body") or "").encode("utf-8", "replace")
             path = "/" + str(news.get("path") or "").encode("ascii", "replace").decode().lstrip("/")
             method = "GET" if news.get("method") == "GET" else "POST"
-            connection.request(method, path[:500], body=None if method == "GET" else body, headers=headers)
+            connection.request(
+                method, path[:500], body=None if method == "GET" else body, headers=headers
+            )
             response = connection.getresponse()
-            answer = response.status, response.headers.get_content_type(), response.read().decode("utf-8", "replace")
+            answer = (
+                response.status,
+                response.headers.get_content_type(),
+                response.read().decode("utf-8", "replace"),
+            )
             connection.close()
         except (OSError, ValueError, http.client.HTTPException) as error:
             answer = 502, "application/json", json.dumps({"error": {"message": str(error)}})
@@ -249,7 +260,9 @@ class _Carrier:
 
 
 def _header(value: Any) -> str:
-    return "".join(letter for letter in str(value or "") if letter.isascii() and letter.isprintable())[:1000]
+    return "".join(
+        letter for letter in str(value or "") if letter.isascii() and letter.isprintable()
+    )[:1000]
 
 
 def _ran(session: Session, code: str) -> SessionReply:

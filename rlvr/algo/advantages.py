@@ -25,7 +25,11 @@ __all__ = [
 
 
 def group_advantages(
-    scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None, *, scale: bool = True, eps: float = 1e-6
+    scores: Float[Tensor, "P G"],
+    scored: Bool[Tensor, "P G"] | None = None,
+    *,
+    scale: bool = True,
+    eps: float = 1e-6,
 ) -> Float[Tensor, "P G"]:
     r"""Compare each completion with its group: A = (r - mean_G r) / (std_G r + eps).
 
@@ -46,7 +50,9 @@ def group_advantages(
     return standardised(scores.detach(), _weights(scores, scored), scale=scale, eps=eps)
 
 
-def rloo_advantages(scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None) -> Float[Tensor, "P G"]:
+def rloo_advantages(
+    scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None
+) -> Float[Tensor, "P G"]:
     """Compare each completion with the mean of the *others* in its group: A_i = r_i - mean_{j≠i} r_j.
 
     RLOO (arXiv:2402.14740, 2.3), which is n / (n - 1) times the centred score, with n scored rollouts in the group.
@@ -101,7 +107,11 @@ def batch_mean(scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None 
 
 
 def moving_average(
-    average: float | None, scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None, *, decay: float
+    average: float | None,
+    scores: Float[Tensor, "P G"],
+    scored: Bool[Tensor, "P G"] | None = None,
+    *,
+    decay: float,
 ) -> float | None:
     """The baseline for the *next* batch: decay · average + (1 - decay) · batch_mean.
 
@@ -117,7 +127,9 @@ def moving_average(
         ValueError: `decay` is outside [0, 1), or a scored rollout's score is not finite.
     """
     if not 0 <= decay < 1:
-        raise ValueError(f"decay is {decay}; it must lie in [0, 1), where 0 uses the last batch only")
+        raise ValueError(
+            f"decay is {decay}; it must lie in [0, 1), where 0 uses the last batch only"
+        )
     if scored is not None and not scored.any():
         return average
     mean = batch_mean(scores, scored)
@@ -149,7 +161,11 @@ def global_advantages(
         ValueError: a scored rollout's score is not finite.
     """
     weights = _weights(scores, scored)
-    x = standardised(scores.detach(), weights, scale=False, eps=0.0) if group_baseline else scores.detach()
+    x = (
+        standardised(scores.detach(), weights, scale=False, eps=0.0)
+        if group_baseline
+        else scores.detach()
+    )
     if lengths_tokens is not None:
         weights = weights * lengths_tokens
     flat = standardised(x.reshape(1, -1), weights.reshape(1, -1), scale=True, eps=eps)

@@ -59,11 +59,15 @@ def sequence_mean(
         ValueError: sequences < 1.
     """
     _require_some("sequences", sequences)
-    per_row = zero_masked(losses, completion_mask).sum(dim=1) / completion_mask.sum(dim=1).clamp(min=1)
+    per_row = zero_masked(losses, completion_mask).sum(dim=1) / completion_mask.sum(dim=1).clamp(
+        min=1
+    )
     return per_row.sum() / sequences
 
 
-def token_mean(losses: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"], *, tokens: int) -> Float[Tensor, ""]:
+def token_mean(
+    losses: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"], *, tokens: int
+) -> Float[Tensor, ""]:
     """Mean over all trained tokens of the batch (DAPO, arXiv:2503.14476, 3.3).
 
     The paper's eq. 12 divides by the tokens of a *group*, inside an expectation over prompts; verl's code, which the
@@ -82,7 +86,11 @@ def token_mean(losses: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"
 
 
 def constant(
-    losses: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"], *, sequences: int, length_tokens: int
+    losses: Float[Tensor, "B T"],
+    completion_mask: Bool[Tensor, "B T"],
+    *,
+    sequences: int,
+    length_tokens: int,
 ) -> Float[Tensor, ""]:
     """Sum over a row's tokens divided by a constant length, mean over rows (Dr. GRPO, arXiv:2503.20783, 3.2).
 

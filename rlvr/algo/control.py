@@ -24,7 +24,9 @@ def next_beta(beta: float, kl: float, *, target: float) -> float:
     return _bounded(beta / 2 if kl < target / 1.5 else beta * 2 if kl > target * 1.5 else beta)
 
 
-def ziegler_beta(beta: float, kl: float, *, target: float, samples: int, horizon: int = 10_000) -> float:
+def ziegler_beta(
+    beta: float, kl: float, *, target: float, samples: int, horizon: int = 10_000
+) -> float:
     """β (1 + e n / horizon), e = clip(KL / target - 1, ± 0.2)  (arXiv:1909.08593, sec. 2.2).
 
     Args:
@@ -43,7 +45,13 @@ def ziegler_beta(beta: float, kl: float, *, target: float, samples: int, horizon
 
 
 def next_entropy_coefficient(
-    coefficient: float, entropy: float, *, target: float, step: float, least: float = 0.0, most: float = 1.0
+    coefficient: float,
+    entropy: float,
+    *,
+    target: float,
+    step: float,
+    least: float = 0.0,
+    most: float = 1.0,
 ) -> float:
     """c + step while the entropy is at or below the target, else c - step (Skywork-OR1, arXiv:2505.22312, sec. 4).
 
@@ -66,6 +74,8 @@ def _bounded(beta: float) -> float:
 
 def _require_measured(kl: float, target: float) -> None:
     if not target > 0:
-        raise ValueError(f"target is {target}; it must be above 0, 0.003 to 0.03 per token in PPO's paper")
+        raise ValueError(
+            f"target is {target}; it must be above 0, 0.003 to 0.03 per token in PPO's paper"
+        )
     if kl != kl:
         raise ValueError("kl is NaN; leave such a step out of beta's adaptation")

@@ -54,7 +54,9 @@ def truncated(
         ValueError: `cap` is below 1, or there is no such level.
     """
     if not cap >= 1:
-        raise ValueError(f"cap is {cap}; it must be at least 1, the weight where both engines agree")
+        raise ValueError(
+            f"cap is {cap}; it must be at least 1, the weight where both engines agree"
+        )
     log_r, w = _weights(logprobs, behaviour_logprobs, completion_mask, level)
     stats = ratio_stats(log_r, completion_mask, used=w, high=w > cap)
     return CorrectionWeights(zero_masked(w.clamp(max=cap), completion_mask), stats)
@@ -95,13 +97,17 @@ def masked(
     return CorrectionWeights(zero_masked(w, completion_mask & ~below & ~above), stats)
 
 
-def _weights(logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor, level: Level) -> tuple[Tensor, Tensor]:
+def _weights(
+    logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor, level: Level
+) -> tuple[Tensor, Tensor]:
     """The log ratio of each token, and w, repeated for each token of a row if it is the row's."""
     log_r = log_ratio(logprobs.detach(), behaviour_logprobs, mask)
     if level == "token":
         return log_r, log_r.exp()
     if level == "sequence":
-        return log_r, log_r.sum(dim=1, keepdim=True).clamp(-LOG_RATIO, LOG_RATIO).exp().expand_as(log_r)
+        return log_r, log_r.sum(dim=1, keepdim=True).clamp(-LOG_RATIO, LOG_RATIO).exp().expand_as(
+            log_r
+        )
     if level == "geometric":
         return log_r, sequence_mean_log_ratio(log_r, mask).exp().expand_as(log_r)
     raise ValueError(f"level is {level!r}; it must be 'token', 'sequence' or 'geometric'")

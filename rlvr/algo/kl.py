@@ -59,7 +59,9 @@ def kl_loss(
     d = log_ratio(logprobs, ref_logprobs, completion_mask)
     if estimator not in ("k1", "k2", "k3"):
         raise ValueError(f"estimator is {estimator!r}; it must be 'k1', 'k2' or 'k3'")
-    estimate = d if estimator == "k1" else d.square() / 2 if estimator == "k2" else torch.expm1(-d) + d
+    estimate = (
+        d if estimator == "k1" else d.square() / 2 if estimator == "k2" else torch.expm1(-d) + d
+    )
     if behaviour_logprobs is None:
         return estimate
     return estimate * log_ratio(logprobs, behaviour_logprobs, completion_mask).exp()

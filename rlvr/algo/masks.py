@@ -9,7 +9,9 @@ from torch import Tensor
 __all__ = ["masked_mean", "require_finite", "standardised", "zero_masked"]
 
 
-def zero_masked(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"] | None) -> Float[Tensor, "*shape"]:
+def zero_masked(
+    x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"] | None
+) -> Float[Tensor, "*shape"]:
     """`x`, and exactly 0 where the mask is False.  Not a product, since 0 · inf is NaN, and so is its gradient.
 
     Args:
@@ -55,7 +57,9 @@ def standardised(
     return centred / torch.where(std > 0, std + eps, 1.0)
 
 
-def require_finite(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"] | None, what: str, *axes: str) -> None:
+def require_finite(
+    x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"] | None, what: str, *axes: str
+) -> None:
     """Refuse a counted entry that is not finite.
 
     Args:

@@ -21,7 +21,17 @@ from torch import Tensor
 from rlvr.algo.masks import zero_masked
 from rlvr.algo.ratios import LOG_RATIO, RatioStats, log_ratio, ratio_stats, sequence_mean_log_ratio
 
-__all__ = ["Losses", "cispo", "clipped", "gspo", "ppo_kl", "reinforce", "sapo", "sequence_clipped", "surrogate"]
+__all__ = [
+    "Losses",
+    "cispo",
+    "clipped",
+    "gspo",
+    "ppo_kl",
+    "reinforce",
+    "sapo",
+    "sequence_clipped",
+    "surrogate",
+]
 
 
 class Losses(NamedTuple):
@@ -52,7 +62,10 @@ def reinforce(
     """
     A = _advantages(advantages, completion_mask)
     losses = -A * zero_masked(logprobs, completion_mask)
-    return Losses(losses, ratio_stats(log_ratio(logprobs, behaviour_logprobs, completion_mask), completion_mask))
+    return Losses(
+        losses,
+        ratio_stats(log_ratio(logprobs, behaviour_logprobs, completion_mask), completion_mask),
+    )
 
 
 def clipped(
@@ -82,7 +95,9 @@ def clipped(
     """
     _require_bounds(low, high)
     if dual is not None and not dual > 1 + high:
-        raise ValueError(f"dual is {dual}; it must be above 1 + high = {1 + high:g}, or it would undo the upper bound")
+        raise ValueError(
+            f"dual is {dual}; it must be above 1 + high = {1 + high:g}, or it would undo the upper bound"
+        )
     A = _advantages(advantages, completion_mask)
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
     r = log_r.exp()
@@ -92,7 +107,13 @@ def clipped(
         over = (A < 0) & (r > dual)
         losses = torch.where(over, -dual * A, losses)
     # A bound has an effect only on the side to which the advantage moves the ratio.
-    stats = ratio_stats(log_r, completion_mask, low=(A < 0) & (r < 1 - low), high=(A > 0) & (r > 1 + high), dual=over)
+    stats = ratio_stats(
+        log_r,
+        completion_mask,
+        low=(A < 0) & (r < 1 - low),
+        high=(A > 0) & (r > 1 + high),
+        dual=over,
+    )
     return Losses(zero_masked(losses, completion_mask), stats)
 
 
@@ -125,7 +146,9 @@ def gspo(
     if per_token:
         own = zero_masked(logprobs, completion_mask)
         s = s.detach() * (own - own.detach()).exp()
-    return _clipped_per_sequence(log_r, s.expand_as(log_r), advantages, completion_mask, low=low, high=high)
+    return _clipped_per_sequence(
+        log_r, s.expand_as(log_r), advantages, completion_mask, low=low, high=high
+    )
 
 
 def sequence_clipped(
@@ -153,16 +176,26 @@ def sequence_clipped(
     """
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
     s = log_r.sum(dim=1, keepdim=True).clamp(-LOG_RATIO, LOG_RATIO).exp()
-    return _clipped_per_sequence(log_r, s.expand_as(log_r), advantages, completion_mask, low=low, high=high)
+    return _clipped_per_sequence(
+        log_r, s.expand_as(log_r), advantages, completion_mask, low=low, high=high
+    )
 
 
 def _clipped_per_sequence(
-    log_r: Tensor, s: Tensor, advantages: Tensor, completion_mask: Tensor, *, low: float, high: float
+    log_r: Tensor,
+    s: Tensor,
+    advantages: Tensor,
+    completion_mask: Tensor,
+    *,
+    low: float,
+    high: float,
 ) -> Losses:
     _require_bounds(low, high)
     A = _advantages(advantages, completion_mask)
     losses = torch.maximum(-s * A, -s.clamp(1 - low, 1 + high) * A)
-    stats = ratio_stats(log_r, completion_mask, used=s, low=(A < 0) & (s < 1 - low), high=(A > 0) & (s > 1 + high))
+    stats = ratio_stats(
+        log_r, completion_mask, used=s, low=(A < 0) & (s < 1 - low), high=(A > 0) & (s > 1 + high)
+    )
     return Losses(zero_masked(losses, completion_mask), stats)
 
 

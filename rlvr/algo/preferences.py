@@ -101,7 +101,9 @@ def dpo(
     """
     _require_positive("beta", beta)
     if not 0 <= smoothing < 0.5:  # false for NaN
-        raise ValueError(f"smoothing is {smoothing}; it must be in [0, 0.5): at 0.5 the labels say nothing")
+        raise ValueError(
+            f"smoothing is {smoothing}; it must be in [0, 0.5): at 0.5 the labels say nothing"
+        )
     right = -logsigmoid(beta * (chosen - rejected))
     if smoothing == 0:
         return right
@@ -113,7 +115,9 @@ def dpo(
     raise ValueError(f"reading is {reading!r}; it must be 'conservative' or 'robust'")
 
 
-def hinge(chosen: Float[Tensor, " P"], rejected: Float[Tensor, " P"], *, beta: float) -> Float[Tensor, " P"]:
+def hinge(
+    chosen: Float[Tensor, " P"], rejected: Float[Tensor, " P"], *, beta: float
+) -> Float[Tensor, " P"]:
     """max(0, 1 - β Δ): SLiC-HF's loss (arXiv:2305.10425, eq. 2) on gains, as in RSO (arXiv:2309.06657, sec. 3.2).
 
     Args:
@@ -128,7 +132,9 @@ def hinge(chosen: Float[Tensor, " P"], rejected: Float[Tensor, " P"], *, beta: f
     return torch.relu(1 - beta * (chosen - rejected))
 
 
-def ipo(chosen: Float[Tensor, " P"], rejected: Float[Tensor, " P"], *, beta: float) -> Float[Tensor, " P"]:
+def ipo(
+    chosen: Float[Tensor, " P"], rejected: Float[Tensor, " P"], *, beta: float
+) -> Float[Tensor, " P"]:
     """(Δ - 1 / 2β)²: IPO (arXiv:2310.12036, eq. 17), where β is called τ.
 
     With gains of length "sum" it is the paper's, with "mean" TRL's; at the same β the two ask for differences that
@@ -174,7 +180,9 @@ def kto(
         if not 0 <= weight < float("inf"):
             raise ValueError(f"{name} is {weight}; it must be a finite number of at least 0")
     distance = beta * (gain - reference_point.detach())
-    return torch.where(right, right_weight * torch.sigmoid(-distance), wrong_weight * torch.sigmoid(distance))
+    return torch.where(
+        right, right_weight * torch.sigmoid(-distance), wrong_weight * torch.sigmoid(distance)
+    )
 
 
 def kto_reference_point(mismatched: Float[Tensor, " N"]) -> Float[Tensor, ""]:

@@ -73,7 +73,9 @@ class Clip:
         require_number("clip.low", self.low, 0, 1)
         require_number("clip.high", self.high, 0)
         if self.dual is not None:
-            require_number("clip.dual", self.dual, above=1 + self.high, hint="which is 1 + high, or None")
+            require_number(
+                "clip.dual", self.dual, above=1 + self.high, hint="which is 1 + high, or None"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +95,22 @@ class SoftClip:
         require_number("soft_clip.negative", self.negative, above=0)
 
 
-def _require_rule(name: str, coefficient: float, rule: str, target: float | None, horizon: int, rate: float) -> None:
+def _require_rule(
+    name: str, coefficient: float, rule: str, target: float | None, horizon: int, rate: float
+) -> None:
     require_one_of(f"{name}.rule", rule, get_args(Rule))
     if rule == "dual":  # a multiplier is 0 while its constraint holds
         require_number(f"{name}.coefficient", coefficient, 0)
     else:
-        require_number(f"{name}.coefficient", coefficient, above=0, hint=f"and {name} None for no penalty")
+        require_number(
+            f"{name}.coefficient", coefficient, above=0, hint=f"and {name} None for no penalty"
+        )
     require_whole(f"{name}.horizon", horizon, 1)
     require_number(f"{name}.rate", rate, above=0)
     if rule != "fixed":
-        require_number(f"{name}.target", target, above=0, hint="the KL that the coefficient aims at")
+        require_number(
+            f"{name}.target", target, above=0, hint="the KL that the coefficient aims at"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +182,16 @@ class Critic:
 
     def __post_init__(self) -> None:
         require_one_of("critic.backbone", self.backbone, ("own", "shared"))
-        require_one_of("critic.schedule", self.schedule, ("constant", "linear", "cosine"), or_none=True)
+        require_one_of(
+            "critic.schedule", self.schedule, ("constant", "linear", "cosine"), or_none=True
+        )
         if self.lr is not None:
             require_number("critic.lr", self.lr, above=0)
         require_number("critic.coefficient", self.coefficient, above=0)
         if self.value_clip is not None:
-            require_number("critic.value_clip", self.value_clip, above=0, hint="or None for no clip")
+            require_number(
+                "critic.value_clip", self.value_clip, above=0, hint="or None for no clip"
+            )
         require_whole("critic.warmup", self.warmup, 0)
 
 
@@ -287,7 +299,9 @@ class Kl:
     def __post_init__(self) -> None:
         _require_rule("kl", self.coefficient, self.rule, self.target, self.horizon, self.rate)
         if self.weighted and self.place != "loss":
-            raise UsageError("kl.weighted is of a penalty in the loss; in the reward there is no ratio to weigh by")
+            raise UsageError(
+                "kl.weighted is of a penalty in the loss; in the reward there is no ratio to weigh by"
+            )
         require_one_of("kl.estimator", self.estimator, get_args(Estimator))
         require_one_of("kl.place", self.place, ("loss", "reward"))
 
@@ -337,7 +351,9 @@ class Reset:
 
     def __post_init__(self) -> None:
         if self.every_steps is None and self.stall_validations is None and self.kl_share is None:
-            raise UsageError("a reset without every_steps, stall_validations or kl_share never happens; give one")
+            raise UsageError(
+                "a reset without every_steps, stall_validations or kl_share never happens; give one"
+            )
         if self.kl_share is not None:
             require_number("reset.kl_share", self.kl_share, above=0, below=1)
         require_optional_whole("reset.every_steps", self.every_steps, 1)
@@ -391,9 +407,13 @@ class Preference:
                 f"preference.smoothing is {self.smoothing}, and {self.loss} has no labels to smooth; set 0"
             )
         if self.sft_weight and ("pairs" not in needs or "head" in needs):
-            raise UsageError(f"preference.sft_weight is of policies on pairs, and the loss {self.loss!r}; set it to 0")
+            raise UsageError(
+                f"preference.sft_weight is of policies on pairs, and the loss {self.loss!r}; set it to 0"
+            )
         if self.loss == "kto" and self.length == "mean":
-            raise UsageError("preference.length is 'mean', and KTO compares sums with a divergence; set it to 'sum'")
+            raise UsageError(
+                "preference.length is 'mean', and KTO compares sums with a divergence; set it to 'sum'"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,24 +516,39 @@ class Algorithm:
         require_number("temperature", self.temperature, above=0, hint="near 1 to train")
         require_number("gamma", self.gamma, 0, 1)
         require_number("lam", self.lam, 0, 1)
-        require_number("entropy", self.entropy, 0, hint="and above 0 to keep the policy from collapsing")
+        require_number(
+            "entropy", self.entropy, 0, hint="and above 0 to keep the policy from collapsing"
+        )
         require_number("entropy_share", self.entropy_share, above=0, most=1)
         require_one_of("baseline", self.baseline, get_args(Baseline))
         require_number("baseline_decay", self.baseline_decay, 0, below=1)
         steps = ("trust", "trust_region")
-        for name, piece in (("critic", self.advantage), *((name, self.objective) for name in steps)):
+        for name, piece in (
+            ("critic", self.advantage),
+            *((name, self.objective) for name in steps),
+        ):
             if (getattr(self, name) is None) == (name in self.needs):
                 ways = {"critic": "Critic() (--critic-backbone own)", "trust": "Trust()"}
-                fix = f"give {ways.get(name, name)}" if name in self.needs else f"it uses none, so leave {name} out"
+                fix = (
+                    f"give {ways.get(name, name)}"
+                    if name in self.needs
+                    else f"it uses none, so leave {name} out"
+                )
                 raise UsageError(f"{piece} with {name} {getattr(self, name)}: {fix}")
         if (self.clip is None) == ("clip" in self.needs):
-            clipping = [name for name in names("objective") if "clip" in function("objective", name).needs]
+            clipping = [
+                name for name in names("objective") if "clip" in function("objective", name).needs
+            ]
             raise UsageError(
                 f"objective {self.objective!r} with clip {self.clip}; {', '.join(clipping)} need a clip, others none"
             )
         if self.preference is not None:
             self._require_preference_alone()
-        if self.trust_region is not None and self.critic is not None and self.critic.backbone == "shared":
+        if (
+            self.trust_region is not None
+            and self.critic is not None
+            and self.critic.backbone == "shared"
+        ):
             raise UsageError(
                 "critic.backbone is 'shared' with trust_region: the value loss would move the policy's layers out of "
                 "the region; give the critic its 'own'"
@@ -524,12 +559,22 @@ class Algorithm:
                 "so only the first step on a batch is right; set epochs to 1, or choose the objective 'clipped'"
             )
         if self.replay is not None and (found := {"once", "prefix_values"} & self.needs):
-            why = "no ratio to the policy that sampled" if "once" in found else "values of its own rollouts alone"
-            raise UsageError(f"replay with {self.advantage} and {self.objective}, which has {why}; leave replay out")
+            why = (
+                "no ratio to the policy that sampled"
+                if "once" in found
+                else "values of its own rollouts alone"
+            )
+            raise UsageError(
+                f"replay with {self.advantage} and {self.objective}, which has {why}; leave replay out"
+            )
         if self.reset is not None and self.kl is None:
-            raise UsageError("reset without kl: there is no reference policy to be reset; give kl or drop reset")
+            raise UsageError(
+                "reset without kl: there is no reference policy to be reset; give kl or drop reset"
+            )
         if self.mixing is not None and not self.has_reference:
-            raise UsageError("mixing without kl: there is no reference policy to mix into; give kl or drop mixing")
+            raise UsageError(
+                "mixing without kl: there is no reference policy to mix into; give kl or drop mixing"
+            )
         if (
             self.reset is not None
             and self.reset.kl_share is not None
@@ -540,7 +585,9 @@ class Algorithm:
                 "reset.kl_share with the KL in the reward: it has no gradient of its own; put it in the loss"
             )
         if self.kl is not None and self.kl.place == "reward" and not self._takes_rewards:
-            raise UsageError(f"{self.advantage} has no place for a KL penalty in the reward; put it in the loss")
+            raise UsageError(
+                f"{self.advantage} has no place for a KL penalty in the reward; put it in the loss"
+            )
 
     @property
     def pieces(self) -> dict[str, Function]:

@@ -32,7 +32,9 @@ def log_ratio(
         other_logprobs: under the other policy.
         completion_mask: True for trained tokens.
     """
-    return torch.where(completion_mask, logprobs - other_logprobs.detach(), 0.0).clamp(-LOG_RATIO, LOG_RATIO)
+    return torch.where(completion_mask, logprobs - other_logprobs.detach(), 0.0).clamp(
+        -LOG_RATIO, LOG_RATIO
+    )
 
 
 def sequence_mean_log_ratio(
@@ -44,7 +46,9 @@ def sequence_mean_log_ratio(
         log_ratio: per token, 0 where masked.
         completion_mask: True for trained tokens.
     """
-    return log_ratio.sum(dim=1, keepdim=True) / completion_mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return log_ratio.sum(dim=1, keepdim=True) / completion_mask.sum(dim=1, keepdim=True).clamp(
+        min=1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +114,16 @@ def ratio_stats(
     """
     log_ratio = log_ratio.detach().float()
     token_ratio = log_ratio.exp()
-    ratio = torch.where(completion_mask, token_ratio if used is None else used.detach().float(), 0.0)
+    ratio = torch.where(
+        completion_mask, token_ratio if used is None else used.detach().float(), 0.0
+    )
 
     def count(clipped: Tensor | None) -> Tensor:
-        return ratio.new_zeros(()) if clipped is None else (clipped & completion_mask).sum().to(ratio.dtype)
+        return (
+            ratio.new_zeros(())
+            if clipped is None
+            else (clipped & completion_mask).sum().to(ratio.dtype)
+        )
 
     return RatioStats(
         tokens=completion_mask.sum().to(ratio.dtype),

@@ -95,7 +95,9 @@ class Function:
         Args:
             algorithm: an `rlvr.algo.presets.Algorithm`.
         """
-        return partial(self.call, **{name: attrgetter(path)(algorithm) for name, path in self.settings.items()})
+        return partial(
+            self.call, **{name: attrgetter(path)(algorithm) for name, path in self.settings.items()}
+        )
 
     def given(self, inputs: Mapping[str, Any] | object) -> dict[str, Any]:
         """The keyword arguments that are computed from a batch.
@@ -134,7 +136,9 @@ def register(kind: Kind, name: str, entry: Function) -> None:
     require_one_of("kind", kind, get_args(Kind))
     entry = replace(entry, attribute=entry.attribute or name)
     if (known := _ENTRIES.get((kind, name))) is not None and known != entry:
-        raise UsageError(f"there is already the {kind} {name!r}, of {known.module}; choose another name")
+        raise UsageError(
+            f"there is already the {kind} {name!r}, of {known.module}; choose another name"
+        )
     _ENTRIES[kind, name] = entry
 
 
@@ -168,15 +172,29 @@ _CORRECTIONS: Final = "rlvr.algo.corrections"
 
 for _name, _entry in {
     "group_advantages": Function(
-        _ADVANTAGES, "arXiv:2402.03300, 4.1.2", same("scores", "scored"), same("scale"), ("siblings",)
+        _ADVANTAGES,
+        "arXiv:2402.03300, 4.1.2",
+        same("scores", "scored"),
+        same("scale"),
+        ("siblings",),
     ),
-    "rloo_advantages": Function(_ADVANTAGES, "arXiv:2402.14740, 2.3", same("scores", "scored"), needs=("siblings",)),
-    "reinforce_advantages": Function(_ADVANTAGES, "Williams 1992", same("scores", "scored", "baseline")),
+    "rloo_advantages": Function(
+        _ADVANTAGES, "arXiv:2402.14740, 2.3", same("scores", "scored"), needs=("siblings",)
+    ),
+    "reinforce_advantages": Function(
+        _ADVANTAGES, "Williams 1992", same("scores", "scored", "baseline")
+    ),
     "global_advantages": Function(
-        _ADVANTAGES, "arXiv:2501.03262", same("scores", "scored", "lengths_tokens"), same("group_baseline")
+        _ADVANTAGES,
+        "arXiv:2501.03262",
+        same("scores", "scored", "lengths_tokens"),
+        same("group_baseline"),
     ),
     "magistral_advantages": Function(
-        _ADVANTAGES, "arXiv:2506.10910, 2.1", same("scores", "scored", "minibatch"), needs=("siblings",)
+        _ADVANTAGES,
+        "arXiv:2506.10910, 2.1",
+        same("scores", "scored", "minibatch"),
+        needs=("siblings",),
     ),
     "process_advantages": Function(
         _RETURNS,
@@ -220,7 +238,10 @@ for _name, _entry in {
         needs=("clip",),
     ),
     "gspo": Function(
-        _OBJECTIVES, "arXiv:2507.18071, eq. 5", settings=same(low="clip.low", high="clip.high"), needs=("clip",)
+        _OBJECTIVES,
+        "arXiv:2507.18071, eq. 5",
+        settings=same(low="clip.low", high="clip.high"),
+        needs=("clip",),
     ),
     "sequence_clipped": Function(
         _OBJECTIVES,
@@ -234,18 +255,28 @@ for _name, _entry in {
         settings=same(positive="soft_clip.positive", negative="soft_clip.negative"),
     ),
     "ppo_kl": Function(
-        _OBJECTIVES, "arXiv:1707.06347, eq. 8", settings=same(beta="trust.coefficient"), needs=("trust",)
+        _OBJECTIVES,
+        "arXiv:1707.06347, eq. 8",
+        settings=same(beta="trust.coefficient"),
+        needs=("trust",),
     ),
     "surrogate": Function(_OBJECTIVES, "arXiv:1502.05477, eq. 14", needs=("trust_region",)),
     "cispo": Function(
-        _OBJECTIVES, "arXiv:2506.13585, eq. 4", settings=same(low="clip.low", high="clip.high"), needs=("clip",)
+        _OBJECTIVES,
+        "arXiv:2506.13585, eq. 4",
+        settings=same(low="clip.low", high="clip.high"),
+        needs=("clip",),
     ),
 }.items():
     register("objective", _name, _entry)
 
 for _name, _entry in {
-    "max_variance": Function("rlvr.algo.subsets", "arXiv:2504.13818, 3.2", settings=same(size="subset.size")),
-    "random_subset": Function("rlvr.algo.subsets", "arXiv:2504.13818, 4", settings=same(size="subset.size")),
+    "max_variance": Function(
+        "rlvr.algo.subsets", "arXiv:2504.13818, 3.2", settings=same(size="subset.size")
+    ),
+    "random_subset": Function(
+        "rlvr.algo.subsets", "arXiv:2504.13818, 4", settings=same(size="subset.size")
+    ),
 }.items():
     register("subset", _name, _entry)
 
@@ -257,7 +288,9 @@ for _name, _entry in {
     register("aggregation", _name, _entry)
 
 for _name, _entry in {
-    "truncated": Function(_CORRECTIONS, "Ionides 2008", settings=same(cap="correction.high", level="correction.level")),
+    "truncated": Function(
+        _CORRECTIONS, "Ionides 2008", settings=same(cap="correction.high", level="correction.level")
+    ),
     "masked": Function(
         _CORRECTIONS,
         "arXiv:2510.18855, 2.3.2",
@@ -273,7 +306,9 @@ for _name, _entry in {
         _PREFERENCES,
         "arXiv:2305.18290, eq. 7",
         same("chosen", "rejected"),
-        same(beta="preference.beta", smoothing="preference.smoothing", reading="preference.reading"),
+        same(
+            beta="preference.beta", smoothing="preference.smoothing", reading="preference.reading"
+        ),
         ("pairs", "reference"),
     ),
     "hinge": Function(
@@ -309,8 +344,13 @@ for _name, _entry in {
         ("pairs", "head"),
     ),
     "step_label_loss": Function(
-        _PREFERENCES, "arXiv:2312.08935, eq. 4", same("logits", "right", "counts"), needs=("steps", "head")
+        _PREFERENCES,
+        "arXiv:2312.08935, eq. 4",
+        same("logits", "right", "counts"),
+        needs=("steps", "head"),
     ),
-    "negative_log_likelihood": Function(_PREFERENCES, "arXiv:2308.01825", same("logprobs", "completion_mask")),
+    "negative_log_likelihood": Function(
+        _PREFERENCES, "arXiv:2308.01825", same("logprobs", "completion_mask")
+    ),
 }.items():
     register("preference", _name, _entry)

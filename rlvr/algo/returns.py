@@ -94,7 +94,14 @@ def discounted_returns(
     Raises:
         ValueError: a trained token's reward is not finite, or gamma is outside [0, 1].
     """
-    return gae(rewards, torch.zeros_like(rewards), completion_mask, gamma=gamma, lam=1.0, bootstrap=bootstrap).returns
+    return gae(
+        rewards,
+        torch.zeros_like(rewards),
+        completion_mask,
+        gamma=gamma,
+        lam=1.0,
+        bootstrap=bootstrap,
+    ).returns
 
 
 def n_step_returns(
@@ -157,7 +164,9 @@ def n_step_advantages(
         ValueError: as in `n_step_returns`.
     """
     ahead = max(1, values.shape[1]) if n is None else n
-    targets = n_step_returns(rewards, values, completion_mask, n=ahead, gamma=gamma, bootstrap=bootstrap)
+    targets = n_step_returns(
+        rewards, values, completion_mask, n=ahead, gamma=gamma, bootstrap=bootstrap
+    )
     return AdvantageEstimate(zero_masked(targets - values.detach(), completion_mask), targets)
 
 
@@ -188,7 +197,9 @@ def process_advantages(
     ends = step_ends if scored is None else step_ends & scored[:, :, None]
     require_finite(rewards, ends, "the step reward", "prompt", "completion", "token")
     flat = rewards.detach().flatten(1)
-    normalised = standardised(flat, ends.flatten(1).to(flat.dtype), scale=scale, eps=eps).reshape(rewards.shape)
+    normalised = standardised(flat, ends.flatten(1).to(flat.dtype), scale=scale, eps=eps).reshape(
+        rewards.shape
+    )
     return normalised.flip(2).cumsum(dim=2).flip(2)
 
 
@@ -213,8 +224,12 @@ def monte_carlo_advantages(
     """
     if (boundaries.diff(dim=1) < 0).any():
         row = int((boundaries.diff(dim=1) < 0).any(dim=1).nonzero()[0])
-        raise ValueError(f"row {row}: the boundaries {boundaries[row].tolist()} decrease; give them in order")
-    tokens = torch.arange(completion_mask.shape[1], device=boundaries.device).expand(completion_mask.shape)
+        raise ValueError(
+            f"row {row}: the boundaries {boundaries[row].tolist()} decrease; give them in order"
+        )
+    tokens = torch.arange(completion_mask.shape[1], device=boundaries.device).expand(
+        completion_mask.shape
+    )
     after = torch.searchsorted(boundaries.contiguous(), tokens.contiguous(), right=True)
     outside = completion_mask & ((after == 0) | (after == boundaries.shape[1]))
     if outside.any():
@@ -222,7 +237,9 @@ def monte_carlo_advantages(
         raise ValueError(
             f"row {row}: token {token} is trained on and outside the boundaries {boundaries[row].tolist()}"
         )
-    used = torch.cat([torch.ones_like(boundaries[:, :1], dtype=torch.bool), boundaries.diff(dim=1) > 0], dim=1)
+    used = torch.cat(
+        [torch.ones_like(boundaries[:, :1], dtype=torch.bool), boundaries.diff(dim=1) > 0], dim=1
+    )
     require_finite(values, used, "the value", "row", "boundary")
     values = zero_masked(values.detach(), used)
     after = after.clamp(1, boundaries.shape[1] - 1)

@@ -13,7 +13,11 @@ __all__ = ["max_variance", "random_subset"]
 
 
 def max_variance(
-    scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"], *, size: int, generator: torch.Generator | None = None
+    scores: Float[Tensor, "P G"],
+    scored: Bool[Tensor, "P G"],
+    *,
+    size: int,
+    generator: torch.Generator | None = None,
 ) -> Bool[Tensor, "P G"]:
     """The `size` completions of each group whose scores vary most (PODS, arXiv:2504.13818, 3.2).
 
@@ -34,14 +38,21 @@ def max_variance(
         kept = [torch.cat([order[:k], order[n - (m - k) :]]) for k in range(m + 1)]
         if kept:
             spreads = torch.stack(
-                [scores[p, one].double().var(correction=0) if m else scores.new_zeros(()) for one in kept]
+                [
+                    scores[p, one].double().var(correction=0) if m else scores.new_zeros(())
+                    for one in kept
+                ]
             )
             chosen[p, kept[int(spreads.argmax())]] = True
     return chosen
 
 
 def random_subset(
-    scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"], *, size: int, generator: torch.Generator | None = None
+    scores: Float[Tensor, "P G"],
+    scored: Bool[Tensor, "P G"],
+    *,
+    size: int,
+    generator: torch.Generator | None = None,
 ) -> Bool[Tensor, "P G"]:
     """`size` scored completions of each group, drawn without replacement: PODS' baseline.
 

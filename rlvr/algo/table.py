@@ -32,7 +32,9 @@ class TableRow:
     how: str = ""
 
 
-def _row(name: str, functions: str, preset: str, equation: str, test: str, how: str = "") -> TableRow:
+def _row(
+    name: str, functions: str, preset: str, equation: str, test: str, how: str = ""
+) -> TableRow:
     return TableRow(name, tuple(functions.split()), preset, equation, test, how)
 
 
@@ -213,7 +215,13 @@ ROWS: Final[tuple[TableRow, ...]] = (
         "arXiv:2506.13585, eq. 4–5",
         _OBJECTIVES + "test_cispo_bounds_the_weight_and_never_the_gradient_away",
     ),
-    _row("SAPO", "objectives.sapo", "sapo", "arXiv:2511.20347, eq. 5–6", _OBJECTIVES + "test_sapo_by_hand"),
+    _row(
+        "SAPO",
+        "objectives.sapo",
+        "sapo",
+        "arXiv:2511.20347, eq. 5–6",
+        _OBJECTIVES + "test_sapo_by_hand",
+    ),
     _row(
         "DPO, cDPO, robust DPO",
         "preferences.dpo",
@@ -338,9 +346,14 @@ def markdown(rows: tuple[TableRow, ...] = ROWS) -> str:
     Args:
         rows: of the table.
     """
-    lines = ["| algorithm | preset, or how it is reached | functions | equation | test |", "|---|---|---|---|---|"]
+    lines = [
+        "| algorithm | preset, or how it is reached | functions | equation | test |",
+        "|---|---|---|---|---|",
+    ]
     for row in rows:
         reached = " · ".join(part for part in (row.preset and f"`{row.preset}`", row.how) if part)
         functions = ", ".join(f"`{one}`" for one in row.functions) or "the learner"
-        lines.append(f"| {row.name} | {reached} | {functions} | {row.equation} | `tests/{row.test}` |")
+        lines.append(
+            f"| {row.name} | {reached} | {functions} | {row.equation} | `tests/{row.test}` |"
+        )
     return "\n".join(lines) + "\n"

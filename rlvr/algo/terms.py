@@ -54,7 +54,10 @@ def value_loss(
         raise ValueError(f"clip is {clip}; it must be above 0, or None for the plain squared error")
     # Masked before the square: its gradient is 2 (V - R), and 0 · inf would be NaN.
     values = zero_masked(values, completion_mask)
-    old, target = zero_masked(old_values.detach(), completion_mask), zero_masked(returns.detach(), completion_mask)
+    old, target = (
+        zero_masked(old_values.detach(), completion_mask),
+        zero_masked(returns.detach(), completion_mask),
+    )
     plain = (values - target).square()
     if clip is None:
         return ValueLosses(plain / 2, plain.new_zeros(()))
@@ -104,7 +107,9 @@ def top_entropy(
 
 
 def explained_variance(
-    values: Float[Tensor, "B T"], returns: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"]
+    values: Float[Tensor, "B T"],
+    returns: Float[Tensor, "B T"],
+    completion_mask: Bool[Tensor, "B T"],
 ) -> float:
     """1 - Var(R - V) / Var(R) over trained tokens: 1 for a perfect critic, 0 for a constant; NaN if all R are equal.
 

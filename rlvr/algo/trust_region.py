@@ -39,7 +39,9 @@ Parts = Callable[[], Iterable[Tensor]]
 """Numbers at the weights as they are, whose sum is meant; each with its graph where gradients are on."""
 
 
-def full_kl(logprobs: Float[Tensor, "*shape V"], other: Float[Tensor, "*shape V"]) -> Float[Tensor, "*shape"]:
+def full_kl(
+    logprobs: Float[Tensor, "*shape V"], other: Float[Tensor, "*shape V"]
+) -> Float[Tensor, "*shape"]:
     """KL(π ‖ other) = Σ_v π_v (log π_v - log other_v), over the whole vocabulary: what k1, k2 and k3 estimate.
 
     A token of probability 0 under π adds 0.
@@ -160,7 +162,9 @@ def trust_region_step(
         ValueError: δ is not above 0, or slack is below 1.
     """
     if not delta > 0 or not slack >= 1:
-        raise ValueError(f"delta is {delta} and slack {slack}; delta must be above 0, and slack at least 1")
+        raise ValueError(
+            f"delta is {delta} and slack {slack}; delta must be above 0, and slack at least 1"
+        )
     before, g = 0.0, torch.cat([torch.zeros_like(p).reshape(-1) for p in parameters])
     for part in surrogate():
         before, g = before + part.item(), g + _gradient(part, parameters)
@@ -172,7 +176,10 @@ def trust_region_step(
     whole = float(x.dot(product(x)))
     if not whole > 0:
         return TrustRegionStep(False, 0.0, 0.0, 0.0, norm, residual, 0)
-    step, start = (2 * delta / whole) ** 0.5 * x, [parameter.detach().clone() for parameter in parameters]
+    step, start = (
+        (2 * delta / whole) ** 0.5 * x,
+        [parameter.detach().clone() for parameter in parameters],
+    )
     for tried in range(backtracks + 1):
         scale = 0.5**tried
         _move(parameters, start, scale * step)
@@ -186,7 +193,9 @@ def trust_region_step(
     return TrustRegionStep(False, 0.0, 0.0, 0.0, norm, residual, backtracks + 1)
 
 
-def dual_ascent(multiplier: float, kl: float, *, delta: float, rate: float, most: float = 100.0) -> float:
+def dual_ascent(
+    multiplier: float, kl: float, *, delta: float, rate: float, most: float = 100.0
+) -> float:
     """λ ← min(most, max(0, λ + rate · (KL - δ))): the multiplier of the loss -surrogate + λ (KL - δ).
 
     Gradient ascent on the dual of the constraint; λ rises while the divergence is above δ and falls to 0 below it.
@@ -209,8 +218,12 @@ def dual_ascent(multiplier: float, kl: float, *, delta: float, rate: float, most
     return min(most, max(0.0, multiplier + rate * (kl - delta)))
 
 
-def _gradient(of: Tensor, parameters: Sequence[Tensor], *, create_graph: bool = False) -> Float[Tensor, " n"]:
-    found = torch.autograd.grad(of, parameters, create_graph=create_graph, allow_unused=True, materialize_grads=True)
+def _gradient(
+    of: Tensor, parameters: Sequence[Tensor], *, create_graph: bool = False
+) -> Float[Tensor, " n"]:
+    found = torch.autograd.grad(
+        of, parameters, create_graph=create_graph, allow_unused=True, materialize_grads=True
+    )
     return torch.cat([one.reshape(-1) for one in found])
 
 

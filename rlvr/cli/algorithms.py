@@ -24,7 +24,9 @@ class AlgorithmsCommand:
 
     def run(self, out: Console, err: Console) -> int:
         table = Table(
-            "algorithm", Column("equation, functions of rlvr.algo, and how", overflow="fold"), show_lines=True
+            "algorithm",
+            Column("equation, functions of rlvr.algo, and how", overflow="fold"),
+            show_lines=True,
         )
         for row in ROWS:
             preset = f"--algorithm {row.preset}" if row.preset else ""

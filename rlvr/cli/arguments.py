@@ -51,10 +51,14 @@ InputFile: TypeAlias = Annotated[Positional[Path], arg(metavar="FILE")]
 NameValues: TypeAlias = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")]
 Overwrite: TypeAlias = Annotated[bool, arg(help="Replace output files that exist.")]
 Workers: TypeAlias = Annotated[
-    int | None, arg(help="Number of worker processes; by default one per core.  0 scores in the main process.")
+    int | None,
+    arg(help="Number of worker processes; by default one per core.  0 scores in the main process."),
 ]
 WallSeconds: TypeAlias = Annotated[
-    float, arg(help="Seconds after which the worker of a completion is killed; the completion is then UNSCORED.")
+    float,
+    arg(
+        help="Seconds after which the worker of a completion is killed; the completion is then UNSCORED."
+    ),
 ]
 EngineAddress: TypeAlias = Annotated[
     str | None,
@@ -66,12 +70,16 @@ EngineAddress: TypeAlias = Annotated[
 ]
 SandboxLevel: TypeAlias = Annotated[
     str | None,
-    arg(help="Level of the sandbox, in environments that run programs: namespaces (the default) or restricted."),
+    arg(
+        help="Level of the sandbox, in environments that run programs: namespaces (the default) or restricted."
+    ),
 ]
 MemoryMib: TypeAlias = Annotated[int, arg(help="Memory limit of each worker process, in MiB.")]
 
 
-def options_of(defaults: Mapping[str, Any], given: Sequence[str], flag: str = "--option") -> dict[str, Any]:
+def options_of(
+    defaults: Mapping[str, Any], given: Sequence[str], flag: str = "--option"
+) -> dict[str, Any]:
     """An environment's options from NAME=VALUE pairs: a value is text where the default is, and JSON otherwise.
 
     Where the default does not tell (None, or there is none) it is JSON if it can be, else text.
@@ -118,7 +126,9 @@ def with_one_env(argv: Sequence[str]) -> list[str]:
     if len(envs) > 1:
         bare = next((env for env in envs if not is_mixture(env)), None)
         if bare is not None:
-            raise UsageError(f"--env {bare} beside others: give each its weight, such as --env gsm8k-v2:0.5")
+            raise UsageError(
+                f"--env {bare} beside others: give each its weight, such as --env gsm8k-v2:0.5"
+            )
     if not envs:
         return list(argv)
     joined = " ".join(envs)
@@ -139,7 +149,9 @@ def with_level(given: Sequence[str], sandbox: str | None, *envs: str) -> Sequenc
     if sandbox is None:
         return given
     if not any("sandbox" in defaults_of(env) for env in envs):
-        raise UsageError(f"--sandbox {sandbox}: {', '.join(envs)} runs no programs in the sandbox; leave the flag out")
+        raise UsageError(
+            f"--sandbox {sandbox}: {', '.join(envs)} runs no programs in the sandbox; leave the flag out"
+        )
     return [*given, f"sandbox={sandbox}"]
 
 
@@ -169,11 +181,15 @@ def engine_at(address: str | None) -> Engine | None:
     """
     if address is None:
         return None
-    engine: Engine = importlib.import_module("rlvr.engines").engine_of(address)  # it loads an HTTP library
+    engine: Engine = importlib.import_module("rlvr.engines").engine_of(
+        address
+    )  # it loads an HTTP library
     return engine
 
 
-def require_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None], *, overwrite: bool) -> None:
+def require_outputs(
+    outputs: Sequence[Path | None], inputs: Sequence[Path | None], *, overwrite: bool
+) -> None:
     """Refuse outputs that cannot be written, before anything is computed.
 
     Args:
@@ -189,7 +205,9 @@ def require_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None
         if path is None:
             continue
         if path.resolve() in taken:
-            raise UsageError(f"{path} is {taken[path.resolve()]} and would be overwritten; name another output")
+            raise UsageError(
+                f"{path} is {taken[path.resolve()]} and would be overwritten; name another output"
+            )
         if path.exists() and any(path.samefile(other) for other in taken if other.exists()):
             raise UsageError(f"{path} is another name of an input or output; name another output")
         require_output(path, overwrite=overwrite)
@@ -204,7 +222,12 @@ def say_if_unprotected(file: Path, err: Console) -> None:
         err: where to print.
     """
     first = next(iter(read_rows(file)), None) if file.is_file() else None
-    if first is not None and first.row is not None and not first.checked and {"outcome", "verifier"} <= set(first.row):
+    if (
+        first is not None
+        and first.row is not None
+        and not first.checked
+        and {"outcome", "verifier"} <= set(first.row)
+    ):
         err.print(
             f"[yellow]note:[/] {escape(str(file))} has no checksums, as an older rlvr or another program wrote it: "
             "damage to it passes unnoticed",
@@ -220,4 +243,10 @@ def print_json(out: Console, data: Any) -> None:
         out: where to print.
         data: a value for JSON; other objects are printed as text.
     """
-    out.print(json.dumps(data, indent=2, default=str), soft_wrap=True, markup=False, highlight=False, emoji=False)
+    out.print(
+        json.dumps(data, indent=2, default=str),
+        soft_wrap=True,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )

@@ -31,7 +31,10 @@ from rlvr.text import inert
 
 __all__ = ["AuditCommand"]
 
-_SHOWN_CASES, _SHOWN_LEFT_OUT = 10, 20  # cases and reasons on the terminal; JSON and the page have more
+_SHOWN_CASES, _SHOWN_LEFT_OUT = (
+    10,
+    20,
+)  # cases and reasons on the terminal; JSON and the page have more
 
 
 @dataclass
@@ -48,7 +51,8 @@ class AuditCommand:
     """
 
     env: Annotated[
-        Positional[str | None], arg(metavar="ENV", help="The environment: its id, or path/to/file.py:Class.")
+        Positional[str | None],
+        arg(metavar="ENV", help="The environment: its id, or path/to/file.py:Class."),
     ] = None
     file: Annotated[Positional[Path | None], arg(metavar="FILE")] = None
     """File with labelled completions, .jsonl or .parquet."""
@@ -148,7 +152,9 @@ class AuditCommand:
         if self.html is not None:
             write_whole(self.html, viewer.report_page(found.as_dict()))
         if self.output is not None:
-            write_whole(self.output, (json.dumps(found.as_dict(), indent=2, default=str) + "\n").encode())
+            write_whole(
+                self.output, (json.dumps(found.as_dict(), indent=2, default=str) + "\n").encode()
+            )
 
         _show_left_out(err, "left out", found.left_out)
         if found.disagreement is not None:
@@ -163,4 +169,9 @@ def _show_left_out(err: Console, what: str, rows: Sequence[str]) -> None:
         row, _, why = text.partition(": ")
         found.add(row, why)
     for line in found.lines(_SHOWN_LEFT_OUT):
-        err.print(f"[yellow]{what}:[/] {escape(inert(line))}", soft_wrap=True, emoji=False, highlight=False)
+        err.print(
+            f"[yellow]{what}:[/] {escape(inert(line))}",
+            soft_wrap=True,
+            emoji=False,
+            highlight=False,
+        )

@@ -86,5 +86,7 @@ class CheckCommand:
         if self.html is not None:
             write_whole(self.html, viewer.report_page(report.as_dict()))
         if self.output is not None:
-            write_whole(self.output, (json.dumps(report.as_dict(), indent=2, default=str) + "\n").encode())
+            write_whole(
+                self.output, (json.dumps(report.as_dict(), indent=2, default=str) + "\n").encode()
+            )
         return int(not report.clean)

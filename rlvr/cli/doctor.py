@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["DoctorCommand", "PartStatus", "examine"]
 
 _MARKS = {True: "[green]ok     [/]", False: "[red]MISSING[/]", None: "[yellow]absent [/]"}
-_REQUIREMENT = re.compile(r"""([\w.-]+)(?:.*\bextra == ["'](\w+)["'])?.*""")  # name and extra of Requires-Dist
+_REQUIREMENT = re.compile(
+    r"""([\w.-]+)(?:.*\bextra == ["'](\w+)["'])?.*"""
+)  # name and extra of Requires-Dist
 _SHOWN = 2  # problems below the summary of seven lines; with the last line that makes ten
 
 
@@ -51,7 +53,9 @@ class DoctorCommand:
         findings = list(examine(full=self.verbose))
         healthy = all(finding.ok is not False for finding in findings)
         if self.json:
-            print_json(out, {"healthy": healthy, "findings": [asdict(finding) for finding in findings]})
+            print_json(
+                out, {"healthy": healthy, "findings": [asdict(finding) for finding in findings]}
+            )
         elif self.verbose:
             table = Table("", "part", "found", "remedy")
             for it in findings:
@@ -85,7 +89,10 @@ class PartStatus:
 def examine(full: bool = False) -> Iterator[PartStatus]:
     """Look at versions, then try what matters: start, kill and limit a worker, break out of the sandbox, load all."""
     yield PartStatus(
-        "system", "python", True, f"{platform.python_version()} on {platform.system()} {platform.release()}"
+        "system",
+        "python",
+        True,
+        f"{platform.python_version()} on {platform.system()} {platform.release()}",
     )
     yield PartStatus("system", "cores", True, f"{usable_cores()} of {os.cpu_count()} usable")
     yield PartStatus("system", "memory", True, f"{_memory_mib()} MiB")
@@ -104,7 +111,13 @@ def examine(full: bool = False) -> Iterator[PartStatus]:
         versions = {package: _version(package) for package in packages}
         listed = ", ".join(f"{package} {found or 'missing'}" for package, found in versions.items())
         whole = all(versions.values())
-        yield PartStatus("extras", extra, whole or None, listed, "" if whole else INSTALL_EXTRA.format(extra=extra))
+        yield PartStatus(
+            "extras",
+            extra,
+            whole or None,
+            listed,
+            "" if whole else INSTALL_EXTRA.format(extra=extra),
+        )
     yield from _examine_workers()
     yield from _examine_sandbox(full)
     for name in environment_ids():
@@ -124,7 +137,9 @@ def _vllm() -> PartStatus:
         return PartStatus("extras", "vllm", None, "vllm missing", remedy)
     found = str(_version(names[0]))
     if not is_tested(found):
-        return PartStatus("extras", "vllm", None, f"{names[0]} {found}, and {TESTED} was tested", remedy)
+        return PartStatus(
+            "extras", "vllm", None, f"{names[0]} {found}, and {TESTED} was tested", remedy
+        )
     return PartStatus("extras", "vllm", True, f"{names[0]} {found}")
 
 
@@ -139,12 +154,18 @@ def _examine_workers() -> Iterator[PartStatus]:
             return
         yield PartStatus("workers", "start", True, "ready")
         [hang] = pool.run(["hang"], wall_s=10.0, cpu_s=0.2)
-        by = "CPU time" if "CPU" in str(hang) else "wall time alone, so a loaded machine may cut items short"
+        by = (
+            "CPU time"
+            if "CPU" in str(hang)
+            else "wall time alone, so a loaded machine may cut items short"
+        )
         killed = isinstance(hang, WorkerTimeout)
         yield PartStatus("workers", "a hang is killed", killed, f"by {by}" if killed else str(hang))
         [hoard] = pool.run(["hoard"], wall_s=10.0)
         if isinstance(hoard, WorkerError) and hoard.kind == "MemoryError":
-            yield PartStatus("workers", "memory is limited", True, "1 GiB refused under a limit of 512 MiB")
+            yield PartStatus(
+                "workers", "memory is limited", True, "1 GiB refused under a limit of 512 MiB"
+            )
         else:
             remedy = "use Linux; elsewhere an item may fill memory"
             yield PartStatus("workers", "memory is limited", None, "not on this system", remedy)
@@ -160,13 +181,23 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
         guarantees = sandbox.check(full)
         whole = all(g.mechanism for g in guarantees)
         for g in guarantees:
-            yield PartStatus("sandbox", g.name, g.mechanism is not None, _held(g), "" if g.mechanism else g.remedy)
+            yield PartStatus(
+                "sandbox",
+                g.name,
+                g.mechanism is not None,
+                _held(g),
+                "" if g.mechanism else g.remedy,
+            )
         if full or not whole:
-            with contextlib.closing(Sandbox(workers=1, limits=sandbox.limits, level="restricted")) as other:
+            with contextlib.closing(
+                Sandbox(workers=1, limits=sandbox.limits, level="restricted")
+            ) as other:
                 for g in other.check(full):
                     by_design = g.name in LEVELS["restricted"].missing
                     ok = True if g.mechanism else None if whole or by_design else False
-                    yield PartStatus("restricted", g.name, ok, _held(g), "" if g.mechanism else g.remedy)
+                    yield PartStatus(
+                        "restricted", g.name, ok, _held(g), "" if g.mechanism else g.remedy
+                    )
         if not whole:
             return
         for program in GREETINGS:
@@ -176,7 +207,11 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
                 continue
             run = sandbox.run(program)
             ok = run.ending is Ending.OK
-            found = run.text.strip() if ok else f"{run.ending} {run.why} {run.stderr[-200:].decode(errors='replace')}"
+            found = (
+                run.text.strip()
+                if ok
+                else f"{run.ending} {run.why} {run.stderr[-200:].decode(errors='replace')}"
+            )
             remedy = "" if ok else "see docs/reference/sandbox.md, 'What the host needs'"
             yield PartStatus("languages", language, ok, found, remedy)
 
@@ -191,11 +226,19 @@ def _print_summary(out: Console, findings: Sequence[PartStatus]) -> None:
     """One line per group, then the first problems with their remedies."""
     for group in dict.fromkeys(finding.group for finding in findings):
         parts = [finding for finding in findings if finding.group == group]
-        ok = False if any(it.ok is False for it in parts) else None if all(it.ok is None for it in parts) else True
+        ok = (
+            False
+            if any(it.ok is False for it in parts)
+            else None
+            if all(it.ok is None for it in parts)
+            else True
+        )
         lacking = ", ".join(it.part for it in parts if not it.ok)
         count = f"{sum(it.ok is True for it in parts)} of {len(parts)}"
         text = ", ".join(f"{it.part} {it.found}" for it in parts) if group == "system" else count
-        line = f"{_MARKS[ok]}  {group:14}{escape(text)}" + f"; without {escape(lacking)}" * bool(lacking)
+        line = f"{_MARKS[ok]}  {group:14}{escape(text)}" + f"; without {escape(lacking)}" * bool(
+            lacking
+        )
         out.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
     problems = [it for it in findings if it.ok is False]
     for it in problems[:_SHOWN]:

@@ -100,8 +100,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 command = _parsed(argv)
                 code = command.run(out, err)
             printed.flush()
-        except (RlvrError, OSError) as error:  # a mistake of the caller or the environment, or the disk: one line
-            err.print(f"[bold red]rlvr:[/] {escape(_one_line(error))}", soft_wrap=True, highlight=False)
+        except (
+            RlvrError,
+            OSError,
+        ) as error:  # a mistake of the caller or the environment, or the disk: one line
+            err.print(
+                f"[bold red]rlvr:[/] {escape(_one_line(error))}", soft_wrap=True, highlight=False
+            )
             return 2
         except KeyboardInterrupt:
             err.print("interrupted" + "; `--resume` goes on where it stopped" * _resumes(command))
@@ -115,10 +120,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     if getattr(command, "output", None) is not None:
         why = escape(_one_line(printed.lost))
-        err.print(f"[yellow]warning:[/] the output is whole, but stdout is not: {why}", soft_wrap=True)
+        err.print(
+            f"[yellow]warning:[/] the output is whole, but stdout is not: {why}", soft_wrap=True
+        )
         return code
-    if not isinstance(printed.lost, BrokenPipeError):  # of a reader that has seen enough, such as `head`
-        err.print(f"[bold red]rlvr:[/] stdout: {escape(_one_line(printed.lost))}", soft_wrap=True, highlight=False)
+    if not isinstance(
+        printed.lost, BrokenPipeError
+    ):  # of a reader that has seen enough, such as `head`
+        err.print(
+            f"[bold red]rlvr:[/] stdout: {escape(_one_line(printed.lost))}",
+            soft_wrap=True,
+            highlight=False,
+        )
     return 2
 
 
@@ -181,7 +194,9 @@ class _Stdout:
             work()
         except OSError as error:
             self.lost = error
-            with contextlib.suppress(OSError, ValueError):  # or Python would try once more at its end, and complain
+            with contextlib.suppress(
+                OSError, ValueError
+            ):  # or Python would try once more at its end, and complain
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._file.fileno())
 
     def __getattr__(self, name: str) -> Any:
@@ -204,9 +219,13 @@ def _one_line(error: BaseException) -> str:
     return f"{message} ({way_out})" if way_out else message
 
 
-def _show_warning(err: Console, message: Warning | str, category: type[Warning], *_: object) -> None:
+def _show_warning(
+    err: Console, message: Warning | str, category: type[Warning], *_: object
+) -> None:
     """One line, without the place in our source."""
-    if issubclass(category, (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)):
+    if issubclass(
+        category, (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
+    ):
         return
     first = next(iter(str(message).splitlines()), category.__name__)
     err.print(f"[yellow]warning:[/] {escape(first)}", soft_wrap=True, highlight=False)

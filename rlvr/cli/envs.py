@@ -29,7 +29,9 @@ class EnvsCommand:
     def run(self, out: Console, err: Console) -> int:
         names = environment_ids()
         longest = max(map(len, names), default=0)
-        table = Table(Column("id", min_width=longest), "domain", "turns", "check", "options", "what it is")
+        table = Table(
+            Column("id", min_width=longest), "domain", "turns", "check", "options", "what it is"
+        )
         checked = json.loads(files("rlvr.testing").joinpath("checked.json").read_text())
         failed = 0
         for name in names:
@@ -40,11 +42,14 @@ class EnvsCommand:
                 failed = 1
                 continue
             options = ", ".join(
-                option if value is MISSING else f"{option}={value!r}" for option, value in cls.options().items()
+                option if value is MISSING else f"{option}={value!r}"
+                for option, value in cls.options().items()
             )
             turns = "several" if issubclass(cls, MultiTurnEnv) else "1"
             said = (cls.__doc__ or "").strip().partition("\n")[0]
-            table.add_row(name, *map(escape, (cls.domain, turns, _found(checked.get(name)), options, said)))
+            table.add_row(
+                name, *map(escape, (cls.domain, turns, _found(checked.get(name)), options, said))
+            )
         out.print(table)
         return failed
 

@@ -137,14 +137,23 @@ class EvalCommand:
         self._require_fitting()
         env = environment_of(self.env, self.option, self.sandbox)
         if self.endpoint is not None and self.rollouts is None:  # they cost money, so they are kept
-            self.rollouts = Path(re.sub(r"[^\w.-]+", "-", f"{env.id}-{self.model}") + ".rollouts.jsonl")
-        sampling = Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p, stop=self.stop)
+            self.rollouts = Path(
+                re.sub(r"[^\w.-]+", "-", f"{env.id}-{self.model}") + ".rollouts.jsonl"
+            )
+        sampling = Sampling(
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            stop=self.stop,
+        )
         with ExitStack() as stack:
             sampler = self._local(stack) if self.endpoint is None else self._behind_endpoint(stack)
             kept = self._kept(env, sampling, stack)
             scorer = None
             if isinstance(env, TasksEnv):
-                scorer = stack.enter_context(Scorer(env, workers=self.workers, engine=engine_at(self.scorer)))
+                scorer = stack.enter_context(
+                    Scorer(env, workers=self.workers, engine=engine_at(self.scorer))
+                )
             try:
                 report = evaluation.evaluate(
                     env,
@@ -163,7 +172,9 @@ class EvalCommand:
             except ServiceFailed as error:
                 if kept is None or not kept.count:
                     raise
-                raise ServiceFailed(f"{error}. {kept.count} rollouts are kept: --resume goes on") from None
+                raise ServiceFailed(
+                    f"{error}. {kept.count} rollouts are kept: --resume goes on"
+                ) from None
             if kept is not None and kept.count:
                 kept.finish()
         self._show(report, kept, out)
@@ -176,18 +187,28 @@ class EvalCommand:
         if self.endpoint is None:
             given = {"key-env": self.key_env, "body": self.body, "price": self.price}
             if extra := [f"--{name}" for name, value in given.items() if value]:
-                raise UsageError(f"{', '.join(extra)}: these are for --endpoint URL, which was not given")
+                raise UsageError(
+                    f"{', '.join(extra)}: these are for --endpoint URL, which was not given"
+                )
         else:
             local = {"device": "auto", "precision": "fp32", "max_rows": 256, "chat": False}
             local |= {"sampler": "local", "serve_samplers": None}
             if extra := [
-                f"--{name.replace('_', '-')}" for name, value in local.items() if getattr(self, name) != value
+                f"--{name.replace('_', '-')}"
+                for name, value in local.items()
+                if getattr(self, name) != value
             ]:
-                raise UsageError(f"{', '.join(extra)}: these are for a model in this process, not for --endpoint")
+                raise UsageError(
+                    f"{', '.join(extra)}: these are for a model in this process, not for --endpoint"
+                )
         if self.price is not None and not all(0 <= price < float("inf") for price in self.price):
-            raise UsageError(f"--price is {self.price}; give two numbers of dollars, such as --price 0.15 0.60")
+            raise UsageError(
+                f"--price is {self.price}; give two numbers of dollars, such as --price 0.15 0.60"
+            )
         if self.rollouts is None and self.endpoint is None and (self.resume or self.overwrite):
-            raise UsageError("--resume and --overwrite are about the file of --rollouts, which was not given")
+            raise UsageError(
+                "--resume and --overwrite are about the file of --rollouts, which was not given"
+            )
 
     def _local(self, stack: ExitStack) -> Sampler:
         """The model's own sampler, or a vLLM engine that is given its weights."""
@@ -195,11 +216,16 @@ class EvalCommand:
         settings = import_optional("rlvr.train.config", "train").Config(
             env="eval",  # a name; the environment is made above
             model=self.model,
-            run=Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-eval-"))),  # what servers print
+            run=Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-eval-"))
+            ),  # what servers print
             **{name: getattr(self, name) for name in _SAMPLING},
         )
         policy = setup.load_policy(
-            self.model, device=self.device, chat=self.chat, autocast=setup.autocast_dtype(self.precision)
+            self.model,
+            device=self.device,
+            chat=self.chat,
+            autocast=setup.autocast_dtype(self.precision),
         )
         setup.require_end(policy, self.stop)
         sampling = import_optional("rlvr.train.sampling", "train")
@@ -234,7 +260,9 @@ class EvalCommand:
             "n": self.n,
             "seed": self.seed,
             "max_turns": self.max_turns,
-            "endpoint": None if self.endpoint is None else {"api": self.api, "body": _parameters(self.body)},
+            "endpoint": None
+            if self.endpoint is None
+            else {"api": self.api, "body": _parameters(self.body)},
         }
         kept: RolloutFile = stack.enter_context(
             records.RolloutFile(self.rollouts, run, resume=self.resume, overwrite=self.overwrite)
@@ -266,7 +294,10 @@ class EvalCommand:
 
     def _write_report(self, report: EvaluationReport, kept: RolloutFile | None) -> None:
         assert self.output is not None
-        about = {"model": self.model, "usage": kept.usage.as_dict(self.price) if kept is not None else None}
+        about = {
+            "model": self.model,
+            "usage": kept.usage.as_dict(self.price) if kept is not None else None,
+        }
         text = json.dumps(report.as_dict() | about, indent=2, default=str) + "\n"
         if self.output.exists() and not self.output.is_file():
             self.output.write_text(text, encoding="utf-8")  # a device or a pipe

@@ -82,7 +82,9 @@ class FilterCommand:
         dropped_path = self.output.with_name(self.output.name + ".dropped.jsonl")
         read_rows(self.file)
         say_if_unprotected(self.file, err)
-        require_outputs([self.output, dropped_path], [self.file, self.tests], overwrite=self.overwrite)
+        require_outputs(
+            [self.output, dropped_path], [self.file, self.tests], overwrite=self.overwrite
+        )
         tests = [] if self.tests is None else _column(self.tests, self.test_column)
         kept, dropped = 0, Counter[str]()
         with (
@@ -90,7 +92,9 @@ class FilterCommand:
             Journal(self.output, overwrite=self.overwrite) as journal,
         ):
             rows = read_whole(self.file)
-            for one in filtered(rows, rules, tests, prompt=self.prompt_column, processes=self.processes):
+            for one in filtered(
+                rows, rules, tests, prompt=self.prompt_column, processes=self.processes
+            ):
                 if isinstance(one, Kept):
                     journal.write(one.row())
                     kept += 1
@@ -101,7 +105,10 @@ class FilterCommand:
                 journal.finish()
         if not kept and self.output.exists():
             self.output.unlink()  # or it would be taken for what was kept
-            err.print(f"[yellow]nothing is left:[/] removed the old {escape(str(self.output))}", soft_wrap=True)
+            err.print(
+                f"[yellow]nothing is left:[/] removed the old {escape(str(self.output))}",
+                soft_wrap=True,
+            )
         table = Table("", "tasks")
         table.add_row("kept", str(kept))
         for reason, count in dropped.most_common():
@@ -115,6 +122,8 @@ def _column(path: Path, name: str) -> list[str]:
     found = []
     for number, row in enumerate(read_whole(path), 1):
         if not isinstance(row.get(name), str):
-            raise UsageError(f"{path}, row {number}: no text in column {name!r}; it has {', '.join(map(repr, row))}")
+            raise UsageError(
+                f"{path}, row {number}: no text in column {name!r}; it has {', '.join(map(repr, row))}"
+            )
         found.append(row[name])
     return found

@@ -170,9 +170,17 @@ class {title}(rlvr.SingleTurnEnv):
 '''
 
 _STYLES: Final = {
-    "procedural": (_PROCEDURAL, "none: tasks are made from a seed", "the sum, as a number in the last box"),
+    "procedural": (
+        _PROCEDURAL,
+        "none: tasks are made from a seed",
+        "the sum, as a number in the last box",
+    ),
     "data": (_DATA, "rows.jsonl", "the answer in <answer> tags, by its normal form"),
-    "code": (_CODE, "none: inputs are made from a seed", "the output of the program on hidden inputs, in the sandbox"),
+    "code": (
+        _CODE,
+        "none: inputs are made from a seed",
+        "the output of the program on hidden inputs, in the sandbox",
+    ),
 }
 
 
@@ -196,7 +204,9 @@ class InitCommand:
     def run(self, out: Console, err: Console) -> int:
         module = self.name.replace("-", "_")
         if not _NAME.fullmatch(self.name) or keyword.iskeyword(module):
-            raise UsageError(f"the name is {self.name!r}; write small letters, digits and hyphens, such as my-env")
+            raise UsageError(
+                f"the name is {self.name!r}; write small letters, digits and hyphens, such as my-env"
+            )
         env_id, folder = f"{self.name}-v1", self.folder or Path(self.name)
         if env_id in environment_ids():
             raise UsageError(f"an environment {env_id} is installed already; choose another name")
@@ -209,7 +219,9 @@ class InitCommand:
             "pyproject.toml": _PYPROJECT.format(**names),
             f"{module}/__init__.py": text.format(**names),
             f"tests/test_{module}.py": _TEST.format(**names),
-            "README.md": _CARD.format(**names, about="Say what a policy learns here.", source=source, checked=checked),
+            "README.md": _CARD.format(
+                **names, about="Say what a policy learns here.", source=source, checked=checked
+            ),
         }
         if self.style == "data":
             files[f"{module}/rows.jsonl"] = _ROWS
@@ -217,5 +229,8 @@ class InitCommand:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(content, encoding="utf-8")
         made = escape(str(folder))
-        out.print(f"made {made}: cd {made} && pip install -e . && pytest && rlvr check {env_id}", soft_wrap=True)
+        out.print(
+            f"made {made}: cd {made} && pip install -e . && pytest && rlvr check {env_id}",
+            soft_wrap=True,
+        )
         return 0

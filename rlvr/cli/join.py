@@ -34,7 +34,9 @@ class JoinCommand:
     Checks that the shards are of one input and one run, and that no row is missing or there twice.
     """
 
-    files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE", help="The outputs of all shards.")]
+    files: Annotated[
+        Positional[tuple[Path, ...]], arg(metavar="FILE", help="The outputs of all shards.")
+    ]
     output: Annotated[Path, arg(aliases=["-o"], metavar="OUT")]
     """Write the scores to this file, .jsonl or .parquet."""
     overwrite: Overwrite = False
@@ -46,34 +48,49 @@ class JoinCommand:
             raise DataError("no shards were named; give the outputs of rlvr score --shard")
         read_totals(files)  # before anything is written
         rejected = rejected_path(self.output)
-        require_outputs([self.output, rejected], [*files, *map(rejected_path, files)], overwrite=self.overwrite)
+        require_outputs(
+            [self.output, rejected], [*files, *map(rejected_path, files)], overwrite=self.overwrite
+        )
         rejected.unlink(missing_ok=True)
         tally, ids, left_out = Tally(), Ids(), list[bytes]()
         with ExitStack() as stack:
             journal = stack.enter_context(
                 Journal(self.output, overwrite=self.overwrite, checksums=True, flush_s=_FLUSH_S)
             )
-            stack.callback(journal.partial.unlink, missing_ok=True)  # a join that failed has nothing to resume
+            stack.callback(
+                journal.partial.unlink, missing_ok=True
+            )  # a join that failed has nothing to resume
             for row in joined_rows(files):
                 if not row.is_record:
                     left_out.append(row.line)
                     continue
                 record = json.loads(row.line)
                 try:
-                    ids.add(record["id"])  # of two rows with one id in different shards one run keeps the first
+                    ids.add(
+                        record["id"]
+                    )  # of two rows with one id in different shards one run keeps the first
                 except DataError:
                     why = str(was_there(record["id"]))
-                    left_out.append(dump_row({"line": None, "why": why, "row": record, "text": ""})[:-1])
+                    left_out.append(
+                        dump_row({"line": None, "why": why, "row": record, "text": ""})[:-1]
+                    )
                     continue
                 tally.add_record(record)
                 journal.write(row.line + b"\n")
             if not tally.count:
-                raise DataError(f"{self.output}: no row of the {len(files)} shards could be used; nothing was written")
+                raise DataError(
+                    f"{self.output}: no row of the {len(files)} shards could be used; nothing was written"
+                )
             journal.finish()
         if left_out:
             with whole_file(rejected) as file:
                 file.write(b"".join(line + b"\n" for line in left_out))
-            err.print(f"{len(left_out)} rows left out; all of them are in {escape(str(rejected))}", soft_wrap=True)
+            err.print(
+                f"{len(left_out)} rows left out; all of them are in {escape(str(rejected))}",
+                soft_wrap=True,
+            )
         tally.show(out)
-        out.print(f"{len(files)} shards joined, written to {escape(str(self.output))}", soft_wrap=True)
+        out.print(
+            f"{len(files)} shards joined, written to {escape(str(self.output))}", soft_wrap=True
+        )
         return int(bool(left_out or tally.unscored))

@@ -59,13 +59,21 @@ class PairsCommand:
 
     def run(self, out: Console, err: Console) -> int:
         if str(self.file) == STDIN:
-            raise UsageError("rlvr pairs reads its file twice, which a pipe cannot give; write the scores to a file")
+            raise UsageError(
+                "rlvr pairs reads its file twice, which a pipe cannot give; write the scores to a file"
+            )
         if self.margin_scale is not None and self.form != "pairs":
-            raise UsageError(f"--margin-scale is of pairs, and --form is {self.form}; leave one of them out")
-        rules = PairRules(self.per_task, self.unparsed, self.truncated, self.near, self.near_only, self.seed)
+            raise UsageError(
+                f"--margin-scale is of pairs, and --form is {self.form}; leave one of them out"
+            )
+        rules = PairRules(
+            self.per_task, self.unparsed, self.truncated, self.near, self.near_only, self.seed
+        )
         require_outputs([self.output], [self.file], overwrite=self.overwrite)
         say_if_unprotected(self.file, err)
-        rows, report = preference_rows(self.file, rules, form=self.form, margin_scale=self.margin_scale)
+        rows, report = preference_rows(
+            self.file, rules, form=self.form, margin_scale=self.margin_scale
+        )
         written, labels = 0, set()
         with Journal(self.output, overwrite=self.overwrite) as journal:
             for row in rows:
@@ -78,10 +86,19 @@ class PairsCommand:
             self.output.unlink()  # or it would be taken for what was made now
         self._show(written, report, out)
         if not written:
-            why = "no task has both a right and a wrong completion" if self.form == "pairs" else "no completion is left"
-            err.print(f"[yellow]nothing is written:[/] {why}; sample more completions per task", soft_wrap=True)
+            why = (
+                "no task has both a right and a wrong completion"
+                if self.form == "pairs"
+                else "no completion is left"
+            )
+            err.print(
+                f"[yellow]nothing is written:[/] {why}; sample more completions per task",
+                soft_wrap=True,
+            )
         elif self.form == "labels" and len(labels) == 1:
-            err.print(f"[yellow]note:[/] all labels are {labels.pop()}; KTO needs both", soft_wrap=True)
+            err.print(
+                f"[yellow]note:[/] all labels are {labels.pop()}; KTO needs both", soft_wrap=True
+            )
         if self.form == "pairs" and report.teaches_brevity:
             err.print(
                 f"[yellow]note:[/] the shorter completion is the chosen one in {report.shorter_share:.0%} of the "
@@ -98,7 +115,9 @@ class PairsCommand:
         table = Table("", "")
         table.add_row("rows written", str(written))
         table.add_row("tasks", str(report.tasks))
-        table.add_row("tasks with both right and wrong ones", str(report.tasks - _one_sided(report)))
+        table.add_row(
+            "tasks with both right and wrong ones", str(report.tasks - _one_sided(report))
+        )
         table.add_row("tasks all right / all wrong", f"{report.all_right} / {report.all_wrong}")
         if self.form == "pairs" and report.pairs:
             numbers = report.metrics()

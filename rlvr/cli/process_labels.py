@@ -76,17 +76,26 @@ class ProcessLabelsCommand:
     overwrite: Overwrite = False
 
     def run(self, out: Console, err: Console) -> int:
-        setup, collect = import_optional("rlvr.train.setup", "train"), import_optional("rlvr.collect", "train")
+        setup, collect = (
+            import_optional("rlvr.train.setup", "train"),
+            import_optional("rlvr.collect", "train"),
+        )
         labels = import_optional("rlvr.collect.process_labels", "train")
         cursor = import_optional("rlvr.collect.cursor", "train").Cursor
         require_outputs([self.output], [], overwrite=self.overwrite)
         env = environment_of(self.env, self.option, self.sandbox)
         if not isinstance(env, SingleTurnEnv):
-            raise UsageError(f"{env.id} has several turns, whose state cannot be restored from a prefix of tokens")
+            raise UsageError(
+                f"{env.id} has several turns, whose state cannot be restored from a prefix of tokens"
+            )
         autocast = setup.autocast_dtype(self.precision)
-        policy = setup.load_policy(self.model, device=self.device, chat=self.chat, autocast=autocast)
+        policy = setup.load_policy(
+            self.model, device=self.device, chat=self.chat, autocast=autocast
+        )
         setup.require_end(policy, self.stop)
-        sampling = Sampling(max_tokens=self.max_tokens, temperature=self.temperature, stop=self.stop)
+        sampling = Sampling(
+            max_tokens=self.max_tokens, temperature=self.temperature, stop=self.stop
+        )
         written = steps = 0
         count = self.tasks if env.size is None else min(self.tasks, env.size)
         with (
@@ -102,7 +111,9 @@ class ProcessLabelsCommand:
             Journal(self.output, overwrite=self.overwrite) as journal,
         ):
             asked = cursor(env, seed=self.seed).take(count)
-            for row in labels.process_labels(groups, asked, k=self.k, delimiter=self.delimiter, every=self.every):
+            for row in labels.process_labels(
+                groups, asked, k=self.k, delimiter=self.delimiter, every=self.every
+            ):
                 journal.write(row)
                 written, steps = written + 1, steps + len(row["completions"])
             if written:
@@ -114,5 +125,8 @@ class ProcessLabelsCommand:
                 soft_wrap=True,
             )
             return 1
-        out.print(f"{written} completions with {steps} steps in {escape(str(self.output))}", soft_wrap=True)
+        out.print(
+            f"{written} completions with {steps} steps in {escape(str(self.output))}",
+            soft_wrap=True,
+        )
         return 0

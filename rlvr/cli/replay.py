@@ -42,7 +42,9 @@ class ReplayCommand:
         count = 0
         say_if_unprotected(self.file, err)
         with progress_bar("replaying", count_rows(self.file), err) as tick:
-            for differences in replay(_counted(read_whole(self.file), outcomes), workers=self.workers):
+            for differences in replay(
+                _counted(read_whole(self.file), outcomes), workers=self.workers
+            ):
                 count += 1
                 if differences:
                     found.append(differences)

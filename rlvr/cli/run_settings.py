@@ -50,7 +50,11 @@ else:
                 name,
                 Annotated[
                     str | None,
-                    arg(metavar=_values(number), help=number.help, help_behavior_hint="(default: the algorithm's)"),
+                    arg(
+                        metavar=_values(number),
+                        help=number.help,
+                        help_behavior_hint="(default: the algorithm's)",
+                    ),
                 ],
                 field(default=None),
             )
@@ -80,7 +84,9 @@ class Sources:
     name: str = "default"
 
     @classmethod
-    def from_flags(cls, argv: Sequence[str], default: Config | None = None, name: str = "default") -> Sources:
+    def from_flags(
+        cls, argv: Sequence[str], default: Config | None = None, name: str = "default"
+    ) -> Sources:
         """Look for the flags that are there, and read the file of `--config`.
 
         Args:
@@ -92,7 +98,11 @@ class Sources:
             UsageError: the file cannot be read, or has what no run has.
         """
         words = list(argv)
-        flags = {word.partition("=")[0].removeprefix("--").removeprefix("no-") for word in words if word[:2] == "--"}
+        flags = {
+            word.partition("=")[0].removeprefix("--").removeprefix("no-")
+            for word in words
+            if word[:2] == "--"
+        }
         path = None
         for i, word in enumerate(words):
             flag, equals, value = word.partition("=")
@@ -105,11 +115,17 @@ class Sources:
     def settings(self) -> RunSettings:
         """The settings that flags change."""
         fields = {one.name: one for one in dataclasses.fields(Config)}
-        needed = {name for name, one in fields.items() if one.default is one.default_factory is dataclasses.MISSING}
+        needed = {
+            name
+            for name, one in fields.items()
+            if one.default is one.default_factory is dataclasses.MISSING
+        }
         below: dict[str, Any] = dict.fromkeys(needed, tyro.MISSING)
         if self.default is not None:
             below = {name: getattr(self.default, name) for name in fields}
-        return RunSettings(**{**below, **{name: value for name, value in self.found.items() if name in fields}})
+        return RunSettings(
+            **{**below, **{name: value for name, value in self.found.items() if name in fields}}
+        )
 
     def config(self, settings: RunSettings, given: AlgorithmNumbers, **others: Any) -> Config:
         """The settings of the run, checked.
@@ -122,17 +138,25 @@ class Sources:
         Raises:
             UsageError: one cannot work, or they contradict each other.
         """
-        texts = {name: getattr(given, name) for name in numbers() if getattr(given, name) is not None}
+        texts = {
+            name: getattr(given, name) for name in numbers() if getattr(given, name) is not None
+        }
         try:
             flags = {name: parsed(name, text) for name, text in texts.items()}
         except UsageError as error:
             name, _, rest = str(error).partition(" ")
             raise UsageError(f"--{name.replace('_', '-')} {rest}") from None
-        changes = merged({name: value for name, value in self.found.items() if name in numbers()}, flags)
-        values = {one.name: getattr(settings, one.name) for one in dataclasses.fields(Config)} | others
+        changes = merged(
+            {name: value for name, value in self.found.items() if name in numbers()}, flags
+        )
+        values = {
+            one.name: getattr(settings, one.name) for one in dataclasses.fields(Config)
+        } | others
         if changes:
             algorithm = values["algorithm"]
-            values["algorithm"] = changed(preset(algorithm) if isinstance(algorithm, str) else algorithm, changes)
+            values["algorithm"] = changed(
+                preset(algorithm) if isinstance(algorithm, str) else algorithm, changes
+            )
         return Config(**values)
 
     def of(self, config: Config) -> dict[str, str]:

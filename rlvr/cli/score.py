@@ -103,7 +103,12 @@ class ScoreCommand:
     def run(self, out: Console, err: Console) -> int:
         env_name, files, options = self._asked()
         columns = Columns(
-            self.prompt_column, self.reference_column, self.completion_column, self.id_column, self.like, self.bare
+            self.prompt_column,
+            self.reference_column,
+            self.completion_column,
+            self.id_column,
+            self.like,
+            self.bare,
         )
         source = _Source([one for file in files for one in sources(file)], columns)
         env = environment_of(env_name, options, self.sandbox)
@@ -112,9 +117,13 @@ class ScoreCommand:
         if self.output is None:
             raise UsageError("say where the scores go: -o OUT.jsonl, or -o - for stdout")
         to_stdout = str(self.output) == STDIN
-        shard = None if self.shard is None else Shard.read(self.shard, by_group=env.reward.group_level)
+        shard = (
+            None if self.shard is None else Shard.read(self.shard, by_group=env.reward.group_level)
+        )
         if shard is not None and self.output.suffix != ".jsonl":
-            raise UsageError(f"a shard goes to a .jsonl file, not to {self.output}; `rlvr join` can write Parquet")
+            raise UsageError(
+                f"a shard goes to a .jsonl file, not to {self.output}; `rlvr join` can write Parquet"
+            )
         rejected = _RejectedRows(None if to_stdout else self.output, strict=self.strict)
         source.refuse_output(self.output, rejected.path)
         run, tally = provenance(env, env_name), Tally()
@@ -125,13 +134,21 @@ class ScoreCommand:
             out = err
         else:
             journal = Journal(
-                self.output, resume=self.resume, overwrite=self.overwrite, checksums=True, flush_s=_FLUSH_S
+                self.output,
+                resume=self.resume,
+                overwrite=self.overwrite,
+                checksums=True,
+                flush_s=_FLUSH_S,
             )
         with journal, rejected:
             if env.reward.group_level:
                 journal.drop(_last_group(journal))  # a group is scored whole
             with (
-                closing(_RemainingRows(source, rejected, env, journal, run, tally, shard, resume=self.resume)) as rows,
+                closing(
+                    _RemainingRows(
+                        source, rejected, env, journal, run, tally, shard, resume=self.resume
+                    )
+                ) as rows,
                 Scorer(
                     env,
                     workers=self.workers,
@@ -139,7 +156,9 @@ class ScoreCommand:
                     memory_mib=self.memory_mib,
                     engine=engine_at(self.scorer),
                 ) as scorer,
-                progress_bar(f"scoring with {env_name}", self._count(source, journal, shard), err) as tick,
+                progress_bar(
+                    f"scoring with {env_name}", self._count(source, journal, shard), err
+                ) as tick,
             ):
                 started = time.perf_counter()
                 for scored in scorer.stream(rows, on_error=rows.reject):
@@ -147,10 +166,18 @@ class ScoreCommand:
                     tick()
                 took_s = time.perf_counter() - started
             if not tally.count and (shard is None or not rows.read):
-                raise DataError(f"{source}: {rejected.summary() or 'it has no rows'}; nothing was written")
+                raise DataError(
+                    f"{source}: {rejected.summary() or 'it has no rows'}; nothing was written"
+                )
             if shard is not None:
                 ShardTotals(
-                    shard.number, shard.count, rows.read, source.contents(), tally.count, rejected.count, run
+                    shard.number,
+                    shard.count,
+                    rows.read,
+                    source.contents(),
+                    tally.count,
+                    rejected.count,
+                    run,
                 ).write(self.output)
             rows.forget()
             journal.finish()
@@ -164,8 +191,12 @@ class ScoreCommand:
             )
         tally.show(out)
         fresh = tally.count - journal.done
-        out.print(f"{fresh} scored in {took_s:.2f} s, {fresh / took_s:,.0f} per second; start-up not counted")
-        out.print(f"written to {escape('stdout' if to_stdout else str(self.output))}", soft_wrap=True)
+        out.print(
+            f"{fresh} scored in {took_s:.2f} s, {fresh / took_s:,.0f} per second; start-up not counted"
+        )
+        out.print(
+            f"written to {escape('stdout' if to_stdout else str(self.output))}", soft_wrap=True
+        )
         return int(bool(rejected.count or tally.unscored or changed))
 
     def _count(self, source: _Source, journal: Journal | _Pipe, shard: Shard | None) -> int:
@@ -176,7 +207,9 @@ class ScoreCommand:
         """The environment, the files and its options: with a verifier of its own the first argument is a file too."""
         if self.verifier is None:
             if not self.files:
-                raise UsageError(f"{self.env}: say what to score, as in `rlvr score {self.env} FILE -o OUT`")
+                raise UsageError(
+                    f"{self.env}: say what to score, as in `rlvr score {self.env} FILE -o OUT`"
+                )
             return self.env, self.files, self.option
         return "rows-v1", (self.env, *self.files), (*self.option, f"verifier={self.verifier}")
 
@@ -192,10 +225,16 @@ def _peek(source: _Source, env: Environment, out: Console) -> int:
                 raise DataError(line.error)
             item = item_of(env, line.row, line.number)
         except DataError as error:
-            out.print(f"  [red]cannot be used:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+            out.print(
+                f"  [red]cannot be used:[/] {escape(str(error))}", soft_wrap=True, highlight=False
+            )
             continue
         task = item.task
-        prompt = task.prompt if isinstance(task.prompt, str) else json.dumps(task.prompt, ensure_ascii=False)
+        prompt = (
+            task.prompt
+            if isinstance(task.prompt, str)
+            else json.dumps(task.prompt, ensure_ascii=False)
+        )
         parts = {
             "id": repr(item.id),
             "task": task.id,
@@ -205,7 +244,12 @@ def _peek(source: _Source, env: Environment, out: Console) -> int:
             "passed on": ", ".join(item.row),
         }
         for part, text in parts.items():
-            out.print(f"  {part:<11}{escape(_shortened(text))}", soft_wrap=True, highlight=False, emoji=False)
+            out.print(
+                f"  {part:<11}{escape(_shortened(text))}",
+                soft_wrap=True,
+                highlight=False,
+                emoji=False,
+            )
     if not shown:
         raise DataError(f"{source}: it has no rows")
     return 0
@@ -223,7 +267,10 @@ def _last_group(journal: Journal | _Pipe) -> int:
     if last is None:
         return 0
     task = last.get("task"), last.get("prompt")
-    return 1 + sum(1 for _ in itertools.takewhile(lambda row: (row.get("task"), row.get("prompt")) == task, rows))
+    return 1 + sum(
+        1
+        for _ in itertools.takewhile(lambda row: (row.get("task"), row.get("prompt")) == task, rows)
+    )
 
 
 class _Source:
@@ -242,7 +289,11 @@ class _Source:
         self._before = {name: _state(name) for name in names}
 
     def __str__(self) -> str:
-        return self._names[0] if len(self._names) == 1 else f"{self._names[0]} and {len(self._names) - 1} more"
+        return (
+            self._names[0]
+            if len(self._names) == 1
+            else f"{self._names[0]} and {len(self._names) - 1} more"
+        )
 
     def __iter__(self) -> Iterator[tuple[str, Line]]:
         return self.rows(None)
@@ -257,7 +308,9 @@ class _Source:
             through = None if blocks is None else partial(blocks.lines, file=place)
             for line in self._columns.rows(read_rows(name, through)):
                 if len(self._names) > 1 and line.row is not None and line.row.get("id") is None:
-                    line = replace(line, row={**line.row, "id": f"{name}:{line.number}"})  # numbers begin anew
+                    line = replace(
+                        line, row={**line.row, "id": f"{name}:{line.number}"}
+                    )  # numbers begin anew
                 yield name, line
 
     @property
@@ -278,7 +331,9 @@ class _Source:
         inputs = {Path(name).resolve() for name in self._names if name != STDIN}
         for output in outputs:
             if output is not None and output.resolve() in inputs:
-                raise UsageError(f"{output} is the input and would be overwritten; name another output")
+                raise UsageError(
+                    f"{output} is the input and would be overwritten; name another output"
+                )
 
     def changed(self) -> str:
         """The file that is not as it was at the beginning; "" if all are."""
@@ -360,7 +415,13 @@ class _RemainingRows:
         *,
         resume: bool,
     ) -> None:
-        self._source, self._rejected, self._env, self._journal, self._run = source, rejected, env, journal, run
+        self._source, self._rejected, self._env, self._journal, self._run = (
+            source,
+            rejected,
+            env,
+            journal,
+            run,
+        )
         self._tally, self._recorder, self._shard = tally, Recorder(run), shard
         self._given = self.read = 0
         self._under_way: dict[int, _UnderWay] = {}  # by number of the item
@@ -369,9 +430,13 @@ class _RemainingRows:
         self._blocks: Blocks | None = None
         if isinstance(journal, Journal):
             self._kept = journal.kept()
-            if shard is None or not shard.by_group:  # which rows are then ours depends on all before them
+            if (
+                shard is None or not shard.by_group
+            ):  # which rows are then ours depends on all before them
                 same = {"run": run, "shard": str(shard), **source.reading}
-                self._blocks = Blocks(journal.partial, same, resume=resume, fits=self._fits, pass_over=self._pass_over)
+                self._blocks = Blocks(
+                    journal.partial, same, resume=resume, fits=self._fits, pass_over=self._pass_over
+                )
 
     def close(self) -> None:
         """Close the files that are beside the output."""
@@ -414,7 +479,9 @@ class _RemainingRows:
                 continue
             if block is not None:
                 block.ids.append(number)
-                block.whole &= not (line.row and "task" in line.row and line.row.get("reference") is None)
+                block.whole &= not (
+                    line.row and "task" in line.row and line.row.get("reference") is None
+                )
             if self._kept is not None and self._kept.left:
                 where = f"{name}: line {line.number}"
                 found = self._scored_before(self._kept.read(), item, place, inputs, where)
@@ -442,10 +509,14 @@ class _RemainingRows:
         for number in block.ids:
             self._skipped.put(number)
 
-    def _scored_before(self, due: bytes, item: Item, place: int | None, inputs: tuple[bytes, bytes], where: str) -> Row:
+    def _scored_before(
+        self, due: bytes, item: Item, place: int | None, inputs: tuple[bytes, bytes], where: str
+    ) -> Row:
         """The score of an item in the line of the stopped run that should be of it."""
         found = self._recorder.score_in(due, inputs)
-        if found is None:  # of another row or run, or another version has written the same in another way
+        if (
+            found is None
+        ):  # of another row or run, or another version has written the same in another way
             try:
                 found = json.loads(due)
             except ValueError as error:

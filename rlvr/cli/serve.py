@@ -43,7 +43,8 @@ class ServeCommand:
     """
 
     env: Annotated[
-        Positional[tuple[str, ...]], arg(metavar="ENV", help_behavior_hint="(at least one, or a reward model)")
+        Positional[tuple[str, ...]],
+        arg(metavar="ENV", help_behavior_hint="(at least one, or a reward model)"),
     ] = ()
     """The environments: their ids, or path/to/file.py:Class."""
     reward_model: Annotated[Path | None, arg(metavar="FOLDER")] = None
@@ -68,14 +69,20 @@ class ServeCommand:
     """Set an option of each environment that has it; may be repeated."""
     wall_s: WallSeconds = WALL_S
     memory_mib: MemoryMib = MEMORY_MIB
-    limits: OmitArgPrefixes[Annotated[ServiceLimits, arg(name="")]] = field(default_factory=ServiceLimits)
+    limits: OmitArgPrefixes[Annotated[ServiceLimits, arg(name="")]] = field(
+        default_factory=ServiceLimits
+    )
 
     def run(self, out: Console, err: Console) -> int:
         require_whole("processes", self.processes, 1)
         key = _taken_from_environment("RLVR_API_KEY")
         has_key = key is not None or self.keys is not None
         envs = environments(self.env, self.option)
-        workers = self.workers if self.workers is not None else max(1, usable_cores() // self.processes) + 1
+        workers = (
+            self.workers
+            if self.workers is not None
+            else max(1, usable_cores() // self.processes) + 1
+        )
 
         def make() -> serve.Service:
             return serve.Service(
@@ -86,20 +93,33 @@ class ServeCommand:
                 limits=self.limits,
                 api_key=key,
                 keys_file=None if self.keys is None else Path(self.keys),
-                reward_model=None if self.reward_model is None else _reward_model(self.reward_model, self.device),
+                reward_model=None
+                if self.reward_model is None
+                else _reward_model(self.reward_model, self.device),
             )
 
         if self.reward_model is not None:
-            import_optional("rlvr.train.reward_model", "train").version_of(self.reward_model)  # refuses another folder
+            import_optional("rlvr.train.reward_model", "train").version_of(
+                self.reward_model
+            )  # refuses another folder
         if self.processes == 1:
             service = make()  # its errors come before those of the address
-        with serve.listen(self.host, self.port, beyond_this_machine=has_key or self.without_key) as listening:
+        with serve.listen(
+            self.host, self.port, beyond_this_machine=has_key or self.without_key
+        ) as listening:
             host, port = listening.getsockname()[:2]
             where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
             needs = "its API key" if has_key else "no API key"
 
             def say_ready() -> None:
-                served = [*envs, *([] if self.reward_model is None else [f"the reward model {self.reward_model}"])]
+                served = [
+                    *envs,
+                    *(
+                        []
+                        if self.reward_model is None
+                        else [f"the reward model {self.reward_model}"]
+                    ),
+                ]
                 names = escape(", ".join(served))
                 line = f"serving {names} on {where}, which wants {needs}; {where}/docs says how"
                 out.print(line, soft_wrap=True, highlight=False)
@@ -175,5 +195,7 @@ def environments(names: Sequence[str], given: Sequence[str]) -> dict[str, Enviro
         made[name] = make(name, **options_of(defaults, own))
     for pair in given:
         if pair not in used:
-            raise UsageError(f"--option {pair}: none of {', '.join(made)} has such an option; `rlvr envs` lists them")
+            raise UsageError(
+                f"--option {pair}: none of {', '.join(made)} has such an option; `rlvr envs` lists them"
+            )
     return made

@@ -24,7 +24,15 @@ from rlvr.validate import nearest
 
 __all__ = ["RECIPES", "RecipeCommand", "TrainCommand", "recipe_command", "train_command"]
 
-RECIPES = ("arithmetic_cpu", "code_grpo", "math_dapo", "math_grpo", "math_prorl", "python_tool_math", "search_qa")
+RECIPES = (
+    "arithmetic_cpu",
+    "code_grpo",
+    "math_dapo",
+    "math_grpo",
+    "math_prorl",
+    "python_tool_math",
+    "search_qa",
+)
 """Folders of `rlvr.recipes` whose `run` has `DEFAULTS`, a dataclass of flags, and `main`, which takes them."""
 
 
@@ -72,9 +80,13 @@ class TrainCommand:
             eval_options={**settings.eval_options, **others},
         )
         if self.dry_run and config.pairs is not None:
-            raise UsageError("--dry-run samples a group, and --pairs trains on a file without sampling; leave one out")
+            raise UsageError(
+                "--dry-run samples a group, and --pairs trains on a file without sampling; leave one out"
+            )
         if self.dry_run:
-            import_optional("rlvr.train.dry_run", "train").dry_run(config, sources.of(config), out, err)
+            import_optional("rlvr.train.dry_run", "train").dry_run(
+                config, sources.of(config), out, err
+            )
             return 0
         return _train(config, out, err)
 
@@ -88,13 +100,20 @@ def _train(config: Config, out: Console, err: Console) -> int:
         err: for progress.
     """
     module, kind = ("loop", "Trainer") if config.pairs is None else ("offline", "OfflineTrainer")
-    with getattr(import_optional(f"rlvr.train.{module}", "train"), kind)(config, console=err) as trainer:
+    with getattr(import_optional(f"rlvr.train.{module}", "train"), kind)(
+        config, console=err
+    ) as trainer:
         trainer.run()
         finished = trainer.step == config.steps
         for step, report in sorted(trainer.reports.items()):
-            out.print(f"step {step}: " + ", ".join(f"{name} {it}" for name, it in report.metrics.items()))
+            out.print(
+                f"step {step}: " + ", ".join(f"{name} {it}" for name, it in report.metrics.items())
+            )
     if config.pairs is not None or trainer.ranks.first:  # offline training is one process
-        out.print(f"{trainer.step} steps; all files of the run are in {escape(str(config.run))}", soft_wrap=True)
+        out.print(
+            f"{trainer.step} steps; all files of the run are in {escape(str(config.run))}",
+            soft_wrap=True,
+        )
     return 0 if finished else 130
 
 
@@ -119,7 +138,9 @@ def train_command(argv: Sequence[str]) -> _Parsed:
         UsageError: the file cannot be read, or has what no run has.
     """
     sources = Sources.from_flags(argv)
-    default: dict[str, Any] = {"default": TrainCommand(settings=sources.settings)} if sources.path else {}
+    default: dict[str, Any] = (
+        {"default": TrainCommand(settings=sources.settings)} if sources.path else {}
+    )
     command = tyro.cli(TrainCommand, args=argv, prog="rlvr train", **default)
     return _Parsed(command, sources)
 
@@ -159,17 +180,24 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
         MissingDependency: the extra `train` is not installed.
     """
     if name not in RECIPES:
-        raise UsageError(f"there is no recipe {name!r}{nearest(name, RECIPES)} (there are {', '.join(RECIPES)})")
+        raise UsageError(
+            f"there is no recipe {name!r}{nearest(name, RECIPES)} (there are {', '.join(RECIPES)})"
+        )
     module = import_optional(f"rlvr.recipes.{name}.run", "train")
     default: Any = module.DEFAULTS
     about: dict[str, Any] = {"prog": f"rlvr train {name}", "description": module.__doc__}
     if not isinstance(getattr(default, "config", None), Config):
         return RecipeCommand(
-            module.main, tyro.cli(type(default), default=default, args=argv, config=(FlagCreatePairsOff,), **about)
+            module.main,
+            tyro.cli(
+                type(default), default=default, args=argv, config=(FlagCreatePairsOff,), **about
+            ),
         )
     sources = Sources.from_flags(argv, default.config, f"recipe {name}")
     kind = _with_run_flags(type(default))
-    given = tyro.cli(kind, default=kind(flags=replace(default, config=sources.settings)), args=argv, **about)
+    given = tyro.cli(
+        kind, default=kind(flags=replace(default, config=sources.settings)), args=argv, **about
+    )
     flags = replace(given.flags, config=sources.config(given.flags.config, given.numbers))
     return RecipeCommand(module.main, flags, sources.of(flags.config) if given.dry_run else None)
 
@@ -182,7 +210,12 @@ def _with_run_flags(kind: type) -> Any:
         "dry_run": "Print the settings with where each comes from and the memory forecast, sample one group, and stop.",
     }
     shared = [
-        (one, Annotated[hints[one], arg(help=texts[one])], field(default=getattr(TrainCommand, one))) for one in texts
+        (
+            one,
+            Annotated[hints[one], arg(help=texts[one])],
+            field(default=getattr(TrainCommand, one)),
+        )
+        for one in texts
     ]
     numbers = ("numbers", hints["numbers"], field(default=NO_NUMBERS))
     flags = OmitArgPrefixes[Annotated[kind, arg(name="")]]  # type: ignore[valid-type]

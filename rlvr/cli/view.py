@@ -33,7 +33,9 @@ class ViewCommand:
     Shows what was given and nothing else, on this machine alone.  See docs/using/viewing.md.
     """
 
-    paths: Annotated[Positional[tuple[Path, ...]], arg(metavar="PATH", help_behavior_hint="(at least one)")]
+    paths: Annotated[
+        Positional[tuple[Path, ...]], arg(metavar="PATH", help_behavior_hint="(at least one)")
+    ]
     """Files that `rlvr score` wrote, .jsonl or .parquet, and folders of training runs."""
     host: str = "127.0.0.1"
     """Address to listen on; an address that other machines can reach requires RLVR_API_KEY."""
@@ -59,12 +61,21 @@ class ViewCommand:
                     f"RLVR_API_KEY has {len(key)} letters, too few where other machines can try it; use "
                     f"{LEAST_KEY_LETTERS} or more, such as those of `openssl rand -hex 16`"
                 )
-            names = {self.host, socket.gethostname(), socket.getfqdn()} if self.host != "127.0.0.1" else set()
-            with serve.listen(self.host, self.port, beyond_this_machine=bool(key) or self.without_key) as listening:
+            names = (
+                {self.host, socket.gethostname(), socket.getfqdn()}
+                if self.host != "127.0.0.1"
+                else set()
+            )
+            with serve.listen(
+                self.host, self.port, beyond_this_machine=bool(key) or self.without_key
+            ) as listening:
                 host, port = listening.getsockname()[:2]
                 where = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
                 needs = "; the password is RLVR_API_KEY, for any user name" if key else ""
-                out.print(f"{where} shows {len(sources.all)} of {len(self.paths)} given{needs}", soft_wrap=True)
+                out.print(
+                    f"{where} shows {len(sources.all)} of {len(self.paths)} given{needs}",
+                    soft_wrap=True,
+                )
                 viewer.run(viewer.app_of(sources, names=names, key=key), listening)
         out.print("stopped")
         return 0
@@ -74,7 +85,9 @@ class ViewCommand:
         errors = [why for source in sources.all for why in source.index.errors]
         for why in errors:
             err.print(f"[yellow]not whole:[/] {escape(why)}", soft_wrap=True, highlight=False)
-        if errors and not any(source.index.query("SELECT 1 FROM rows LIMIT 1") for source in sources.all):
+        if errors and not any(
+            source.index.query("SELECT 1 FROM rows LIMIT 1") for source in sources.all
+        ):
             raise UsageError("there is nothing to show")
         write_whole(path, page)
         out.print(escape(str(path)), soft_wrap=True)

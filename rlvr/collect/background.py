@@ -77,7 +77,9 @@ class BackgroundCalls:
         self._lock = threading.Lock()
         self._timings = Timings()
 
-    def submit(self, function: Callable[..., _T], *args: Any, limit_s: float | None = None) -> Future[_T]:
+    def submit(
+        self, function: Callable[..., _T], *args: Any, limit_s: float | None = None
+    ) -> Future[_T]:
         """Call a function as soon as a thread is free.
 
         Args:

@@ -21,7 +21,14 @@ from rlvr.collect.players import OwnLoopEnv
 from rlvr.collect.prefixes import PrefixValues, prefix_values
 from rlvr.collect.scheduler import Schedule
 from rlvr.collect.serialization import group_as_dict, group_from_dict
-from rlvr.collect.stats import Dropped, collection_stats, dropped_group, mixture_stats, tool_stats, unscored_reasons
+from rlvr.collect.stats import (
+    Dropped,
+    collection_stats,
+    dropped_group,
+    mixture_stats,
+    tool_stats,
+    unscored_reasons,
+)
 from rlvr.environment import Environment, Mixture
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sampler, Sampling
@@ -54,7 +61,10 @@ class Collected:
         Args:
             version: of the weights to compare with.
         """
-        return max((version - r.weights_version for group in self.groups for r in group.rollouts), default=0)
+        return max(
+            (version - r.weights_version for group in self.groups for r in group.rollouts),
+            default=0,
+        )
 
 
 class Collector:
@@ -130,9 +140,13 @@ class Collector:
         require_number("oversample", oversample, 1)
         require_one_of("overlong", overlong, ("mask", "keep"))
         if sampling.temperature == 0:
-            raise UsageError("temperature is 0: all rollouts of a group would be the same; train at 1, or near it")
+            raise UsageError(
+                "temperature is 0: all rollouts of a group would be the same; train at 1, or near it"
+            )
         if dynamic and group_size == 1:
-            raise UsageError("dynamic sampling with group_size=1: one rollout is always uniform; give at least 2")
+            raise UsageError(
+                "dynamic sampling with group_size=1: one rollout is always uniform; give at least 2"
+            )
         self.groups = Groups(
             env,
             sampler,
@@ -240,12 +254,20 @@ class Collector:
             _warn_of_fewer(len(groups), prompts, rounds, dropped)
             self._has_warned = True
         numbers = collection_stats(sampled, groups, dropped, self.groups.background.take_timings())
-        numbers |= mixture_stats(self.env, sampled, groups) | tool_stats(sampled) | self._cursor.stats()
-        numbers |= {"rounds": float(rounds), "left": float(len(self._left)), "missing": float(missing)}
+        numbers |= (
+            mixture_stats(self.env, sampled, groups) | tool_stats(sampled) | self._cursor.stats()
+        )
+        numbers |= {
+            "rounds": float(rounds),
+            "left": float(len(self._left)),
+            "missing": float(missing),
+        }
         numbers |= {"in_flight": float(len(self._flight)), "requeued": float(requeued)}
         return Collected(groups, dropped, numbers, indices)
 
-    def _fitting(self, asked: Sequence[tuple[int, int]], dropped: list[Dropped]) -> list[tuple[int, int]]:
+    def _fitting(
+        self, asked: Sequence[tuple[int, int]], dropped: list[Dropped]
+    ) -> list[tuple[int, int]]:
         """The tasks whose prompts leave room for a completion; the others are added to `dropped`."""
         if getattr(self.sampler, "positions", None) is None:
             return list(asked)
@@ -270,14 +292,20 @@ class Collector:
 
     def _still_fresh(self, oldest: int) -> tuple[list[tuple[int, Group]], list[Dropped]]:
         """Groups that an earlier call left over, and those of them that are dropped as too old."""
-        fresh = [all(r.weights_version >= oldest for r in group.rollouts) for _, group in self._left]
+        fresh = [
+            all(r.weights_version >= oldest for r in group.rollouts) for _, group in self._left
+        ]
         kept = [left for left, is_fresh in zip(self._left, fresh, strict=True) if is_fresh]
-        stale = [group for (_, group), is_fresh in zip(self._left, fresh, strict=True) if not is_fresh]
+        stale = [
+            group for (_, group), is_fresh in zip(self._left, fresh, strict=True) if not is_fresh
+        ]
         return kept, [dropped_group(group, "stale") for group in stale]
 
     def _useless(self, group: Group) -> str:
         """Why a group cannot be trained on; empty if it can."""
-        correct = [r.score.verdict.correct for r in group.rollouts if r.score is not None and _is_scored(r)]
+        correct = [
+            r.score.verdict.correct for r in group.rollouts if r.score is not None and _is_scored(r)
+        ]
         if len(correct) < min(2, len(group.rollouts)):
             return "few-scored"
         if not self.dynamic or len(set(correct)) == 2:
@@ -293,7 +321,11 @@ class Collector:
         return replace(_untrained(rollout), branches=tuple(map(_untrained, rollout.branches)))
 
     def prefix_values(
-        self, rollouts: Sequence[Rollout], *, k: int = 9, steps: str | Sequence[Sequence[int]] = "\n"
+        self,
+        rollouts: Sequence[Rollout],
+        *,
+        k: int = 9,
+        steps: str | Sequence[Sequence[int]] = "\n",
     ) -> list[PrefixValues]:
         """Monte-Carlo values at the rollouts' step boundaries.
 
@@ -306,7 +338,12 @@ class Collector:
         """Everything that the next `collect` depends on, except the sampler's weights, as plain JSON."""
         left = [{"index": index, "group": group_as_dict(group)} for index, group in self._left]
         under_way = {"left": left, "flight": self._flight.state_dict()}
-        return {**self._identity(), **self._cursor.state_dict(), "epoch": self._cursor.epoch, **under_way}
+        return {
+            **self._identity(),
+            **self._cursor.state_dict(),
+            "epoch": self._cursor.epoch,
+            **under_way,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a collector was when its `state_dict` was called.

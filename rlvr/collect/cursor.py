@@ -33,7 +33,9 @@ class Cursor:
         UsageError: the environment has no task.
     """
 
-    def __init__(self, env: Environment, *, seed: int, shuffle: bool = True, name: str = "") -> None:
+    def __init__(
+        self, env: Environment, *, seed: int, shuffle: bool = True, name: str = ""
+    ) -> None:
         self.position = 0
         self.size: int | None = getattr(env, "size", None)
         if self.size is not None and self.size < 1:

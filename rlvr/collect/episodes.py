@@ -53,7 +53,9 @@ class Playing:
     logprobs: list[float] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)  # for each token; a reply has that of the turn before
+    versions: list[int] = field(
+        default_factory=list
+    )  # for each token; a reply has that of the turn before
     truncated: bool = False
 
     @property
@@ -73,7 +75,9 @@ class Playing:
         self.logprobs += sample.behaviour_logprobs(sampling)
         self.turns.append(Turn(start, len(self.ids)))
         self.texts.append(sample.text)
-        self.versions += sample.token_versions or [sample.weights_version] * len(sample.completion_ids)
+        self.versions += sample.token_versions or [sample.weights_version] * len(
+            sample.completion_ids
+        )
         self.truncated = sample.truncated
 
     def take_reply(self, reply: Prompt, ids: Sequence[int]) -> None:
@@ -159,7 +163,9 @@ class Episodes:
                 found[index] = self._keep(index, future.result()[1])
         return [found[index] for index in indices]
 
-    def plays(self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0) -> Iterator[Play[Rollout]]:
+    def plays(
+        self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0
+    ) -> Iterator[Play[Rollout]]:
         """The episodes of each task, group after group.
 
         Args:
@@ -176,18 +182,26 @@ class Episodes:
             env, task = yield self._begin(index)
         except CallTimeout as timeout:
             return self._lost(index, timeout)
-        if index in self._tasks and (self._tasks[index].id, self._tasks[index].prompt) != (task.id, task.prompt):
+        if index in self._tasks and (self._tasks[index].id, self._tasks[index].prompt) != (
+            task.id,
+            task.prompt,
+        ):
             raise UsageError(
                 f"{self.env.id}: two resets with the same seed differ, the first prompt was "
                 f"{brief(self._tasks[index].prompt)}; the seed must determine everything random in reset"
             )
         task = self._keep(index, task)
-        episode, limit = Playing(task, tuple(self.sampler.encode(task.prompt))), self.sampling.max_tokens
+        episode, limit = (
+            Playing(task, tuple(self.sampler.encode(task.prompt))),
+            self.sampling.max_tokens,
+        )
         while True:
             turn = len(episode.turns)
             seed = rollout_seed(*self._key, task.id, place, g, turn)
             try:
-                sample = yield Request((p, g, turn), episode.context, self.sampling, seed, limit, rollout=g)
+                sample = yield Request(
+                    (p, g, turn), episode.context, self.sampling, seed, limit, rollout=g
+                )
             except SamplingFailed as error:
                 return episode.rollout(unscored(error), self.sampler.version)
             episode.take_turn(sample, self.sampling)
@@ -214,7 +228,9 @@ class Episodes:
     def _lost(self, index: int, timeout: CallTimeout) -> Rollout:
         """An episode that has not begun: without a prompt, which another one of its group may know."""
         task = Task(f"{self.env.id}/{self.env.split}/{index}", "")
-        verdict = Verdict(Outcome.UNSCORED, why=f"time limit: reset took more than {timeout.limit_s:g} s")
+        verdict = Verdict(
+            Outcome.UNSCORED, why=f"time limit: reset took more than {timeout.limit_s:g} s"
+        )
         return Playing(task, ()).rollout(Score(None, {}, verdict), self.sampler.version)
 
     def _ended(self, episode: Playing, step: _Step) -> Score | None:
@@ -226,7 +242,9 @@ class Episodes:
             episode.truncated = episode.truncated or not step.ended
             return step.score or _summed(episode, step.ended)
         reply = list(self.sampler.encode(step.reply, episode.context))
-        if len(episode.context) + len(reply) >= most_positions(self.sampler):  # no room is left for another turn
+        if len(episode.context) + len(reply) >= most_positions(
+            self.sampler
+        ):  # no room is left for another turn
             episode.truncated = True
             return _summed(episode, ended=False)
         episode.take_reply(step.reply, reply)
@@ -268,7 +286,9 @@ def begun(template: MultiTurnEnv, index: int) -> tuple[MultiTurnEnv, Task]:
             f"{template.id} cannot be copied for parallel episodes ({type(error).__name__}: {error}); define "
             "__deepcopy__, or make in reset what an episode changes"
         ) from error
-    seed = seeded("episode", env.id, env.split, index).getrandbits(32)  # NumPy's legacy generators take 32 bits
+    seed = seeded("episode", env.id, env.split, index).getrandbits(
+        32
+    )  # NumPy's legacy generators take 32 bits
     prompt, info = env.reset(seed=seed, options={"index": index})
     name = info.get("task")
     return env, Task(name if isinstance(name, str) else f"{env.id}/{env.split}/{index}", prompt)
@@ -296,7 +316,11 @@ def _summed(episode: Playing, ended: bool) -> Score:
     """The score of an episode whose environment gave none."""
     total = math.fsum(turn.reward or 0.0 for turn in episode.turns)
     outcome = Outcome.CORRECT if ended and total > 0 else Outcome.WRONG
-    why = "summed: rewards of the steps" if ended else f"truncated: not over after {len(episode.turns)} turns"
+    why = (
+        "summed: rewards of the steps"
+        if ended
+        else f"truncated: not over after {len(episode.turns)} turns"
+    )
     return Score(total, {"return": total}, Verdict(outcome, why=why))
 
 

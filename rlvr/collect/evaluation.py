@@ -104,7 +104,11 @@ class EvaluationReport:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as a dict, which is JSON if the options of the environment are."""
-        return asdict(self) | {"unscored": self.unscored, "truncated": self.truncated, "length": self.length}
+        return asdict(self) | {
+            "unscored": self.unscored,
+            "truncated": self.truncated,
+            "length": self.length,
+        }
 
 
 def evaluate(
@@ -163,7 +167,9 @@ def evaluate(
     if max(ks, default=0) > n:
         raise UsageError(f"k is {max(ks)} and n is {n}; sample at least k completions of each task")
     if sampling.temperature == 0 and n > 1:
-        raise UsageError(f"temperature is 0: all n={n} completions of a task would be the same; use n=1")
+        raise UsageError(
+            f"temperature is 0: all n={n} completions of a task would be the same; use n=1"
+        )
     results = [earlier[index] for index in indices if index in earlier]
     missing = [index for index in indices if index not in earlier]
     too_long: list[str] = []
@@ -190,7 +196,9 @@ def evaluate(
             if progress:
                 tick()
     results.sort(key=lambda result: result.index)
-    bounds = env.reward.bounds if isinstance(env, TasksEnv) else None  # several turns sum their own rewards
+    bounds = (
+        env.reward.bounds if isinstance(env, TasksEnv) else None
+    )  # several turns sum their own rewards
     metrics = _metrics(results, n, sorted(set(ks)), level, bounds)
     if isinstance(env, Mixture):
         for name in env.shares:
@@ -198,7 +206,16 @@ def evaluate(
             found = _metrics(own, n, sorted(set(ks)), level, None)
             metrics |= {f"{name}/{key}": one for key, one in found.items()}
     return EvaluationReport(
-        env.id, env.config, n, sampling, seed, sampler.version, level, metrics, tuple(results), tuple(too_long)
+        env.id,
+        env.config,
+        n,
+        sampling,
+        seed,
+        sampler.version,
+        level,
+        metrics,
+        tuple(results),
+        tuple(too_long),
     )
 
 
@@ -228,7 +245,9 @@ def _fitting(groups: Groups, indices: Sequence[int], too_long: list[str]) -> lis
 def _indices(env: Environment, limit: int | None) -> range:
     size = getattr(env, "size", None)
     if limit is None and size is None:
-        raise UsageError(f"{env.id} generates tasks without end; say how many to evaluate on, such as limit=500")
+        raise UsageError(
+            f"{env.id} generates tasks without end; say how many to evaluate on, such as limit=500"
+        )
     if limit is not None:
         require_whole("limit", limit, 1)
     if size == 0:
@@ -250,7 +269,11 @@ def _result(index: int, group: Group) -> TaskResult:
 
 
 def result_of_scores(
-    index: int, task: str, scores: Sequence[Score | None], truncated: Sequence[bool], lengths: Sequence[int]
+    index: int,
+    task: str,
+    scores: Sequence[Score | None],
+    truncated: Sequence[bool],
+    lengths: Sequence[int],
 ) -> TaskResult:
     """The result of one task of which the scores alone are known.
 
@@ -259,7 +282,11 @@ def result_of_scores(
         task: its id.
         scores, truncated, lengths: of each completion, shape [n].
     """
-    scored = [(score.total, score.verdict) for score in scores if score is not None and score.total is not None]
+    scored = [
+        (score.total, score.verdict)
+        for score in scores
+        if score is not None and score.total is not None
+    ]
     return TaskResult(
         index=index,
         task=task,
@@ -273,7 +300,11 @@ def result_of_scores(
 
 
 def _metrics(
-    results: Sequence[TaskResult], n: int, ks: Sequence[int], level: float, bounds: tuple[float, float] | None
+    results: Sequence[TaskResult],
+    n: int,
+    ks: Sequence[int],
+    level: float,
+    bounds: tuple[float, float] | None,
 ) -> dict[str, Estimate]:
     """The metrics.  Those for which no task has enough scored completions are left out, and maj@k without answers."""
     scored = [result for result in results if result.scored]
@@ -283,10 +314,15 @@ def _metrics(
     }
     for k in ks:
         enough = [result for result in results if result.scored >= k]
-        counts, right = [result.scored for result in enough], [sum(result.correct) for result in enough]
+        counts, right = (
+            [result.scored for result in enough],
+            [sum(result.correct) for result in enough],
+        )
         columns[f"pass@{k}"] = pass_at_k(counts, right, k).tolist() if enough else []
         if any(answer is not None for result in enough for answer in result.answers):
-            columns[f"maj@{k}"] = [majority_at_k(result.answers, result.correct, k) for result in enough]
+            columns[f"maj@{k}"] = [
+                majority_at_k(result.answers, result.correct, k) for result in enough
+            ]
     return {
         name: estimate(values, level, bounds if name == "reward" else (0.0, 1.0))
         for name, values in columns.items()

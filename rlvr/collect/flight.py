@@ -103,7 +103,9 @@ class Flight:
         self._next += len(asked)
         self._scheduler.add(self._plays(asked, first))
 
-    def _plays(self, asked: Sequence[tuple[int, int]], first: int) -> Iterator[tuple[_Key, Play[Rollout]]]:
+    def _plays(
+        self, asked: Sequence[tuple[int, int]], first: int
+    ) -> Iterator[tuple[_Key, Play[Rollout]]]:
         sizes = enumerate([self._groups.size_of(index) for _, index in asked], first)
         keys = ((number, g) for number, size in sizes for g in range(size))
         return zip(keys, self._groups.plays(asked, first), strict=True)
@@ -160,7 +162,9 @@ class Flight:
         together = list(range(one.size)) if self._groups.compares else [g]
         if numbers := [i for i in together if one.rollouts[i].score is None]:
             rollouts = [one.rollouts[i] for i in numbers]
-            future = self._groups.score(rollouts[0].task, [rollout.completion for rollout in rollouts])
+            future = self._groups.score(
+                rollouts[0].task, [rollout.completion for rollout in rollouts]
+            )
             one.scores.append((numbers, future))
 
     def begin_again(self, oldest: int, count: int) -> int:
@@ -255,7 +259,9 @@ class Flight:
             )
 
 
-def sample_groups(groups: Groups, asked: Sequence[tuple[int, int]]) -> Generator[tuple[int, Group], None, None]:
+def sample_groups(
+    groups: Groups, asked: Sequence[tuple[int, int]]
+) -> Generator[tuple[int, Group], None, None]:
     """Sample and score a group for each task; yields (number in `asked`, group) as each is done, in any order.
 
     Args:

@@ -23,7 +23,9 @@ __all__ = ["Groups", "STEP_S"]
 STEP_S = 30.0
 """Wall seconds that `reset` and `step` of an environment of several turns may take."""
 
-_STEP_THREADS = 64  # for the steps of episodes; slow steps mostly wait for something else than this CPU
+_STEP_THREADS = (
+    64  # for the steps of episodes; slow steps mostly wait for something else than this CPU
+)
 
 
 class Groups:
@@ -69,15 +71,21 @@ class Groups:
         require_whole("max_turns", max_turns, 1)
         require_seconds("step_s", step_s)
         if not isinstance(env, (SingleTurnEnv, MultiTurnEnv)):
-            raise UsageError(f"{env!r} is no environment to sample; rlvr.make('gsm8k-v2') gives one")
+            raise UsageError(
+                f"{env!r} is no environment to sample; rlvr.make('gsm8k-v2') gives one"
+            )
         if not isinstance(sampler, Sampler):
             raise UsageError(
                 f"{sampler!r} is no sampler: it needs version, submit, poll, abort, sync, logprobs, encode and decode"
             )
         if scorer is not None and not isinstance(env, TasksEnv):
-            raise UsageError(f"{env.id} has several turns and computes its score itself; leave the scorer out")
+            raise UsageError(
+                f"{env.id} has several turns and computes its score itself; leave the scorer out"
+            )
         if scorer is not None and scorer.env is not env:
-            raise UsageError(f"the scorer is one of {scorer.env!r}; give a Scorer of the environment that is sampled")
+            raise UsageError(
+                f"the scorer is one of {scorer.env!r}; give a Scorer of the environment that is sampled"
+            )
         self.env, self.sampler, self.sampling = env, sampler, sampling
         self.group_size, self.max_turns = int(group_size), int(max_turns)
         self.schedule = chosen_schedule(sampler, schedule)
@@ -85,20 +93,38 @@ class Groups:
         self._own = Scorer(env) if scorer is None and isinstance(env, TasksEnv) else None
         self.scorer = scorer or self._own
         threads = max(1, self.scorer.at_once) if self.scorer else _STEP_THREADS
-        self.background = BackgroundCalls(threads + env.max_concurrent if isinstance(env, ToolEnv) else threads)
+        self.background = BackgroundCalls(
+            threads + env.max_concurrent if isinstance(env, ToolEnv) else threads
+        )
         self._episodes: Episodes | ToolEpisodes | Players | None = None
         self._players: Players | None = None
         if isinstance(env, ToolEnv):
             self._episodes = ToolEpisodes(
-                env, sampler, self.background, sampling, key=self.key, task=lambda index: self._made(env, index)
+                env,
+                sampler,
+                self.background,
+                sampling,
+                key=self.key,
+                task=lambda index: self._made(env, index),
             )
         elif isinstance(env, OwnLoopEnv):
             self._episodes = self._players = env.players(
-                sampler, self.background, sampling, max_turns=int(max_turns), step_s=step_s, key=self.key
+                sampler,
+                self.background,
+                sampling,
+                max_turns=int(max_turns),
+                step_s=step_s,
+                key=self.key,
             )
         elif isinstance(env, MultiTurnEnv):
             self._episodes = Episodes(
-                env, sampler, self.background, sampling, max_turns=int(max_turns), step_s=step_s, key=self.key
+                env,
+                sampler,
+                self.background,
+                sampling,
+                max_turns=int(max_turns),
+                step_s=step_s,
+                key=self.key,
             )
 
     def close(self) -> None:
@@ -126,7 +152,9 @@ class Groups:
         """
         [task] = self.tasks([index])
         if task is None:
-            raise RlvrError(f"{self.env.id}: reset of task {index} took too long; make it faster, or raise step_s")
+            raise RlvrError(
+                f"{self.env.id}: reset of task {index} took too long; make it faster, or raise step_s"
+            )
         return task
 
     def limit_of(self, task: Task) -> int:
@@ -165,7 +193,9 @@ class Groups:
             return env.task(index)
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-            raise RlvrError(f"{env.id} cannot make task {index} of split {env.split!r}: {said}") from error
+            raise RlvrError(
+                f"{env.id} cannot make task {index} of split {env.split!r}: {said}"
+            ) from error
 
     def excess_tokens(self, task: Task | None) -> int:
         """By how many tokens a task's prompt, with `max_tokens` behind it, exceeds the model's positions; 0 if it fits.
@@ -176,8 +206,16 @@ class Groups:
         positions: int | None = getattr(self.sampler, "positions", None)
         if positions is None or task is None:
             return 0
-        tools = [tool.schema for tool in tools_of(self.env, None)] if isinstance(self.env, ToolEnv) else []
-        prompt = self.sampler.encode(task.prompt, tools=tools) if tools else self.sampler.encode(task.prompt)
+        tools = (
+            [tool.schema for tool in tools_of(self.env, None)]
+            if isinstance(self.env, ToolEnv)
+            else []
+        )
+        prompt = (
+            self.sampler.encode(task.prompt, tools=tools)
+            if tools
+            else self.sampler.encode(task.prompt)
+        )
         return max(0, len(prompt) + self.limit_of(task) - positions)
 
     def score(self, task: Task, completions: Sequence[Completion]) -> Future[list[Score]]:
@@ -211,7 +249,9 @@ class Groups:
             return self._episodes.plays(asked, self.group_size, first)
         return self._single_turns(asked, first)
 
-    def _single_turns(self, asked: Sequence[tuple[int, int]], first: int) -> Iterator[Play[Rollout]]:
+    def _single_turns(
+        self, asked: Sequence[tuple[int, int]], first: int
+    ) -> Iterator[Play[Rollout]]:
         for p, (place, index) in enumerate(asked, first):
             task = self.task(index)
             prompt_ids, limit = tuple(self.sampler.encode(task.prompt)), self.limit_of(task)
@@ -224,7 +264,9 @@ class Groups:
         try:
             sample: Sample = yield request
         except SamplingFailed as error:
-            return Rollout(task, "", request.context, [], [], [], self.sampler.version, score=unscored(error))
+            return Rollout(
+                task, "", request.context, [], [], [], self.sampler.version, score=unscored(error)
+            )
         return Rollout(
             task=task,
             text=sample.text,

@@ -26,7 +26,9 @@ class _Member:
         self.taken = 0  # tasks, with those that came again
         self.credit = 0.0  # tasks by which it is behind its part
         self.solved: set[int] = set()
-        self.delayed: dict[int, tuple[int, int]] = {}  # task: (its delay, `taken` from which it is tried again)
+        self.delayed: dict[
+            int, tuple[int, int]
+        ] = {}  # task: (its delay, `taken` from which it is tried again)
         self.rates: deque[float] = deque()  # of the last groups
 
     @property
@@ -39,8 +41,13 @@ class _Member:
         due = [(at, index) for index, (_, at) in self.delayed.items() if at < self.taken]
         if due:
             return self._again(min(due)[1])
-        if self.cursor.size is not None and len(self.solved) + len(self.delayed) >= self.cursor.size:
-            return self._again(min((at, index) for index, (_, at) in self.delayed.items())[1])  # nothing else is left
+        if (
+            self.cursor.size is not None
+            and len(self.solved) + len(self.delayed) >= self.cursor.size
+        ):
+            return self._again(
+                min((at, index) for index, (_, at) in self.delayed.items())[1]
+            )  # nothing else is left
         while True:
             [(_, index)] = self.cursor.take(1)
             if index not in self.solved and index not in self.delayed:
@@ -83,7 +90,11 @@ class _Member:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.cursor.position, self.taken, self.credit = state["position"], state["taken"], state["credit"]
+        self.cursor.position, self.taken, self.credit = (
+            state["position"],
+            state["taken"],
+            state["credit"],
+        )
         self.solved, self.rates = set(state["solved"]), deque(state["rates"])
         self.delayed = {index: (delay, at) for index, delay, at in state["delayed"]}
 
@@ -104,7 +115,9 @@ class MixtureCursor:
     def __init__(self, env: Mixture, *, seed: int, shuffle: bool = True) -> None:
         self.env, self.shuffle, self.size = env, shuffle, env.size
         self.position = 0
-        self._members = {name: _Member(env.env_of(name), name, seed, shuffle) for name in env.shares}
+        self._members = {
+            name: _Member(env.env_of(name), name, seed, shuffle) for name in env.shares
+        }
 
     @property
     def epoch(self) -> int:
@@ -132,7 +145,9 @@ class MixtureCursor:
         total = sum(weights.values())
         for name, weight in weights.items():
             self._members[name].credit += weight / total
-        name = max(weights, key=lambda name: self._members[name].credit)  # the first of those with equal credit
+        name = max(
+            weights, key=lambda name: self._members[name].credit
+        )  # the first of those with equal credit
         self._members[name].credit -= 1.0
         place, index = self.position, self.env.number(name, self._members[name].next())
         self.position += 1
@@ -147,7 +162,11 @@ class MixtureCursor:
         """
         if self.env.curriculum is None:
             return
-        scored = [r.score.verdict.correct for r in group.rollouts if r.score is not None and r.score.total is not None]
+        scored = [
+            r.score.verdict.correct
+            for r in group.rollouts
+            if r.score is not None and r.score.total is not None
+        ]
         if scored:
             name, own = self.env.locate(index)
             self._members[name].saw(own, fmean(scored), self.env.curriculum)

@@ -22,7 +22,9 @@ class Players(Protocol):
     def tasks(self, indices: Sequence[int]) -> list[Task | None]:
         """The tasks of these indices; None where one could not be had in time."""
 
-    def plays(self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0) -> Iterator[Play[Rollout]]:
+    def plays(
+        self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0
+    ) -> Iterator[Play[Rollout]]:
         """The episodes of each task (place in the run, index), group after group from number `first`; with scores."""
 
     def close(self) -> None:
@@ -53,7 +55,9 @@ class OwnLoopEnv(MultiTurnEnv):
         Raises:
             UsageError: always.
         """
-        raise UsageError(f"{self.id} owns its loop and cannot be stepped; collect, train or evaluate it")
+        raise UsageError(
+            f"{self.id} owns its loop and cannot be stepped; collect, train or evaluate it"
+        )
 
     def step(self, action: str) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
         """Refused, see `reset`.
@@ -61,4 +65,6 @@ class OwnLoopEnv(MultiTurnEnv):
         Raises:
             UsageError: always.
         """
-        raise UsageError(f"{self.id} owns its loop and cannot be stepped; collect, train or evaluate it")
+        raise UsageError(
+            f"{self.id} owns its loop and cannot be stepped; collect, train or evaluate it"
+        )

@@ -100,7 +100,11 @@ def prefix_values(
 
 
 def prefix_values_and_costs(
-    groups: Groups, rollouts: Sequence[Rollout], *, k: int, steps: str | Sequence[Sequence[int]] = "\n"
+    groups: Groups,
+    rollouts: Sequence[Rollout],
+    *,
+    k: int,
+    steps: str | Sequence[Sequence[int]] = "\n",
 ) -> tuple[list[PrefixValues], dict[str, float]]:
     """What `prefix_values` returns, and its costs as metrics.
 
@@ -114,16 +118,24 @@ def prefix_values_and_costs(
         UsageError: as in `prefix_values`.
     """
     if isinstance(groups.env, MultiTurnEnv):
-        raise UsageError(f"{groups.env.id} has several turns, whose state cannot be restored from a prefix of tokens")
+        raise UsageError(
+            f"{groups.env.id} has several turns, whose state cannot be restored from a prefix of tokens"
+        )
     if groups.env.reward.group_level:
-        raise UsageError(f"the reward {groups.env.reward} compares completions of a group, and a prefix has no group")
+        raise UsageError(
+            f"the reward {groups.env.reward} compares completions of a group, and a prefix has no group"
+        )
     require_whole("k", k, 1)
     if isinstance(steps, str):
         if not steps:
-            raise UsageError("steps is an empty text; give the text that ends a step, such as '\\n'")
+            raise UsageError(
+                "steps is an empty text; give the text that ends a step, such as '\\n'"
+            )
         boundaries = [step_boundaries(rollout, groups.sampler, steps) for rollout in rollouts]
     else:
-        boundaries = [_checked(given, rollout) for given, rollout in zip(steps, rollouts, strict=True)]
+        boundaries = [
+            _checked(given, rollout) for given, rollout in zip(steps, rollouts, strict=True)
+        ]
     forks: dict[tuple[str, TokenIds], tuple[Rollout, int]] = {}
     for rollout, bounds in zip(rollouts, boundaries, strict=True):
         for b in bounds[:-1]:
@@ -133,8 +145,14 @@ def prefix_values_and_costs(
     scores = dict(zip(forks, each, strict=True))
     unscored = sum(score.total is None for some in each for score in some)
     costs = {"forks": k * len(forks), "forks_unscored": unscored, "fork_tokens": tokens}
-    numbers = {name: float(value) for name, value in (costs | asdict(groups.background.take_timings())).items()}
-    return [_values(rollout, bounds, scores) for rollout, bounds in zip(rollouts, boundaries, strict=True)], numbers
+    numbers = {
+        name: float(value)
+        for name, value in (costs | asdict(groups.background.take_timings())).items()
+    }
+    return [
+        _values(rollout, bounds, scores)
+        for rollout, bounds in zip(rollouts, boundaries, strict=True)
+    ], numbers
 
 
 def _state(rollout: Rollout, boundary: int) -> tuple[str, TokenIds]:
@@ -145,20 +163,28 @@ def _checked(bounds: Sequence[int], rollout: Rollout) -> tuple[int, ...]:
     T = len(rollout.completion_ids)
     given = tuple(int(b) for b in bounds)
     if list(given) != sorted(set(given)) or given[:1] != (0,) or given[-1:] != (T,):
-        raise UsageError(f"task {rollout.task.id!r}: steps are {brief(bounds)}; they must increase from 0 to {T}")
+        raise UsageError(
+            f"task {rollout.task.id!r}: steps are {brief(bounds)}; they must increase from 0 to {T}"
+        )
     return given
 
 
-def _scored(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> tuple[list[list[Score]], int]:
+def _scored(
+    groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int
+) -> tuple[list[list[Score]], int]:
     """Scores of `k` completions from each (rollout, boundary), and the number of their tokens."""
     futures: dict[int, Future[list[Score]]] = {}
     tokens = 0
     try:
-        for number, sample in run(_plays(groups, forks, k), groups.sampler, groups.background, groups.schedule):
+        for number, sample in run(
+            _plays(groups, forks, k), groups.sampler, groups.background, groups.schedule
+        ):
             futures[number] = _begin(groups, *forks[number // k], sample)
             tokens += len(sample.completion_ids)
         with groups.background.waiting():
-            return [[futures[p * k + j].result()[0] for j in range(k)] for p in range(len(forks))], tokens
+            return [
+                [futures[p * k + j].result()[0] for j in range(k)] for p in range(len(forks))
+            ], tokens
     finally:
         for future in futures.values():
             future.cancel()
@@ -185,7 +211,9 @@ def _begin(groups: Groups, rollout: Rollout, boundary: int, sample: Sample) -> F
     return groups.score(rollout.task, [Completion(text, len(ids), sample.truncated)])
 
 
-def _values(rollout: Rollout, bounds: tuple[int, ...], scores: dict[tuple[str, TokenIds], list[Score]]) -> PrefixValues:
+def _values(
+    rollout: Rollout, bounds: tuple[int, ...], scores: dict[tuple[str, TokenIds], list[Score]]
+) -> PrefixValues:
     values: list[float | None] = []
     scored: list[int] = []
     for b in bounds[:-1]:

@@ -16,7 +16,12 @@ __all__ = ["process_labels"]
 
 
 def process_labels(
-    groups: Groups, asked: Sequence[tuple[int, int]], *, k: int, delimiter: str = "\n", every: bool = False
+    groups: Groups,
+    asked: Sequence[tuple[int, int]],
+    *,
+    k: int,
+    delimiter: str = "\n",
+    every: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """A row for each scored rollout, in TRL's columns: prompt, completions (its steps), labels; and the counts.
 
@@ -41,11 +46,17 @@ def process_labels(
             "in [0, 1]; use the environment's verdict alone"
         )
     for _, group in sample_groups(groups, asked):
-        rollouts = [r for r in group.rollouts if r.score is not None and r.score.total is not None and r.completion_ids]
+        rollouts = [
+            r
+            for r in group.rollouts
+            if r.score is not None and r.score.total is not None and r.completion_ids
+        ]
         totals = {r.score.total for r in rollouts if r.score is not None}
         if not rollouts or (len(totals) == 1 and not every):
             continue
-        for rollout, values in zip(rollouts, prefix_values(groups, rollouts, k=k, steps=delimiter), strict=True):
+        for rollout, values in zip(
+            rollouts, prefix_values(groups, rollouts, k=k, steps=delimiter), strict=True
+        ):
             yield _row(groups, rollout, values)
 
 

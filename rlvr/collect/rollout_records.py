@@ -35,7 +35,11 @@ def rollout_records(index: int, group: Group, run: Mapping[str, Any]) -> list[di
     records = []
     for number, rollout in enumerate(group.rollouts):
         assert rollout.score is not None
-        about = {"index": index, "rollout": number, "replies": [_about(rollout, one) for one in replies(rollout)]}
+        about = {
+            "index": index,
+            "rollout": number,
+            "replies": [_about(rollout, one) for one in replies(rollout)],
+        }
         item = Item(f"{group.task.id}#{number}", group.task, rollout.completion, about)
         # A task may hold what JSON does not, and its rollouts are kept all the same.
         text = json.dumps(record(Scored(item, rollout.score), run), default=str, skipkeys=True)
@@ -175,7 +179,9 @@ class RolloutFile:
         UsageError: the file cannot be written, or is of a run with other settings.
     """
 
-    def __init__(self, path: Path, run: Mapping[str, Any], *, resume: bool = False, overwrite: bool = False) -> None:
+    def __init__(
+        self, path: Path, run: Mapping[str, Any], *, resume: bool = False, overwrite: bool = False
+    ) -> None:
         self._run = json.loads(json.dumps(run))  # as it will be read back
         partial = path.with_name(path.name + ".partial")
         if resume and path.suffix == ".jsonl" and path.is_file() and not partial.exists():

@@ -24,7 +24,16 @@ import heapq
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Container, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Container,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -45,11 +54,11 @@ Play: TypeAlias = Generator[Request | Future[Any], Any, _T]
 
 Schedule: TypeAlias = Literal["ready", "tokens"]
 
-_IN_FLIGHT: Final = 4096  # requests that the sampler has at a time: more than any engine samples side by side
-_SILENT_S: Final = 3600.0  # that a sampler may return nothing at first
-_SLACK_S: Final = (
-    600.0  # beside what the completions so far have taken: an engine may compile, or stand still for a while
+_IN_FLIGHT: Final = (
+    4096  # requests that the sampler has at a time: more than any engine samples side by side
 )
+_SILENT_S: Final = 3600.0  # that a sampler may return nothing at first
+_SLACK_S: Final = 600.0  # beside what the completions so far have taken: an engine may compile, or stand still for a while
 _TICK: Final = 16  # decode steps; a result is passed on at the second tick after it was asked for
 
 
@@ -66,7 +75,9 @@ def chosen_schedule(sampler: Sampler, schedule: Schedule | None) -> Schedule:
     require_one_of("schedule", schedule, ("ready", "tokens"), or_none=True)
     counts = hasattr(sampler, "steps")
     if schedule == "tokens" and not counts:
-        raise UsageError(f"schedule is 'tokens', and {type(sampler).__name__} does not count its steps; use 'ready'")
+        raise UsageError(
+            f"schedule is 'tokens', and {type(sampler).__name__} does not count its steps; use 'ready'"
+        )
     return schedule or ("tokens" if counts else "ready")
 
 
@@ -134,7 +145,9 @@ class _Ready(Generic[_T]):
             with self._background.waiting():
                 while self._done.empty():
                     with suppress(Empty):
-                        self._done.put(self._done.get(timeout=1.0 if next_s is None else min(1.0, next_s)))
+                        self._done.put(
+                            self._done.get(timeout=1.0 if next_s is None else min(1.0, next_s))
+                        )
                     next_s = self._background.expire()
         found = []
         with suppress(Empty):
@@ -155,7 +168,9 @@ class _Tokens(Generic[_T]):
 
     def __init__(self, background: BackgroundCalls, sampler: Any) -> None:
         self._background, self._sampler = background, sampler
-        self._first: int = sampler.steps  # others use the sampler too, and a resumed run begins to count anew
+        self._first: int = (
+            sampler.steps
+        )  # others use the sampler too, and a resumed run begins to count anew
         self._calls: list[tuple[int, int, _Part[_T], Future[Any]]] = []
         self._order = itertools.count()
 
@@ -202,9 +217,13 @@ class _Silence:
 
     def __init__(self, sampler: Sampler) -> None:
         self._name = type(sampler).__name__
-        self._since: dict[Hashable, tuple[float, int]] = {}  # when each was asked for, and its limit
+        self._since: dict[
+            Hashable, tuple[float, int]
+        ] = {}  # when each was asked for, and its limit
         self._last = time.monotonic()
-        self._s_per_token: float | None = None  # of the slowest completion so far, its time in the queue included
+        self._s_per_token: float | None = (
+            None  # of the slowest completion so far, its time in the queue included
+        )
 
     def asked(self, request: Request) -> None:
         """Note a request."""
@@ -230,7 +249,9 @@ class _Silence:
             self._last = now
             return
         name, (began, limit) = next(iter(self._since.items()))
-        patience_s = _SILENT_S if self._s_per_token is None else _SLACK_S + 10 * limit * self._s_per_token
+        patience_s = (
+            _SILENT_S if self._s_per_token is None else _SLACK_S + 10 * limit * self._s_per_token
+        )
         if now - max(self._last, began) > patience_s:
             raise UsageError(
                 f"{self._name} has returned nothing for {now - max(self._last, began):.0f} s, and {len(self._since)} "
@@ -250,11 +271,22 @@ class Scheduler(Generic[_T]):
     """
 
     def __init__(
-        self, sampler: Sampler, background: BackgroundCalls, schedule: Schedule, *, most: int | None = None
+        self,
+        sampler: Sampler,
+        background: BackgroundCalls,
+        schedule: Schedule,
+        *,
+        most: int | None = None,
     ) -> None:
-        self._sampler, self._background, self._most = sampler, background, _IN_FLIGHT if most is None else most
+        self._sampler, self._background, self._most = (
+            sampler,
+            background,
+            _IN_FLIGHT if most is None else most,
+        )
         self._more: deque[Iterator[tuple[Hashable, Play[_T]]]] = deque()
-        self._waiting: _Waiting[_T] = _Ready(background) if schedule == "ready" else _Tokens(background, sampler)
+        self._waiting: _Waiting[_T] = (
+            _Ready(background) if schedule == "ready" else _Tokens(background, sampler)
+        )
         self._asked: dict[Hashable, tuple[_Part[_T], Request]] = {}
         self._dropped: set[Hashable] = set()  # keys of plays that have not begun and will not
         self._silence = _Silence(sampler)
@@ -309,7 +341,9 @@ class Scheduler(Generic[_T]):
         ended, self._ended = self._ended, []
         return ended
 
-    def _go_on(self, part: _Part[_T], resume: Callable[[Any], Request | Future[Any]], result: Any) -> None:
+    def _go_on(
+        self, part: _Part[_T], resume: Callable[[Any], Request | Future[Any]], result: Any
+    ) -> None:
         """Pass a result on to a play, which says what it needs next."""
         try:
             needs = resume(result)
@@ -346,7 +380,8 @@ class Scheduler(Generic[_T]):
         else:
             self._sampler.abort(list(self._asked))
         self._asked = {
-            name: (part, replace(request, begun=begun.get(name))) for name, (part, request) in self._asked.items()
+            name: (part, replace(request, begun=begun.get(name)))
+            for name, (part, request) in self._asked.items()
         }
 
     def _unpark(self) -> None:
@@ -363,7 +398,12 @@ class Scheduler(Generic[_T]):
         Args:
             keys: of the plays, which are parked.
         """
-        found = [sample.weights_version for part in self._parts() if part.key in keys for sample in part.heard]
+        found = [
+            sample.weights_version
+            for part in self._parts()
+            if part.key in keys
+            for sample in part.heard
+        ]
         for part, request in self._asked.values():
             if part.key in keys and request.begun is not None:
                 found += request.begun.versions
@@ -388,20 +428,32 @@ class Scheduler(Generic[_T]):
             part.play.close()
 
     def _parts(self) -> list[_Part[_T]]:
-        return [*(part for part, _ in self._asked.values()), *(part for part, _ in self._waiting.parts())]
+        return [
+            *(part for part, _ in self._asked.values()),
+            *(part for part, _ in self._waiting.parts()),
+        ]
 
     def state_dict(self) -> dict[str, Any]:
         """The plays that have begun, parked, as plain JSON with their keys."""
         self.park()
 
         def as_dict(part: _Part[_T], **more: Any) -> dict[str, Any]:
-            return {"key": part.key, "heard": list(map(_sample_as_dict, part.heard)), "calls": part.calls, **more}
+            return {
+                "key": part.key,
+                "heard": list(map(_sample_as_dict, part.heard)),
+                "calls": part.calls,
+                **more,
+            }
 
-        asked = [as_dict(part, begun=r.begun and asdict(r.begun)) for part, r in self._asked.values()]
+        asked = [
+            as_dict(part, begun=r.begun and asdict(r.begun)) for part, r in self._asked.values()
+        ]
         waiting = [as_dict(part, due=due) for part, due in self._waiting.parts()]
         return {"steps": self._parked, "asked": asked, "waiting": waiting}
 
-    def load_state_dict(self, state: Mapping[str, Any], plays: Mapping[Hashable, Play[_T]]) -> list[Hashable]:
+    def load_state_dict(
+        self, state: Mapping[str, Any], plays: Mapping[Hashable, Play[_T]]
+    ) -> list[Hashable]:
         """Play again what was played when `state_dict` was called: replies are taken from it, calls are made anew.
 
         Args:
@@ -417,7 +469,10 @@ class Scheduler(Generic[_T]):
             key = _key(one["key"])
             part, needs = self._again(key, plays[key], one)
             if isinstance(needs, Request) and "begun" in one:
-                self._asked[needs.id] = part, replace(needs, begun=one["begun"] and Begun(**one["begun"]))
+                self._asked[needs.id] = (
+                    part,
+                    replace(needs, begun=one["begun"] and Begun(**one["begun"])),
+                )
             elif isinstance(needs, Future) and "due" in one:
                 self._waiting.add(part, needs, one["due"])
             else:
@@ -500,7 +555,11 @@ def _polled(
     names = [name for name, _ in finished]
     for i, name in enumerate(names):
         if name not in asked or name in names[:i]:
-            raise UsageError(f"{type(sampler).__name__} returned request {name} twice, or it was not asked for")
+            raise UsageError(
+                f"{type(sampler).__name__} returned request {name} twice, or it was not asked for"
+            )
     if not finished and before is not None and getattr(sampler, "steps", None) == before:
-        raise UsageError(f"{type(sampler).__name__} makes no step and returns nothing: it has lost a request")
+        raise UsageError(
+            f"{type(sampler).__name__} makes no step and returns nothing: it has lost a request"
+        )
     return finished

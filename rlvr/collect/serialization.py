@@ -20,7 +20,10 @@ def group_as_dict(group: Group) -> dict[str, Any]:
     Args:
         group: scored rollouts.
     """
-    return {"task": group.task.id, "rollouts": [rollout_as_dict(rollout) for rollout in group.rollouts]}
+    return {
+        "task": group.task.id,
+        "rollouts": [rollout_as_dict(rollout) for rollout in group.rollouts],
+    }
 
 
 def group_from_dict(data: Mapping[str, Any], task: Task) -> Group:
@@ -60,7 +63,8 @@ def rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
         "turns": [[turn.start, turn.stop, turn.reward] for turn in rollout.turns],
         "branches": [rollout_as_dict(branch) for branch in rollout.branches],
         **({} if rollout.episode is None else {"episode": rollout.episode.as_dict()}),
-        "score": score and {"total": score.total, "parts": dict(score.parts), "verdict": _verdict(score.verdict)},
+        "score": score
+        and {"total": score.total, "parts": dict(score.parts), "verdict": _verdict(score.verdict)},
     }
 
 
@@ -78,15 +82,21 @@ def rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
         task: of the rollout.
     """
     score = data["score"]
-    verdict = score and Verdict(**{**score["verdict"], "outcome": Outcome(score["verdict"]["outcome"])})
+    verdict = score and Verdict(
+        **{**score["verdict"], "outcome": Outcome(score["verdict"]["outcome"])}
+    )
     return Rollout(
         task=task,
         **{
             **data,
             "turns": tuple(Turn(*turn) for turn in data["turns"]),
-            "branches": tuple(rollout_from_dict(branch, task) for branch in data.get("branches", ())),
+            "branches": tuple(
+                rollout_from_dict(branch, task) for branch in data.get("branches", ())
+            ),
             "token_versions": tuple(data["token_versions"]),
-            "episode": Episode.from_dict(data["episode"]) if data.get("episode") is not None else None,
+            "episode": Episode.from_dict(data["episode"])
+            if data.get("episode") is not None
+            else None,
             "score": score and Score(score["total"], score["parts"], verdict),
         },
     )

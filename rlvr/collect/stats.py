@@ -52,7 +52,9 @@ def dropped_group(group: Group, why: str) -> Dropped:
         group: as it was sampled.
         why: see `Dropped`.
     """
-    return Dropped(group.task.id, why, len(group.rollouts), sum(map(own_tokens, group.rollouts)), group)
+    return Dropped(
+        group.task.id, why, len(group.rollouts), sum(map(own_tokens, group.rollouts)), group
+    )
 
 
 def own_tokens(rollout: Rollout) -> int:
@@ -62,7 +64,9 @@ def own_tokens(rollout: Rollout) -> int:
         rollout: of one turn or several, with its branches.
     """
     if rollout.turns:
-        return sum(turn.stop - turn.start for row in (rollout, *rollout.branches) for turn in row.turns)
+        return sum(
+            turn.stop - turn.start for row in (rollout, *rollout.branches) for turn in row.turns
+        )
     return len(rollout.completion_ids)
 
 
@@ -73,7 +77,12 @@ def unscored_reasons(dropped: Sequence[Dropped]) -> Counter[str]:
         dropped: the groups.
     """
     groups = [one.group for one in dropped if one.group is not None]
-    verdicts = [r.score.verdict for group in groups for r in group.rollouts if r.score and r.score.total is None]
+    verdicts = [
+        r.score.verdict
+        for group in groups
+        for r in group.rollouts
+        if r.score and r.score.total is None
+    ]
     return Counter(verdict.why for verdict in verdicts)
 
 
@@ -150,7 +159,9 @@ def tool_stats(groups: Sequence[Group]) -> dict[str, float]:
     Args:
         groups: that were sampled.
     """
-    episodes = [one.episode for group in groups for one in group.rollouts if one.episode is not None]
+    episodes = [
+        one.episode for group in groups for one in group.rollouts if one.episode is not None
+    ]
     if not episodes:
         return {}
     calls = [call for episode in episodes for call in episode.calls]
@@ -160,9 +171,14 @@ def tool_stats(groups: Sequence[Group]) -> dict[str, float]:
         "tools/turns": fmean(len(episode.turns) for episode in episodes),
         **_call_stats("tools", calls),
     }
-    for name in sorted({call.name for call in calls if not call.error}):  # the policy may make up others without end
+    for name in sorted(
+        {call.name for call in calls if not call.error}
+    ):  # the policy may make up others without end
         own = [call for call in calls if call.name == name]
-        found |= {f"tools/{name}/calls": len(own) / len(episodes), **_call_stats(f"tools/{name}", own)}
+        found |= {
+            f"tools/{name}/calls": len(own) / len(episodes),
+            **_call_stats(f"tools/{name}", own),
+        }
     return {name: float(value) for name, value in found.items()}
 
 
@@ -172,7 +188,9 @@ def _call_stats(prefix: str, calls: Sequence[ToolCall]) -> dict[str, float]:
     return errors | ({f"{prefix}/seconds": fmean(made)} if made else {})
 
 
-def mixture_stats(env: Environment, sampled: Sequence[Group], groups: Sequence[Group]) -> dict[str, float]:
+def mixture_stats(
+    env: Environment, sampled: Sequence[Group], groups: Sequence[Group]
+) -> dict[str, float]:
     """Metrics of each environment of a mixture: `env/NAME/…`; none for another environment.
 
     Over all sampled rollouts: `rollouts`, `accuracy`, `reward`, `length`, `truncated`, `unscored`, and `groups`, the
@@ -189,7 +207,11 @@ def mixture_stats(env: Environment, sampled: Sequence[Group], groups: Sequence[G
         own = [group for group in sampled if env.share_of(group.task).name == name]
         kept = [group for group in groups if env.share_of(group.task).name == name]
         rollouts, scores = [rollout for group in own for rollout in group.rollouts], _scores(own)
-        numbers = {"rollouts": len(rollouts), "groups": len(kept), "unscored": len(rollouts) - len(scores)}
+        numbers = {
+            "rollouts": len(rollouts),
+            "groups": len(kept),
+            "unscored": len(rollouts) - len(scores),
+        }
         means = _means("", scores) | _part_means(scores)
         if rollouts:
             means |= {
@@ -209,7 +231,9 @@ def _scores(groups: Sequence[Group]) -> list[Score]:
 def _outcome_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
     if not rollouts:
         return {}
-    found = Counter(Outcome.UNSCORED if one.score is None else one.score.verdict.outcome for one in rollouts)
+    found = Counter(
+        Outcome.UNSCORED if one.score is None else one.score.verdict.outcome for one in rollouts
+    )
     return {f"outcome/{outcome}": found[outcome] / len(rollouts) for outcome in Outcome}
 
 

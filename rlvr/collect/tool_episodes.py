@@ -60,7 +60,9 @@ class ToolEpisodes:
         self.env, self.sampler, self.background = env, sampler, background
         self.sampling, self._key, self._task = sampling, key, task
 
-    def plays(self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0) -> Iterator[Play[Rollout]]:
+    def plays(
+        self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0
+    ) -> Iterator[Play[Rollout]]:
         """The episodes of each task, group after group.
 
         Args:
@@ -73,7 +75,9 @@ class ToolEpisodes:
             for g in range(group_size):
                 yield self._play(p, g, place, task, prompts)
 
-    def _play(self, p: int, g: int, place: int, task: Task, prompts: list[TokenIds]) -> Play[Rollout]:
+    def _play(
+        self, p: int, g: int, place: int, task: Task, prompts: list[TokenIds]
+    ) -> Play[Rollout]:
         begun = self.background.submit(self.env.begin, task)
         try:
             running: RunningEpisode = yield begun
@@ -98,17 +102,22 @@ class ToolEpisodes:
         finally:
             running.close()
         episode.turns = [
-            Turn(turn.start, turn.stop, reward) for turn, reward in zip(episode.turns, rewards, strict=True)
+            Turn(turn.start, turn.stop, reward)
+            for turn, reward in zip(episode.turns, rewards, strict=True)
         ]
         return replace(episode.rollout(None, self.sampler.version), episode=record)
 
-    def _turns(self, running: RunningEpisode, episode: Playing, numbers: tuple[int, int, int]) -> Play[None]:
+    def _turns(
+        self, running: RunningEpisode, episode: Playing, numbers: tuple[int, int, int]
+    ) -> Play[None]:
         p, g, place = numbers
         tools, limit = running.schemas, self.sampling.max_tokens
         while True:
             turn = len(episode.turns)
             seed = rollout_seed(*self._key, episode.task.id, place, g, turn)
-            sample: Sample = yield Request((p, g, turn), episode.context, self.sampling, seed, limit, rollout=g)
+            sample: Sample = yield Request(
+                (p, g, turn), episode.context, self.sampling, seed, limit, rollout=g
+            )
             episode.take_turn(sample, self.sampling)
             said = self._read(sample, tools)
             spent = episode.own_tokens() >= self.sampling.max_tokens
@@ -120,14 +129,20 @@ class ToolEpisodes:
             left = most_positions(self.sampler) - len(episode.context) - len(reply)
             limit = min(self.sampling.max_tokens - episode.own_tokens(), left)
             if limit < 1:  # no room is left for another turn
-                yield self.background.submit(partial(running.finish, "positions" if not spent else "tokens"))
+                yield self.background.submit(
+                    partial(running.finish, "positions" if not spent else "tokens")
+                )
                 return
             episode.take_reply(told, reply)
 
     def _prompt(self, task: Task, running: RunningEpisode, prompts: list[TokenIds]) -> TokenIds:
         """The tokens of the prompt with the tools; the same for all episodes of a group."""
         tools = running.schemas
-        ids = tuple(self.sampler.encode(task.prompt, tools=tools) if tools else self.sampler.encode(task.prompt))
+        ids = tuple(
+            self.sampler.encode(task.prompt, tools=tools)
+            if tools
+            else self.sampler.encode(task.prompt)
+        )
         if prompts and prompts[0] != ids:
             raise UsageError(
                 f"{self.env.id}: two episodes of task {task.id!r} have different tools; tools(state) "
@@ -149,7 +164,9 @@ class ToolEpisodes:
         try:
             found = self.env.turn_rewards(task, record)
         except Exception as error:
-            raise EpisodeFailed(f"turn_rewards of {self.env.id} raised {type(error).__name__}: {error}") from error
+            raise EpisodeFailed(
+                f"turn_rewards of {self.env.id} raised {type(error).__name__}: {error}"
+            ) from error
         if found is None:
             return [None] * count
         if len(found) != count or not all(one is None or is_number(one) for one in found):
@@ -162,7 +179,11 @@ class ToolEpisodes:
     def _lost(self, episode: Playing, error: Unscored) -> Rollout:
         score = unscored(error)
         if isinstance(error, EpisodeFailed) and error.trace:
-            score = Score(None, {}, Verdict(Outcome.UNSCORED, why=score.verdict.why, detail={"traceback": error.trace}))
+            score = Score(
+                None,
+                {},
+                Verdict(Outcome.UNSCORED, why=score.verdict.why, detail={"traceback": error.trace}),
+            )
         return episode.rollout(score, self.sampler.version)
 
 

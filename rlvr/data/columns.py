@@ -74,8 +74,14 @@ class Columns:
             try:
                 found = list(self._rows(line.row, line.number))
             except (DataError, LookupError, TypeError, ValueError, AttributeError) as error:
-                why = str(error) if isinstance(error, DataError) else f"no row of the layout {self.like!r}: {error!r}"
-                yield Line(line.number, None, why, json.dumps(line.row, default=str, ensure_ascii=False))
+                why = (
+                    str(error)
+                    if isinstance(error, DataError)
+                    else f"no row of the layout {self.like!r}: {error!r}"
+                )
+                yield Line(
+                    line.number, None, why, json.dumps(line.row, default=str, ensure_ascii=False)
+                )
                 continue
             yield from (Line(line.number, row, checked=line.checked) for row in found)
 
@@ -103,7 +109,9 @@ class Columns:
         name = str(row.get("id", f"line:{number}"))
         task = {"task": name} if "reference" in row and "task" not in row else {}
         for place, text in enumerate(texts):
-            own = {key: row[key][place] for key in _PER_COMPLETION if _is_one_each(row.get(key), texts)}
+            own = {
+                key: row[key][place] for key in _PER_COMPLETION if _is_one_each(row.get(key), texts)
+            }
             yield row | task | own | {"id": f"{name}/{place}", "completion": text}
 
 
@@ -173,7 +181,9 @@ def _texts(value: Any) -> list[str]:
         elif all(isinstance(item, list) and item for item in value):
             return [text for item in value for text in _texts(item)]
     shown = json.dumps(value, default=str)[:200]
-    raise DataError(f"the completion is {shown}; it must be a text, chat messages, or a list of either")
+    raise DataError(
+        f"the completion is {shown}; it must be a text, chat messages, or a list of either"
+    )
 
 
 def _content(message: Mapping[str, Any]) -> str:
@@ -182,9 +192,13 @@ def _content(message: Mapping[str, Any]) -> str:
         return content
     if isinstance(content, list):
         return "".join(
-            part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+            part["text"]
+            for part in content
+            if isinstance(part, Mapping) and isinstance(part.get("text"), str)
         )
-    raise DataError(f"a message of the completion has the content {content!r:.100}; it must be a text")
+    raise DataError(
+        f"a message of the completion has the content {content!r:.100}; it must be a text"
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ layouts
@@ -197,15 +211,23 @@ def _verl(row: Row) -> Iterator[dict[str, Any]]:
         yield _moved(row, prompt="input", completion="output", reference="gts")
         return
     if "responses" not in row:
-        raise DataError(f"neither 'output' nor 'responses', as files of verl have; it has {', '.join(map(repr, row))}")
-    yield _moved(row, prompt="prompt", completion="responses") | {"reference": _at(row, "reward_model.ground_truth")}
+        raise DataError(
+            f"neither 'output' nor 'responses', as files of verl have; it has {', '.join(map(repr, row))}"
+        )
+    yield _moved(row, prompt="prompt", completion="responses") | {
+        "reference": _at(row, "reward_model.ground_truth")
+    }
 
 
 def _trl(row: Row) -> Iterator[dict[str, Any]]:
     """TRL: prompt and completion, as texts or messages (its page on dataset formats), as its trainers log them, with
     the answer in the column that the user's own data set has."""
-    answer = next((name for name in ("solution", "answer", "ground_truth", "reference") if name in row), None)
-    yield _moved(row, prompt="prompt", completion="completion", **({"reference": answer} if answer else {}))
+    answer = next(
+        (name for name in ("solution", "answer", "ground_truth", "reference") if name in row), None
+    )
+    yield _moved(
+        row, prompt="prompt", completion="completion", **({"reference": answer} if answer else {})
+    )
 
 
 def _lighteval(row: Row) -> Iterator[dict[str, Any]]:
@@ -220,7 +242,11 @@ def _lighteval(row: Row) -> Iterator[dict[str, Any]]:
     golds = golds if isinstance(golds, list) else [golds]
     rest = {name: value for name, value in row.items() if name not in ("doc", "model_response")}
     yield rest | {
-        **({"id": f"{doc.get('task_name', '')}/{doc['id']}"} if doc.get("id") not in (None, "") else {}),
+        **(
+            {"id": f"{doc.get('task_name', '')}/{doc['id']}"}
+            if doc.get("id") not in (None, "")
+            else {}
+        ),
         "prompt": doc["query"],
         "reference": _one_or_all([doc["choices"][place] for place in golds]),
         "completion": _plain(row["model_response"]["text"]),
@@ -254,10 +280,17 @@ def _lm_eval(row: Row) -> Iterator[dict[str, Any]]:
     given = row["arguments"]
     prompt = given["gen_args_0"]["arg_0"] if isinstance(given, Mapping) else given[0][0]
     rest = {
-        name: value for name, value in row.items() if name not in ("resps", "arguments", "target", "filtered_resps")
+        name: value
+        for name, value in row.items()
+        if name not in ("resps", "arguments", "target", "filtered_resps")
     }
     name = f"{row['doc_id']}/{row['filter']}" if "filter" in row else str(row["doc_id"])
-    yield rest | {"id": name, "prompt": _plain(prompt), "reference": row["target"], "completion": said}
+    yield rest | {
+        "id": name,
+        "prompt": _plain(prompt),
+        "reference": row["target"],
+        "completion": said,
+    }
 
 
 def _moved(row: Row, **names: str) -> dict[str, Any]:

@@ -106,11 +106,15 @@ def publish(partial: Path, path: Path, *, overwrite: bool) -> None:
             ) from None
         except OSError:  # a file system without links
             if path.exists():
-                raise UsageError(f"{path} exists; what this run wrote stands in {partial}") from None
+                raise UsageError(
+                    f"{path} exists; what this run wrote stands in {partial}"
+                ) from None
             partial.replace(path)
         else:
             sync_folder(path.parent)  # or a power cut could take both names
-            partial.unlink(missing_ok=True)  # another run may have seen that it is the output's second name
+            partial.unlink(
+                missing_ok=True
+            )  # another run may have seen that it is the output's second name
     sync_folder(path.parent)
 
 
@@ -190,7 +194,9 @@ class Checksummed:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._beside = ThreadPoolExecutor(1, "checksum")  # both are C code that lets other threads run
+        self._beside = ThreadPoolExecutor(
+            1, "checksum"
+        )  # both are C code that lets other threads run
         self.crc32 = 0
 
     def write(self, data: bytes) -> int:

@@ -69,7 +69,9 @@ class FilterRules:
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_rate <= self.max_rate <= 1:  # false for NaN
-            raise UsageError(f"rates from {self.min_rate!r} to {self.max_rate!r}: give 0 <= min_rate <= max_rate <= 1")
+            raise UsageError(
+                f"rates from {self.min_rate!r} to {self.max_rate!r}: give 0 <= min_rate <= max_rate <= 1"
+            )
         require_whole("min_n", self.min_n, 0)
         require_one_of("by", self.by, ("rate", "interval"))
         if self.near is not None:
@@ -78,7 +80,9 @@ class FilterRules:
         require_optional_whole("max_characters", self.max_characters, 1, none="any number")
         require_optional_whole("max_tokens", self.max_tokens, 1, none="any number")
         if (self.max_tokens is None) != (self.tokenizer is None):
-            raise UsageError("max_tokens and tokenizer go together: the limit, and the model whose tokens are counted")
+            raise UsageError(
+                "max_tokens and tokenizer go together: the limit, and the model whose tokens are counted"
+            )
 
     @property
     def looks_at_prompts(self) -> bool:
@@ -122,7 +126,9 @@ class Kept:
         """The text of each message; a prompt that is a text is one message."""
         if isinstance(self.prompt, str):
             return (self.prompt,)
-        return tuple("" if message["content"] is None else str(message["content"]) for message in self.prompt)
+        return tuple(
+            "" if message["content"] is None else str(message["content"]) for message in self.prompt
+        )
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -141,8 +147,18 @@ class Kept:
         if not self.scored + self.unscored:
             return row
         low, high = self.interval
-        rates = {"pass_rate": self.correct / self.scored if self.scored else None, "pass_low": low, "pass_high": high}
-        return {**row, **rates, "correct": self.correct, "scored": self.scored, "unscored": self.unscored}
+        rates = {
+            "pass_rate": self.correct / self.scored if self.scored else None,
+            "pass_low": low,
+            "pass_high": high,
+        }
+        return {
+            **row,
+            **rates,
+            "correct": self.correct,
+            "scored": self.scored,
+            "unscored": self.unscored,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +227,11 @@ class _Tasks:
             self._file.seek(start)
         task: Kept = pickle.load(self._file)  # noqa: S301  our own file, which has no name
         task.id = self.ids[place]
-        task.correct, task.scored, task.unscored = self._correct[place], self._scored[place], self._unscored[place]
+        task.correct, task.scored, task.unscored = (
+            self._correct[place],
+            self._scored[place],
+            self._unscored[place],
+        )
         return task
 
     @property
@@ -247,7 +267,10 @@ class _Tasks:
         prompt, is_rollout = self._prompt(row, number), "outcome" in row
         outcome = _outcome(row["outcome"], number) if is_rollout else None
         first, second = ("task", "id") if is_rollout else ("id", "task")
-        own = next((str(row[name]) for name in (first, second) if row.get(name) is not None), f"row:{number}")
+        own = next(
+            (str(row[name]) for name in (first, second) if row.get(name) is not None),
+            f"row:{number}",
+        )
         # A row that is no rollout is a task of its own, which may be a duplicate.
         key = key_of_task(row, own, prompt, None if is_rollout else number)
         place = self._places.get(key)
@@ -285,18 +308,25 @@ class _Tasks:
             )
         prompt = row.get(self.column)
         prompt = "" if prompt is None else prompt
-        if not (isinstance(prompt, str) or (isinstance(prompt, (list, tuple)) and all(map(_is_message, prompt)))):
+        if not (
+            isinstance(prompt, str)
+            or (isinstance(prompt, (list, tuple)) and all(map(_is_message, prompt)))
+        ):
             raise DataError(
                 f"row {number}: the prompt is {brief(prompt)}; it must be a text, or a list of messages with 'content'"
             )
         if not prompt and self.compared_with_tests:
-            raise DataError(f"row {number} has an empty prompt, which cannot be compared with a test")
+            raise DataError(
+                f"row {number} has an empty prompt, which cannot be compared with a test"
+            )
         return prompt
 
     def _meta(self, row: Row, number: int, is_rollout: bool) -> dict[str, Any]:
         meta = {} if row.get("meta") is None else row["meta"]
         if not isinstance(meta, Mapping):
-            raise DataError(f"row {number}: meta is {brief(meta)}; it must be an object of names and values")
+            raise DataError(
+                f"row {number}: meta is {brief(meta)}; it must be an object of names and values"
+            )
         passed = _OF_THE_TASK | {self.column} | (_OF_THE_ROLLOUT if is_rollout else frozenset())
         return {**meta, **{name: value for name, value in row.items() if name not in passed}}
 
@@ -312,7 +342,9 @@ def key_of_task(row: Row, own: str, prompt: Prompt, alone: int | None = None) ->
     """
     # Rows that bring their own reference may all be called "row"; and completions without a task have ids.
     named = own if row.get("task") not in (None, "row") or not prompt else None
-    return digest_of([json.dumps([named, prompt, row.get("reference"), alone], sort_keys=True, default=str)])
+    return digest_of(
+        [json.dumps([named, prompt, row.get("reference"), alone], sort_keys=True, default=str)]
+    )
 
 
 def filter_tasks(
@@ -369,12 +401,16 @@ def filtered(
     """
     rules = rules or FilterRules()
     if rules.tokenizer is not None:
-        load_tokenizer(rules.tokenizer)  # so that one that is not there is said before a million rows are read
+        load_tokenizer(
+            rules.tokenizer
+        )  # so that one that is not there is said before a million rows are read
     with _Tasks(prompt, bool(tests) or rules.looks_at_prompts, bool(tests)) as tasks:
         for number, row in enumerate(rows, 1):
             tasks.add(row, number)
         if rules.need_rollouts and len(tasks) and not tasks.rolled_out:
-            raise DataError("no row has an outcome, so that there are no pass rates: give what `rlvr score` wrote")
+            raise DataError(
+                "no row has an outcome, so that there are no pass rates: give what `rlvr score` wrote"
+            )
         tasks.gathered()
         why: dict[int, str] = {}
         for found in (
@@ -394,28 +430,40 @@ def _contaminated(
 ) -> Iterator[tuple[int, str]]:
     if not tests:
         return
-    shared = TestSetOverlap(tests, rules.ngram).find((task.messages for task in tasks), processes=processes)
+    shared = TestSetOverlap(tests, rules.ngram).find(
+        (task.messages for task in tasks), processes=processes
+    )
     for place, hit in enumerate(shared):
         if hit is not None:
             yield place, f"contaminated: shares {hit[0]!r} with the test {hit[1][:200]!r}"
 
 
-def _repeated(tasks: _Tasks, rules: FilterRules, processes: int | None) -> Iterator[tuple[int, str]]:
+def _repeated(
+    tasks: _Tasks, rules: FilterRules, processes: int | None
+) -> Iterator[tuple[int, str]]:
     if rules.duplicates:
         first: dict[bytes, int] = {}
         places, pairs = array("I"), array("I")
         chunks = mapped(_digests, in_chunks(_asked(tasks, places)), processes)
-        for index, digest in enumerate(itertools.chain.from_iterable(digests for _, digests in chunks)):
+        for index, digest in enumerate(
+            itertools.chain.from_iterable(digests for _, digests in chunks)
+        ):
             known = first.setdefault(bytes.fromhex(digest), places[index])
             if known != places[index]:
                 pairs.extend((known, places[index]))
         first.clear()
         for earlier, later in zip(pairs[::2], pairs[1::2], strict=True):
-            differs = " and another reference" if tasks[earlier].reference != tasks[later].reference else ""
+            differs = (
+                " and another reference"
+                if tasks[earlier].reference != tasks[later].reference
+                else ""
+            )
             yield later, f"duplicate: has the prompt of {tasks.ids[earlier]!r}{differs}"
     if rules.near is not None:
         places = array("I")
-        for earlier, later in near_duplicates(_asked(tasks, places), rules.near, processes=processes):
+        for earlier, later in near_duplicates(
+            _asked(tasks, places), rules.near, processes=processes
+        ):
             yield places[later], f"near-duplicate: much like {tasks.ids[places[earlier]]!r}"
 
 
@@ -431,15 +479,21 @@ def _digests(texts: Sequence[str]) -> list[str]:
     return [digest_of(folded(text)).hex() for text in texts]
 
 
-def _too_long(tasks: _Tasks, rules: FilterRules, processes: int | None) -> Iterator[tuple[int, str]]:
+def _too_long(
+    tasks: _Tasks, rules: FilterRules, processes: int | None
+) -> Iterator[tuple[int, str]]:
     if rules.max_characters is not None:
         for place, task in enumerate(tasks):
             if len(task.text) > rules.max_characters:
                 yield place, f"too-long: {len(task.text)} characters"
     if rules.max_tokens is not None and rules.tokenizer is not None:
         places = array("I")
-        chunks = mapped(partial(lengths, rules.tokenizer), in_chunks(_asked(tasks, places)), processes)
-        for index, count in enumerate(itertools.chain.from_iterable(counts for _, counts in chunks)):
+        chunks = mapped(
+            partial(lengths, rules.tokenizer), in_chunks(_asked(tasks, places)), processes
+        )
+        for index, count in enumerate(
+            itertools.chain.from_iterable(counts for _, counts in chunks)
+        ):
             if count > rules.max_tokens:
                 yield places[index], f"too-long: {count} tokens"
 

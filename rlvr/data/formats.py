@@ -29,10 +29,23 @@ from rlvr.data.hub import at_once
 from rlvr.data.lines import Line, Row, json_lines, parquet
 from rlvr.errors import DataError
 
-__all__ = ["ENDINGS", "STDIN", "Through", "count_rows", "ending_of", "hub_rows", "read_rows", "sources"]
+__all__ = [
+    "ENDINGS",
+    "STDIN",
+    "Through",
+    "count_rows",
+    "ending_of",
+    "hub_rows",
+    "read_rows",
+    "sources",
+]
 
 STDIN: Final = "-"
-_JSON, _TABLES, _ARROW = (".jsonl", ".ndjson", ".json"), {".csv": ",", ".tsv": "\t"}, (".arrow", ".feather")
+_JSON, _TABLES, _ARROW = (
+    (".jsonl", ".ndjson", ".json"),
+    {".csv": ",", ".tsv": "\t"},
+    (".arrow", ".feather"),
+)
 _PACKED = (".gz", ".zst")
 ENDINGS: Final = (*_JSON, *_TABLES, ".parquet", *_ARROW, ".eval")
 """Endings of files that hold rows; .gz or .zst may follow those of texts."""
@@ -65,7 +78,9 @@ def sources(given: str) -> list[str]:
     if given == STDIN or _is_saved_dataset(path) or (path.exists() and not path.is_dir()):
         return [given]
     if path.is_dir():
-        found = sorted(str(file) for file in path.rglob("*") if ending_of(file) in ENDINGS and file.is_file())
+        found = sorted(
+            str(file) for file in path.rglob("*") if ending_of(file) in ENDINGS and file.is_file()
+        )
         if not found:
             raise DataError(f"{given}: the folder holds no file that ends in {' '.join(ENDINGS)}")
         return found
@@ -104,7 +119,9 @@ def read_rows(source: str | Path, through: Through | None = None) -> Iterator[Li
         try:
             return _numbered(hub_rows(name, split or "train"))
         except DataError as error:
-            raise DataError(f"{path}: no such file, and no data set that can be had: {error}") from error
+            raise DataError(
+                f"{path}: no such file, and no data set that can be had: {error}"
+            ) from error
     return _by_ending(path, through)
 
 
@@ -167,7 +184,9 @@ def hub_rows(source: str, split: str, *, name: str | None = None) -> Iterable[Ro
 
 
 def _is_hub_id(given: str) -> bool:
-    return bool(_HUB_ID.fullmatch(given)) and ending_of(Path(given.partition(":")[0])) not in ENDINGS
+    return (
+        bool(_HUB_ID.fullmatch(given)) and ending_of(Path(given.partition(":")[0])) not in ENDINGS
+    )
 
 
 def _by_ending(path: Path, through: Through | None) -> Iterator[Line]:
@@ -189,20 +208,28 @@ def _by_content(
     """A file whose name does not say what it is, or a pipe, which can be opened only once."""
     with _naming(name):
         file = opened()
-        head = cast("io.BufferedReader", file).peek(4096)[:4096]  # a pipe may have few bytes yet, but has some or ends
+        head = cast("io.BufferedReader", file).peek(4096)[
+            :4096
+        ]  # a pipe may have few bytes yet, but has some or ends
     if not is_pipe:
         file.close()
     again = (lambda: file) if is_pipe else opened
     kind = next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
     if kind in _PACKED:
         whole = _unpacked(file, kind) if is_pipe else None
-        return _by_content(lambda: whole or _unpacked(Path(name), kind), name, through, is_pipe=is_pipe)
+        return _by_content(
+            lambda: whole or _unpacked(Path(name), kind), name, through, is_pipe=is_pipe
+        )
     if kind:
         path = Path(name)
         if is_pipe or path.suffix in _PACKED:
-            raise DataError(f"{name}: {kind[1:]} cannot be read from a pipe or packed; give it as a file of its own")
+            raise DataError(
+                f"{name}: {kind[1:]} cannot be read from a pipe or packed; give it as a file of its own"
+            )
         return (
-            parquet(path) if kind == ".parquet" else _numbered((_arrow if kind == ".arrow" else _inspect_archive)(path))
+            parquet(path)
+            if kind == ".parquet"
+            else _numbered((_arrow if kind == ".arrow" else _inspect_archive)(path))
         )
     if not head or head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
         return _json(again, name, through)
@@ -225,7 +252,9 @@ def _unpacked(file: Path | IO[bytes], packing: str) -> IO[bytes]:
         return cast("IO[bytes]", gzip.open(file))
     import pyarrow as pa
 
-    return io.BufferedReader(pa.CompressedInputStream(str(file) if isinstance(file, Path) else file, "zstd"))
+    return io.BufferedReader(
+        pa.CompressedInputStream(str(file) if isinstance(file, Path) else file, "zstd")
+    )
 
 
 @contextlib.contextmanager
@@ -249,7 +278,9 @@ def _numbered(rows: Iterable[Any]) -> Iterator[Line]:
         if isinstance(row, Mapping):
             yield Line(number, dict(row))
         else:
-            yield Line(number, None, f"a {type(row).__name__}, not an object", json.dumps(row, default=str))
+            yield Line(
+                number, None, f"a {type(row).__name__}, not an object", json.dumps(row, default=str)
+            )
 
 
 # -------------------------------------------------------------------------------------------------------------- JSON
@@ -267,7 +298,9 @@ def _json(opened: Callable[[], IO[bytes]], name: str, through: Through | None) -
         if first.startswith(b"[") and not _is_list_without_rows(first):
             yield from _array(every)
             return
-        if first.startswith(b"{") and not _is_json(first):  # goes on in the next line, or the first row is damaged
+        if first.startswith(b"{") and not _is_json(
+            first
+        ):  # goes on in the next line, or the first row is damaged
             second = next(lines, b"")
             every = itertools.chain(head, [second], lines)
             if not second.lstrip().startswith(b"{"):
@@ -312,10 +345,17 @@ def _array(blocks: Iterable[bytes]) -> Iterator[Line]:
                 raise ValueError("it may go on")
         except (ValueError, RecursionError) as error:
             if text.ended:
-                yield Line(number, None, f"not JSON: {error}; no row behind it can be read", text.held[at : at + 2000])
+                yield Line(
+                    number,
+                    None,
+                    f"not JSON: {error}; no row behind it can be read",
+                    text.held[at : at + 2000],
+                )
                 return
             text.drop(at)
-            text.more(2 * len(text.held))  # twice as much, so that a long row is not begun again and again
+            text.more(
+                2 * len(text.held)
+            )  # twice as much, so that a long row is not begun again and again
             at, number = 0, number - 1
             continue
         yield from (Line(number, line.row, line.error, line.text) for line in _numbered([value]))
@@ -362,14 +402,22 @@ _OURS = frozenset(("id", "task", "reference", "prompt", "meta", "length_tokens",
 
 def _table(opened: Callable[[], IO[bytes]], name: str, delimiter: str) -> Iterator[Line]:
     """CSV or TSV with a header; every cell is a text, but for our own columns that are none."""
-    csv.field_size_limit(1 << 30)  # characters; a completion may be longer than the 131,072 that Python begins with
-    with _naming(name), opened() as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+    csv.field_size_limit(
+        1 << 30
+    )  # characters; a completion may be longer than the 131,072 that Python begins with
+    with (
+        _naming(name),
+        opened() as file,
+        io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
+    ):
         rows = csv.reader(text, delimiter=delimiter, strict=True)
         number = 0
         try:
             columns = next(rows, [])
             if len(set(columns)) < len(columns) or not all(columns):
-                raise DataError(f"{name}: its header is {columns!r:.300}; every column needs a name of its own")
+                raise DataError(
+                    f"{name}: its header is {columns!r:.300}; every column needs a name of its own"
+                )
             for number, cells in enumerate(rows, 1):
                 if not cells:
                     continue
@@ -391,7 +439,10 @@ def _cells(row: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
         elif column == "truncated" and cell.lower() in _TRUTHS:
             yield column, _TRUTHS[cell.lower()]
         elif cell:  # an empty one says nothing
-            yield column, int(cell) if column in _NUMBERS and cell.isascii() and cell.isdigit() else cell
+            yield (
+                column,
+                int(cell) if column in _NUMBERS and cell.isascii() and cell.isdigit() else cell,
+            )
 
 
 # ------------------------------------------------------------------------------------------------- Arrow and archives
@@ -415,7 +466,9 @@ def _arrow(path: Path) -> Iterator[Any]:
 
 
 def _is_saved_dataset(path: Path) -> bool:
-    return path.is_dir() and any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
+    return path.is_dir() and any(
+        (path / name).is_file() for name in ("state.json", "dataset_dict.json")
+    )
 
 
 def _saved_dataset(path: Path) -> Iterable[Any]:
@@ -438,7 +491,11 @@ def _inspect_archive(path: Path) -> Iterator[Any]:
     """The samples of a log of inspect_ai (https://inspect.aisi.org.uk/eval-logs.html): a zip with one JSON for each."""
     try:
         with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")]
+            names = [
+                name
+                for name in archive.namelist()
+                if name.startswith("samples/") and name.endswith(".json")
+            ]
             for name in names:
                 yield json.loads(archive.read(name))
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, *_DAMAGED) as error:

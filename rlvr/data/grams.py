@@ -51,7 +51,9 @@ def gram_numbers(words: Sequence[str]) -> _Numbers:
 
 @lru_cache(maxsize=1 << 17)
 def _word_number(word: str) -> int:
-    return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    return int.from_bytes(
+        hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+    )
 
 
 def packed(arrays: Sequence[_Numbers]) -> list[Any]:
@@ -61,7 +63,10 @@ def packed(arrays: Sequence[_Numbers]) -> list[Any]:
         arrays: any number of them.
     """
     numbers = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.uint64)
-    return [[len(one) for one in arrays], base64.b64encode(numbers.astype("<u8").tobytes()).decode()]
+    return [
+        [len(one) for one in arrays],
+        base64.b64encode(numbers.astype("<u8").tobytes()).decode(),
+    ]
 
 
 def unpacked(value: list[Any]) -> list[_Numbers]:
@@ -118,7 +123,9 @@ class GramFile:
             shared = grams[place] == numbers if len(grams) else np.zeros(len(numbers), dtype=bool)
             later, place = later[shared], place[shared]
             is_rare = counts[place] <= self._common
-            rare[start:stop] = sizes[start:stop] - np.bincount(later[~is_rare] - start, minlength=stop - start)
+            rare[start:stop] = sizes[start:stop] - np.bincount(
+                later[~is_rare] - start, minlength=stop - start
+            )
             yield from self._near(later, holders[place], is_rare, sizes, rare, least)
 
     def _near(
@@ -127,7 +134,9 @@ class GramFile:
         """The pairs of some texts: of the earlier texts that share enough with one, the one that shares most."""
         rows, columns = np.nonzero((holders >= 0) & (holders < later[:, None]))
         found, earlier = later[rows], holders[rows, columns].astype(np.int64)
-        pairs, which, both = np.unique(found << 32 | earlier, return_inverse=True, return_counts=True)
+        pairs, which, both = np.unique(
+            found << 32 | earlier, return_inverse=True, return_counts=True
+        )
         both_rare = np.bincount(which, weights=is_rare[rows], minlength=len(pairs))
         found, earlier = pairs >> 32, pairs & 0xFFFFFFFF
         near = (both_rare > 0) & (both_rare >= least * (rare[earlier] + rare[found] - both_rare))
@@ -148,7 +157,11 @@ class GramFile:
             numbers, texts = self._between(sizes, low, high - 1)
             order = np.argsort(numbers, kind="stable")  # so that the holders of each stay in order
             numbers, texts = numbers[order], texts[order]
-            begins = np.flatnonzero(np.r_[True, numbers[1:] != numbers[:-1]]) if len(numbers) else np.empty(0, int)
+            begins = (
+                np.flatnonzero(np.r_[True, numbers[1:] != numbers[:-1]])
+                if len(numbers)
+                else np.empty(0, int)
+            )
             many = np.diff(np.r_[begins, len(numbers)])
             begins, many = begins[many > 1], many[many > 1]
             of_each = np.full((len(begins), self._common), -1, dtype=np.int32)
@@ -166,7 +179,9 @@ class GramFile:
         for start, stop, block in self._blocks(sizes, _READ):
             inside = (block >= np.uint64(low)) & (block <= np.uint64(high))
             numbers.append(block[inside])
-            texts.append(np.repeat(np.arange(start, stop, dtype=np.int32), sizes[start:stop])[inside])
+            texts.append(
+                np.repeat(np.arange(start, stop, dtype=np.int32), sizes[start:stop])[inside]
+            )
         return np.concatenate(numbers), np.concatenate(texts)
 
     def _blocks(self, sizes: Any, most: int = _BLOCK) -> Iterator[tuple[int, int, Any]]:

@@ -62,7 +62,9 @@ class Line:
     checked: bool = False
 
 
-def json_lines(lines: Iterable[bytes], name: str, loads: Callable[[bytes], Any] = json.loads) -> Iterator[Line]:
+def json_lines(
+    lines: Iterable[bytes], name: str, loads: Callable[[bytes], Any] = json.loads
+) -> Iterator[Line]:
     """The rows of JSON lines; their checksums are verified where they have some.
 
     Args:
@@ -78,7 +80,10 @@ def json_lines(lines: Iterable[bytes], name: str, loads: Callable[[bytes], Any] 
             row = loads(raw)
             if not isinstance(row, dict):
                 raise ValueError(f"a {type(row).__name__}, not an object")
-        except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or brackets too deep to follow
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # bad JSON, bad UTF-8, or brackets too deep to follow
             yield Line(number, None, f"not a JSON object: {error}", raw.decode("utf-8", "replace"))
         else:
             row.pop(CHECKSUM, None)
@@ -98,7 +103,13 @@ def checked_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes, str, boo
         intact = _is_intact(raw)
         if with_checksums is None:
             with_checksums = intact is not None
-        damage = _NO_FIT if intact is False else _UNLIKE[with_checksums] if (intact is None) is with_checksums else ""
+        damage = (
+            _NO_FIT
+            if intact is False
+            else _UNLIKE[with_checksums]
+            if (intact is None) is with_checksums
+            else ""
+        )
         yield number, raw, damage, with_checksums
 
 
@@ -122,9 +133,7 @@ def stamped(line: bytes) -> bytes:
     return b'%b, "rlvr_crc32": "%08x"}\n' % (body, zlib.crc32(body))
 
 
-_NO_FIT = (
-    "damaged or edited since it was written: its checksum does not fit (without rlvr_crc32 it is read as it stands)"
-)
+_NO_FIT = "damaged or edited since it was written: its checksum does not fit (without rlvr_crc32 it is read as it stands)"
 _UNLIKE = {
     True: "it has no checksum, and the lines before have: it is damaged, or of another file",
     False: "it has a checksum, and the lines before have none: they are damaged, or of another file",
@@ -158,13 +167,25 @@ def parquet(path: Path) -> Iterator[Line]:
                     cells = {k: _unpacked_cell(v) for k, v in row.items()} if is_marked else row
                     yield Line(number, cells, checked=checksum is not None)
             if count is not None and count != b"%d" % number:
-                yield Line(number + 1, None, f"the file was written with {count[:20].decode('ascii', 'replace')} rows")
-    except (pa.ArrowException, OSError, ValueError) as error:  # cut short, damaged, or texts that are not UTF-8
+                yield Line(
+                    number + 1,
+                    None,
+                    f"the file was written with {count[:20].decode('ascii', 'replace')} rows",
+                )
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+    ) as error:  # cut short, damaged, or texts that are not UTF-8
         raise DataError(f"{path}: cannot be read as Parquet after row {number}: {error}") from error
 
 
 def _unpacked_cell(value: Any) -> Any:
-    return json.loads(value[len(MARK) :]) if isinstance(value, str) and value.startswith(MARK) else value
+    return (
+        json.loads(value[len(MARK) :])
+        if isinstance(value, str) and value.startswith(MARK)
+        else value
+    )
 
 
 def _is_intact(raw: bytes) -> bool | None:
@@ -178,7 +199,11 @@ def _is_intact(raw: bytes) -> bool | None:
         end -= 1
     found = _STAMP.fullmatch(raw[max(0, end - _STAMP_BYTES) : end])
     # A view, since a copy of the line would cost as much as the checksum.
-    return None if found is None else int(found[1], 16) == zlib.crc32(memoryview(raw)[: end - _STAMP_BYTES])
+    return (
+        None
+        if found is None
+        else int(found[1], 16) == zlib.crc32(memoryview(raw)[: end - _STAMP_BYTES])
+    )
 
 
 def crc_of_cells(row: Row) -> str:

@@ -134,8 +134,12 @@ def draw(candidates: Sequence[Candidate], rules: PairRules, *key: str | int) -> 
     by_length = sorted(right, key=lambda i: (candidates[i].length, _lot(candidates[i], rules, key)))
     losers = _by_frequency(candidates, wrong, rules, key)
     found: dict[tuple[int, int], None] = {}
-    for near, unused in itertools.product((True,) if rules.near_only else (True, False), (True, False)):
-        for loser in itertools.chain.from_iterable(itertools.repeat(losers, 1 if unused else rules.per_task)):
+    for near, unused in itertools.product(
+        (True,) if rules.near_only else (True, False), (True, False)
+    ):
+        for loser in itertools.chain.from_iterable(
+            itertools.repeat(losers, 1 if unused else rules.per_task)
+        ):
             if len(found) >= rules.per_task:
                 break
             taken = {w for w, one in found if unused or one == loser}
@@ -185,7 +189,9 @@ def _is_near(length: int, other: int, rules: PairRules) -> bool:
     return abs(length - other) <= rules.near * max(length, other)
 
 
-def _usable(candidates: Sequence[Candidate], rules: PairRules) -> tuple[list[int], list[int], Counter[str]]:
+def _usable(
+    candidates: Sequence[Candidate], rules: PairRules
+) -> tuple[list[int], list[int], Counter[str]]:
     """Indices of right and of wrong completions, each text once; and why others are left out."""
     right: dict[bytes, int] = {}
     wrong: dict[bytes, int] = {}
@@ -201,19 +207,26 @@ def _usable(candidates: Sequence[Candidate], rules: PairRules) -> tuple[list[int
             side = right if one.outcome is Outcome.CORRECT else wrong
             if side.setdefault(one.text, i) != i:
                 left_out["duplicate"] += 1
-    for text in right.keys() & wrong.keys():  # such as by a verifier that looks at more than the text
+    for text in (
+        right.keys() & wrong.keys()
+    ):  # such as by a verifier that looks at more than the text
         del right[text], wrong[text]
         left_out["right and wrong"] += 2
     return list(right.values()), list(wrong.values()), left_out
 
 
 def _by_frequency(
-    candidates: Sequence[Candidate], wrong: Sequence[int], rules: PairRules, key: Sequence[str | int]
+    candidates: Sequence[Candidate],
+    wrong: Sequence[int],
+    rules: PairRules,
+    key: Sequence[str | int],
 ) -> list[int]:
     """Wrong completions, those with the most frequent answer first; all copies of a text count."""
     votes = Counter(one.answer for one in candidates if one.outcome is Outcome.WRONG)
     votes[None] = 0  # no answer is no frequent one
-    return sorted(wrong, key=lambda i: (-votes[candidates[i].answer], _lot(candidates[i], rules, key)))
+    return sorted(
+        wrong, key=lambda i: (-votes[candidates[i].answer], _lot(candidates[i], rules, key))
+    )
 
 
 def _lot(candidate: Candidate, rules: PairRules, key: Sequence[str | int]) -> bytes:
@@ -221,7 +234,9 @@ def _lot(candidate: Candidate, rules: PairRules, key: Sequence[str | int]) -> by
     return digest_of([candidate.text.hex(), str(rules.seed), *map(str, key)])
 
 
-def _nearest(candidates: Sequence[Candidate], by_length: Sequence[int], length: int, barred: set[int]) -> int | None:
+def _nearest(
+    candidates: Sequence[Candidate], by_length: Sequence[int], length: int, barred: set[int]
+) -> int | None:
     """The right completion whose length is nearest; None if all are barred."""
     up = bisect_left(by_length, length, key=lambda i: candidates[i].length)
     down = up - 1
@@ -312,7 +327,12 @@ class PairReport:
     def as_dict(self) -> dict[str, Any]:
         """The counts as plain JSON."""
         share = self.near / self.pairs if self.pairs else 0.0
-        return {"tasks": self.tasks, **self.metrics(), "near": share, "left_out": dict(self.left_out)}
+        return {
+            "tasks": self.tasks,
+            **self.metrics(),
+            "near": share,
+            "left_out": dict(self.left_out),
+        }
 
 
 def preference_rows(
@@ -343,11 +363,15 @@ def preference_rows(
         in_tokens = in_tokens and isinstance(row.get("length_tokens"), int)
         tasks.setdefault(key, []).append((number, candidate, len(row["completion"])))
     report = PairReport()
-    wanted: dict[int, list[tuple[int, int]]] = {}  # number of a row: (number of the output row, side)
+    wanted: dict[
+        int, list[tuple[int, int]]
+    ] = {}  # number of a row: (number of the output row, side)
     about: list[dict[str, Any]] = []
     for key, numbered in tasks.items():
         numbers = [number for number, _, _ in numbered]
-        candidates = [one if in_tokens else replace(one, length=characters) for _, one, characters in numbered]
+        candidates = [
+            one if in_tokens else replace(one, length=characters) for _, one, characters in numbered
+        ]
         drawn = draw(candidates, rules, key.hex())
         report.add(candidates, drawn, rules)
         for sides, known in _outputs(form, candidates, drawn, rules, key.hex(), margin_scale):
@@ -375,7 +399,8 @@ def _outputs(
                 known["margin"] = margin_scale * (chosen.value - rejected.value)
             yield (
                 (winner, loser),
-                known | {"chosen_truncated": chosen.truncated, "rejected_truncated": rejected.truncated},
+                known
+                | {"chosen_truncated": chosen.truncated, "rejected_truncated": rejected.truncated},
             )
         return
     indices = (draw_labelled if form == "labels" else draw_right)(candidates, rules, key)
@@ -385,7 +410,10 @@ def _outputs(
 
 
 def _with_texts(
-    path: Path, wanted: Mapping[int, Sequence[tuple[int, int]]], about: Sequence[Mapping[str, Any]], form: Form
+    path: Path,
+    wanted: Mapping[int, Sequence[tuple[int, int]]],
+    about: Sequence[Mapping[str, Any]],
+    form: Form,
 ) -> Iterator[dict[str, Any]]:
     names = ("chosen", "rejected") if form == "pairs" else ("completion",)
     halves: dict[int, dict[str, Any]] = {}
@@ -394,7 +422,9 @@ def _with_texts(
             texts = halves.setdefault(output, {"task": str(row.get("task") or row.get("id") or "")})
             texts["prompt"] = row["prompt"]
             text = row["completion"]
-            texts[names[side]] = text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+            texts[names[side]] = (
+                text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+            )
             if all(name in texts for name in names):
                 del halves[output]
                 yield {"prompt": texts["prompt"], **{name: texts[name] for name in names}} | {
@@ -412,7 +442,9 @@ def _candidate(row: Row, number: int) -> tuple[bytes, Candidate]:
             )
     prompt, text = row["prompt"], row["completion"]
     if not prompt or not _is_prompt(prompt):
-        raise DataError(f"row {number}: the prompt is {brief(prompt)}; it must be a text, or a list of chat messages")
+        raise DataError(
+            f"row {number}: the prompt is {brief(prompt)}; it must be a text, or a list of chat messages"
+        )
     if not isinstance(text, str):
         raise DataError(f"row {number}: the completion is {brief(text)}; it must be a text")
     try:
@@ -421,7 +453,9 @@ def _candidate(row: Row, number: int) -> tuple[bytes, Candidate]:
         raise DataError(f"row {number}: {error}") from None
     value, total, length = row.get("value"), row.get("total"), row.get("length_tokens")
     answer = row.get("answer")
-    own = next((str(row[name]) for name in ("task", "id") if row.get(name) is not None), f"row:{number}")
+    own = next(
+        (str(row[name]) for name in ("task", "id") if row.get(name) is not None), f"row:{number}"
+    )
     candidate = Candidate(
         digest_of([text]),
         outcome,
@@ -493,13 +527,17 @@ def read_pairs(path: Path) -> list[TextPair]:
         where = f"{path}, row {number}"
         missing = [name for name in ("chosen", "rejected") if row.get(name) is None]
         if missing:
-            hint = "; rows with completion and label train with --algorithm kto" * ("completion" in row)
+            hint = "; rows with completion and label train with --algorithm kto" * (
+                "completion" in row
+            )
             raise DataError(
                 f"{where} has no {' and no '.join(missing)}: a pair needs both sides, as `rlvr pairs` writes them{hint}"
             )
         prompt, chosen, rejected = _split(row, where)
         if chosen == rejected:
-            raise DataError(f"{where}: both sides are the same text, so that neither can be preferred; leave it out")
+            raise DataError(
+                f"{where}: both sides are the same text, so that neither can be preferred; leave it out"
+            )
         found.append(
             TextPair(
                 prompt,
@@ -512,7 +550,9 @@ def read_pairs(path: Path) -> list[TextPair]:
             )
         )
     if not found:
-        raise DataError(f"{path} has no rows; make pairs with `rlvr pairs scored.jsonl -o pairs.jsonl`")
+        raise DataError(
+            f"{path} has no rows; make pairs with `rlvr pairs scored.jsonl -o pairs.jsonl`"
+        )
     return found
 
 
@@ -528,18 +568,28 @@ def read_labelled(path: Path, *, needs_both: bool) -> list[Labelled]:
     """
     rows = read_whole(path)
     first = next(rows, None)
-    if first is not None and "completion" not in first and ("chosen" in first or "rejected" in first):
+    if (
+        first is not None
+        and "completion" not in first
+        and ("chosen" in first or "rejected" in first)
+    ):
         found = []
         for pair in read_pairs(path):
-            found.append(Labelled(pair.prompt, pair.chosen, True, pair.weight, pair.chosen_truncated))
-            found.append(Labelled(pair.prompt, pair.rejected, False, pair.weight, pair.rejected_truncated))
+            found.append(
+                Labelled(pair.prompt, pair.chosen, True, pair.weight, pair.chosen_truncated)
+            )
+            found.append(
+                Labelled(pair.prompt, pair.rejected, False, pair.weight, pair.rejected_truncated)
+            )
         return found
     found = [
         _labelled(row, f"{path}, row {number}")
         for number, row in enumerate(itertools.chain([] if first is None else [first], rows), 1)
     ]
     if not found:
-        raise DataError(f"{path} has no rows; make some with `rlvr pairs scored.jsonl -o labels.jsonl --form labels`")
+        raise DataError(
+            f"{path} has no rows; make some with `rlvr pairs scored.jsonl -o labels.jsonl --form labels`"
+        )
     labels = {one.label for one in found}
     if needs_both and len(labels) == 1:
         raise DataError(
@@ -585,30 +635,46 @@ def read_steps(path: Path) -> list[LabelledSteps]:
 
 def _steps(row: Row, where: str) -> LabelledSteps:
     steps = row.get("completions")
-    if not isinstance(steps, list) or not steps or not all(isinstance(one, str) and one for one in steps):
-        raise DataError(f"{where}: completions is {brief(steps)}; it must be a list of texts, one for each step")
+    if (
+        not isinstance(steps, list)
+        or not steps
+        or not all(isinstance(one, str) and one for one in steps)
+    ):
+        raise DataError(
+            f"{where}: completions is {brief(steps)}; it must be a list of texts, one for each step"
+        )
     labels = row.get("labels")
     right: Any = labels if row.get("right") is None else row["right"]
     scored: Any = [1] * len(steps) if row.get("scored") is None else row["scored"]
     for name, values in (("labels or right", right), ("scored", scored)):
         if not isinstance(values, list) or len(values) != len(steps):
-            raise DataError(f"{where}: {name} is {brief(values)}; it must be a list of {len(steps)}, one for each step")
+            raise DataError(
+                f"{where}: {name} is {brief(values)}; it must be a list of {len(steps)}, one for each step"
+            )
     for k, count in zip(right, scored, strict=True):
         if not (isinstance(k, bool) or is_number(k)) or not is_number(count) or not 0 <= k <= count:
-            raise DataError(f"{where}: {brief(k)} of {brief(count)} continuations are right; give 0 <= right <= scored")
+            raise DataError(
+                f"{where}: {brief(k)} of {brief(count)} continuations are right; give 0 <= right <= scored"
+            )
     prompt = _prompt(row.get("prompt"), where)
-    return LabelledSteps(prompt, steps, [float(k) for k in right], [float(count) for count in scored])
+    return LabelledSteps(
+        prompt, steps, [float(k) for k in right], [float(count) for count in scored]
+    )
 
 
 def _labelled(row: Row, where: str) -> Labelled:
     if "prompt" not in row or "completion" not in row:
-        raise DataError(f"{where} has no prompt or no completion, it has {', '.join(map(repr, row))}")
+        raise DataError(
+            f"{where} has no prompt or no completion, it has {', '.join(map(repr, row))}"
+        )
     label = row.get("label", True)
     if not isinstance(label, bool):
         raise DataError(f"{where}: the label is {brief(label)}; it must be true or false")
     prompt = _prompt(row["prompt"], where)
     text = _text(row["completion"], prompt, "completion", where)
-    return Labelled(prompt, text, label, _number(row, "weight", 1.0, where, above=0), bool(row.get("truncated")))
+    return Labelled(
+        prompt, text, label, _number(row, "weight", 1.0, where, above=0), bool(row.get("truncated"))
+    )
 
 
 def _split(row: Row, where: str) -> tuple[Prompt, str, str]:
@@ -616,9 +682,15 @@ def _split(row: Row, where: str) -> tuple[Prompt, str, str]:
     chosen, rejected = row["chosen"], row["rejected"]
     if row.get("prompt"):
         prompt = _prompt(row["prompt"], where)
-        return prompt, _text(chosen, prompt, "chosen", where), _text(rejected, prompt, "rejected", where)
+        return (
+            prompt,
+            _text(chosen, prompt, "chosen", where),
+            _text(rejected, prompt, "rejected", where),
+        )
     if not (_is_chat(chosen) and _is_chat(rejected)):
-        raise DataError(f"{where} has no prompt; only conversations can go without, as both begin with it")
+        raise DataError(
+            f"{where} has no prompt; only conversations can go without, as both begin with it"
+        )
     shared = 0
     while shared < min(len(chosen), len(rejected)) and chosen[shared] == rejected[shared]:
         shared += 1
@@ -632,7 +704,9 @@ def _split(row: Row, where: str) -> tuple[Prompt, str, str]:
 
 def _prompt(value: Any, where: str) -> Prompt:
     if not value or not _is_prompt(value):
-        raise DataError(f"{where}: the prompt is {brief(value)}; it must be a text, or a list of chat messages")
+        raise DataError(
+            f"{where}: the prompt is {brief(value)}; it must be a text, or a list of chat messages"
+        )
     prompt: Prompt = value
     return prompt
 
@@ -641,7 +715,12 @@ def _text(value: Any, prompt: Prompt, name: str, where: str) -> str:
     """The text of a completion: itself after a text, or the content of one message of the assistant after a chat."""
     if isinstance(value, str):
         return value
-    if not isinstance(prompt, str) and _is_chat(value) and len(value) == 1 and value[0].get("role") == "assistant":
+    if (
+        not isinstance(prompt, str)
+        and _is_chat(value)
+        and len(value) == 1
+        and value[0].get("role") == "assistant"
+    ):
         content = value[0]["content"]
         if isinstance(content, str):
             return content
@@ -652,10 +731,18 @@ def _text(value: Any, prompt: Prompt, name: str, where: str) -> str:
 
 
 def _number(
-    row: Row, name: str, default: float, where: str, *, least: float = -math.inf, above: float | None = None
+    row: Row,
+    name: str,
+    default: float,
+    where: str,
+    *,
+    least: float = -math.inf,
+    above: float | None = None,
 ) -> float:
     value = row.get(name)
-    return default if value is None else require_number(f"{where}: {name}", value, least, above=above)
+    return (
+        default if value is None else require_number(f"{where}: {name}", value, least, above=above)
+    )
 
 
 def _is_prompt(value: Any) -> bool:
@@ -663,7 +750,12 @@ def _is_prompt(value: Any) -> bool:
 
 
 def _is_chat(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and bool(value) and all(map(_is_message, value))
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and bool(value)
+        and all(map(_is_message, value))
+    )
 
 
 def _is_message(value: Any) -> bool:

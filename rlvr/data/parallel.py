@@ -21,7 +21,9 @@ _Chunk: TypeAlias = list[Any]
 
 _TEXTS: Final = 1000  # of a chunk, at most
 _LETTERS: Final = 1_000_000  # the same; a single text may have more
-_HERE: Final = 5  # chunks that are worked on in this process before others are started, which takes as long
+_HERE: Final = (
+    5  # chunks that are worked on in this process before others are started, which takes as long
+)
 _AHEAD: Final = 3  # chunks under way for each process
 _WALL_S: Final = 3600.0  # a chunk takes a second; this ends a process that hangs
 
@@ -60,7 +62,11 @@ def mapped(
     Raises:
         UsageError: `processes` is no whole number, or a chunk cannot be sent.
     """
-    count = usable_cores() if processes is None else require_whole("processes", processes, 0, hint="0 for this one")
+    count = (
+        usable_cores()
+        if processes is None
+        else require_whole("processes", processes, 0, hint="0 for this one")
+    )
     chunks = iter(chunks)
     for chunk in chunks if count == 0 else itertools.islice(chunks, _HERE):
         yield chunk, function(chunk)

@@ -31,7 +31,18 @@ def write_rollouts(path: Path, rows: Iterable[Row]) -> None:
         pq.write_table(table, file)
 
 
-_TEXTS: Final = ("task", "env", "prompt", "reference", "completion", "outcome", "why", "answer", "dropped", "detail")
+_TEXTS: Final = (
+    "task",
+    "env",
+    "prompt",
+    "reference",
+    "completion",
+    "outcome",
+    "why",
+    "answer",
+    "dropped",
+    "detail",
+)
 _NESTED: Final = ("messages", "episode")
 _MARK: Final = b"rlvr_rollouts"
 
@@ -71,7 +82,9 @@ def rollout_table(path: Path, names: Sequence[str]) -> Any:
     try:
         with pq.ParquetFile(path) as file:
             known = [name for name in names if name in file.schema_arrow.names]
-            table = file.read(known, use_threads=False)  # files are small: threads cost more than they save
+            table = file.read(
+                known, use_threads=False
+            )  # files are small: threads cost more than they save
             rows = file.metadata.num_rows
         columns = [
             table[name].cast(schema.field(name).type)
@@ -125,7 +138,11 @@ def rollouts_with(path: Path, text: str) -> list[int]:
             table = file.read([*_TEXTS, *_NESTED])
         found: set[int] = set()
         for name in _TEXTS:
-            found.update(pc.indices_nonzero(pc.match_substring(table[name], text).fill_null(False)).to_pylist())
+            found.update(
+                pc.indices_nonzero(
+                    pc.match_substring(table[name], text).fill_null(False)
+                ).to_pylist()
+            )
         for name in _NESTED:
             if table[name].null_count < len(table):
                 rows = table[name].to_pylist()
@@ -138,14 +155,18 @@ def rollouts_with(path: Path, text: str) -> list[int]:
 def _contains(value: Any, text: str) -> bool:
     if isinstance(value, str):
         return text in value
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    inner = (
+        value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    )
     return any(_contains(one, text) for one in inner)
 
 
 def _schema(pa: Any) -> Any:
     text, number, count, flag = pa.string(), pa.float64(), pa.int64(), pa.bool_()
     logprobs = pa.list_(pa.float32())
-    call = pa.struct({"name": text, "arguments": text, "reply": text, "error": flag, "seconds": number})
+    call = pa.struct(
+        {"name": text, "arguments": text, "reply": text, "error": flag, "seconds": number}
+    )
     columns = {
         "task": text,
         "env": text,

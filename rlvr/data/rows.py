@@ -50,7 +50,11 @@ def _packed(name: str, value: Any) -> Any:
         return value if _is_utf8(value) and not value.startswith(MARK) else MARK + json.dumps(value)
     if name == "id":
         return str(value)
-    return MARK + json.dumps(value) if isinstance(value, (dict, list)) or name == "reference" else value
+    return (
+        MARK + json.dumps(value)
+        if isinstance(value, (dict, list)) or name == "reference"
+        else value
+    )
 
 
 def _is_utf8(text: str) -> bool:
@@ -146,7 +150,9 @@ class Journal:
         self.done = 0
         self._file = self._claimed()
         try:
-            require_output(self.path, overwrite=overwrite)  # again: the run that had the lock may have ended now
+            require_output(
+                self.path, overwrite=overwrite
+            )  # again: the run that had the lock may have ended now
             self._size = os.fstat(self._file.fileno()).st_size
             if self._size and not (resume or overwrite):
                 raise UsageError(
@@ -167,7 +173,9 @@ class Journal:
     def _claimed(self) -> IO[bytes]:
         """The partial file, open and locked.  The lock ends with this process, however that ends."""
         while True:
-            with contextlib.suppress(FileNotFoundError):  # of either: another run is at work, as the lock will say
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # of either: another run is at work, as the lock will say
                 if self.partial.samefile(self.path):
                     self.partial.unlink()  # of a run that was killed while it gave the output its name
             file = self.partial.open("ab", buffering=_BUFFER)
@@ -175,7 +183,9 @@ class Journal:
                 lock_file(file)
             except BlockingIOError:
                 file.close()
-                raise UsageError(f"{self.partial} is being written by another run; wait for it or stop it") from None
+                raise UsageError(
+                    f"{self.partial} is being written by another run; wait for it or stop it"
+                ) from None
             except OSError:
                 return file  # a file system that has no locks
             except BaseException:
@@ -348,7 +358,9 @@ class Journal:
         with contextlib.suppress(OSError):
             if self._is_ours(self._file) and not self.partial.stat().st_size:
                 self.partial.unlink()  # a run that failed before its first row has nothing to resume
-        with contextlib.suppress(OSError):  # what a full disk did not take has been reported by `write`
+        with contextlib.suppress(
+            OSError
+        ):  # what a full disk did not take has been reported by `write`
             self._file.close()
 
 
@@ -369,15 +381,21 @@ def _to_parquet(source: Path, target: Path, *, checksums: bool) -> None:
 
     rows = [line.row for line in _kept(source) if line.row is not None]
     try:
-        table = pa.Table.from_pylist([{name: _packed(name, value) for name, value in row.items()} for row in rows])
+        table = pa.Table.from_pylist(
+            [{name: _packed(name, value) for name, value in row.items()} for row in rows]
+        )
         if checksums:
-            table = table.append_column(CHECKSUM, [[crc_of_cells(row) for row in table.to_pylist()]])
+            table = table.append_column(
+                CHECKSUM, [[crc_of_cells(row) for row in table.to_pylist()]]
+            )
         marks = {MARK: "1"} | ({CHECKSUM: str(len(rows))} if checksums else {})
         with target.open("wb") as file:
             pq.write_table(table.replace_schema_metadata(marks), file)
             sync_file(file)
     except pa.ArrowException as error:
-        raise DataError(f"Parquet cannot hold these rows ({error}); they stand in {source}, which is JSONL") from error
+        raise DataError(
+            f"Parquet cannot hold these rows ({error}); they stand in {source}, which is JSONL"
+        ) from error
 
 
 class KeptLines:
@@ -393,7 +411,9 @@ class KeptLines:
         damaged: makes the error of a line, from its number and what is wrong with it.
     """
 
-    def __init__(self, partial: Path, count: int, damaged: Callable[[int, str], UsageError]) -> None:
+    def __init__(
+        self, partial: Path, count: int, damaged: Callable[[int, str], UsageError]
+    ) -> None:
         self.left, self.raw = count, b""
         self._file, self._damaged = partial.open("rb", buffering=_BUFFER), damaged
         self._lines, self._skipped = checked_lines(self._file), 0
@@ -459,13 +479,26 @@ def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterabl
     if path.is_dir() or ending_of(path) in ENDINGS:
         asked = _PART.fullmatch(split)
         if asked is None:
-            raise DataError(f"split {split!r}: write a name, or a part of it as in 'train[:100]' or 'train[10%:]'")
+            raise DataError(
+                f"split {split!r}: write a name, or a part of it as in 'train[:100]' or 'train[10%:]'"
+            )
         if path.is_dir():
-            endings = (".jsonl", ".parquet", ".jsonl.gz", ".jsonl.zst", ".json", ".csv", ".tsv", ".arrow")
+            endings = (
+                ".jsonl",
+                ".parquet",
+                ".jsonl.gz",
+                ".jsonl.zst",
+                ".json",
+                ".csv",
+                ".tsv",
+                ".arrow",
+            )
             files = [path / f"{asked['name']}{ending}" for ending in endings]
             path = next((file for file in files if file.is_file()), files[0])
         found = list(read_whole(path))
-        return found[_place(asked["start"] or "0", len(found)) : _place(asked["stop"] or "100%", len(found))]
+        return found[
+            _place(asked["start"] or "0", len(found)) : _place(asked["stop"] or "100%", len(found))
+        ]
     return hub_rows(source, split, name=name)
 
 

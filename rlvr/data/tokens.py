@@ -40,7 +40,9 @@ def load_tokenizer(name: str) -> Any:
             with at_once():
                 file = Path(hf_hub_download(name, "tokenizer.json"))
         tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # the errors of the hub's library, and of a parser in Rust, share no root
+    except (
+        Exception
+    ) as error:  # the errors of the hub's library, and of a parser in Rust, share no root
         raise DataError(
             f"tokenizer {name!r}: {type(error).__name__}: {str(error)[:200]}; give a file tokenizer.json, a model's "
             "folder that has one, or its id on the hub"

@@ -33,16 +33,29 @@ from rlvr.scoring.records import score_from
 from rlvr.types import Score, plain
 from rlvr.validate import require_number, require_whole
 
-__all__ = ["Address", "Client", "RequestTooLarge", "RetriesSpent", "ServedScore", "ServiceConnections"]
+__all__ = [
+    "Address",
+    "Client",
+    "RequestTooLarge",
+    "RetriesSpent",
+    "ServedScore",
+    "ServiceConnections",
+]
 
-_BATCH_BYTES = 4 << 20  # greatest size of a request's rows, which long completions reach before `batch` rows
+_BATCH_BYTES = (
+    4 << 20
+)  # greatest size of a request's rows, which long completions reach before `batch` rows
 _REFUSAL_BYTES = 1 << 16
 _CONNECT_S = 10.0
 _MOST_LINE_BYTES = 64 << 20  # as much as a worker's reply may have
 _MOST_ID_LETTERS = 200  # of an id that the service repeats
 _MOST_ERROR_LETTERS = 1000
 _LONGEST_RETRY_AFTER_S = 60.0
-_RETRYABLE = (429, 502, 503)  # a full queue, a proxy that finds no service, a service that is being replaced
+_RETRYABLE = (
+    429,
+    502,
+    503,
+)  # a full queue, a proxy that finds no service, a service that is being replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +178,13 @@ class Address:
         key = unquote(parts.password) if api_key is None and parts.password else api_key
         key = os.environ.get("RLVR_API_KEY", "").strip() if key is None else key
         if not (key.isascii() and key.isprintable() and " " not in key):
-            raise UsageError("the API key has spaces, line ends or letters beyond ASCII; use letters and digits")
-        return cls(f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}", key)
+            raise UsageError(
+                "the API key has spaces, line ends or letters beyond ASCII; use letters and digits"
+            )
+        return cls(
+            f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}",
+            key,
+        )
 
 
 class ServiceConnections:
@@ -179,10 +197,19 @@ class ServiceConnections:
         UsageError: see `Client`; or there is no address, or one twice.
     """
 
-    def __init__(self, url: str | Sequence[str], api_key: str | None = None, *, timeout_s: float, retries: int) -> None:
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        api_key: str | None = None,
+        *,
+        timeout_s: float,
+        retries: int,
+    ) -> None:
         require_number("timeout_s", timeout_s, 0.001)
         self.retries = require_whole("retries", retries, 0)
-        self.addresses = [Address.read(one, api_key) for one in ([url] if isinstance(url, str) else url)]
+        self.addresses = [
+            Address.read(one, api_key) for one in ([url] if isinstance(url, str) else url)
+        ]
         urls = [address.url for address in self.addresses]
         if not urls:
             raise UsageError("there is no url; give at least one, such as http://127.0.0.1:8000")
@@ -191,7 +218,9 @@ class ServiceConnections:
         self.name = ", ".join(urls)
         self.balance = Balance(len(urls))
         # No proxies and no .netrc: services are machines of one's own.
-        secure: ssl.SSLContext | bool = ssl.create_default_context() if "https:" in self.name else False
+        secure: ssl.SSLContext | bool = (
+            ssl.create_default_context() if "https:" in self.name else False
+        )
         self._http = httpx.Client(
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_S)),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
@@ -199,7 +228,9 @@ class ServiceConnections:
             verify=secure,
             trust_env=False,
         )
-        weakref.finalize(self, self._http.close).atexit = False  # of a client that is dropped without being closed
+        weakref.finalize(
+            self, self._http.close
+        ).atexit = False  # of a client that is dropped without being closed
 
     def close(self) -> None:
         """Close the connections."""
@@ -248,7 +279,9 @@ class ServiceConnections:
                     time.sleep(slot.wait_s)
                 for number, line in enumerate(self._read(address, path, body)):
                     if number == count:
-                        raise ServiceFailed(f"{address.url}: its response has more lines than the {count} rows asked")
+                        raise ServiceFailed(
+                            f"{address.url}: its response has more lines than the {count} rows asked"
+                        )
                     if number == had:
                         had += 1
                         yield line
@@ -278,17 +311,26 @@ class ServiceConnections:
                     yield line
 
     @contextmanager
-    def _sent(self, method: str, address: Address, path: str, body: bytes | None) -> Iterator[httpx.Response]:
+    def _sent(
+        self, method: str, address: Address, path: str, body: bytes | None
+    ) -> Iterator[httpx.Response]:
         headers = {"Accept": "application/x-ndjson" if body is not None else "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/json"
         if address.key:
             headers["Authorization"] = f"Bearer {address.key}"
         try:
-            with self._http.stream(method, f"{address.url}/{path}", content=body, headers=headers) as response:
+            with self._http.stream(
+                method, f"{address.url}/{path}", content=body, headers=headers
+            ) as response:
                 if response.status_code != 200:
                     refusal = b"".join(_first(response.iter_raw(), _REFUSAL_BYTES))
-                    _raise_for(address, response.status_code, refusal, response.headers.get("Retry-After", ""))
+                    _raise_for(
+                        address,
+                        response.status_code,
+                        refusal,
+                        response.headers.get("Retry-After", ""),
+                    )
                 yield response
         except RuntimeError as error:  # httpx's own for this
             if self._http.is_closed:
@@ -309,7 +351,9 @@ def _raise_for(address: Address, status: int, body: bytes, retry_after: str) -> 
     if address.key:
         message = message.replace(address.key, "…")
     if status in _RETRYABLE:
-        retry_after_s = min(float(retry_after), _LONGEST_RETRY_AFTER_S) if retry_after.isdecimal() else 0.0
+        retry_after_s = (
+            min(float(retry_after), _LONGEST_RETRY_AFTER_S) if retry_after.isdecimal() else 0.0
+        )
         raise _RetryableError(message, retry_after_s)
     if status == 413:
         raise RequestTooLarge(message)
@@ -367,14 +411,20 @@ def _split(url: str) -> tuple[SplitResult, int | None]:
         raise UsageError(
             f"the url has a query or a fragment, which are not sent; {example}, and give the key as api_key"
         )
-    if port == 0 or not (parts.hostname + parts.path).isprintable() or " " in parts.hostname + parts.path:
+    if (
+        port == 0
+        or not (parts.hostname + parts.path).isprintable()
+        or " " in parts.hostname + parts.path
+    ):
         raise UsageError(f"the url has port 0, a space or a line end; {example}")
     return parts, port
 
 
 def _without_digits(error: Exception) -> str:
     """Why a port is none, without what was given for it, which may be a part of a key."""
-    return "its port is no number from 1 to 65535" if "ort" in str(error) else "its host is malformed"
+    return (
+        "its port is no number from 1 to 65535" if "ort" in str(error) else "its host is malformed"
+    )
 
 
 def _split_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
@@ -390,7 +440,9 @@ def _split_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
         begun.append(first)
         size += len(first)
         if size > _MOST_LINE_BYTES:
-            raise ServiceFailed(f"a line of the response has more than {_MOST_LINE_BYTES >> 20} MiB")
+            raise ServiceFailed(
+                f"a line of the response has more than {_MOST_LINE_BYTES >> 20} MiB"
+            )
         if others:
             yield b"".join(begun)
             yield from others[:-1]
@@ -429,7 +481,11 @@ def _id_of(row: Row, number: int) -> str:
 
 def _encoded(row: Row, number: int) -> bytes:
     """A row as JSON, without NaN, which pandas writes for missing values."""
-    known = {name: value for name, value in row.items() if not (isinstance(value, float) and value != value)}
+    known = {
+        name: value
+        for name, value in row.items()
+        if not (isinstance(value, float) and value != value)
+    }
     try:
         return json.dumps(known, default=plain, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -448,7 +504,15 @@ def _served(id: str, place: str, line: bytes) -> ServedScore:
         row = json.loads(line)
         given = str(row["id"])
         if given not in (id[:_MOST_ID_LETTERS], place if id.startswith("line:") else id):
-            raise ServiceFailed(f"the response has the row {given[:60]!r} where {id[:60]!r} was due")
-        return ServedScore(id, None, row["error"]) if "error" in row else ServedScore(id, score_from(row))
+            raise ServiceFailed(
+                f"the response has the row {given[:60]!r} where {id[:60]!r} was due"
+            )
+        return (
+            ServedScore(id, None, row["error"])
+            if "error" in row
+            else ServedScore(id, score_from(row))
+        )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ServiceFailed(f"the response is not that of rlvr serve: {error!r} in {line[:200]!r}") from error
+        raise ServiceFailed(
+            f"the response is not that of rlvr serve: {error!r} in {line[:200]!r}"
+        ) from error

@@ -24,7 +24,14 @@ import cloudpickle
 from rlvr.engines.balance import Balance
 from rlvr.environment import Environment
 from rlvr.environment.source import source_of
-from rlvr.errors import DataError, MissingDependency, RlvrError, ServiceFailed, UsageError, WorkerError
+from rlvr.errors import (
+    DataError,
+    MissingDependency,
+    RlvrError,
+    ServiceFailed,
+    UsageError,
+    WorkerError,
+)
 from rlvr.scoring.engine import Engine, OnSeen
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen
@@ -87,7 +94,9 @@ class RayCluster(Engine):
 
     def open(self, env: Environment) -> None:
         if self._env is not None:
-            raise UsageError(f"this cluster serves a scorer of {self._env.id} already; make another RayCluster")
+            raise UsageError(
+                f"this cluster serves a scorer of {self._env.id} already; make another RayCluster"
+            )
         self._env = env
 
     def warm(self) -> None:
@@ -107,11 +116,15 @@ class RayCluster(Engine):
         self._connect()
         nodes = [node for node in self._nodes() if self._has_same_versions(node)]
         if not nodes:
-            raise ServiceFailed(f"the Ray cluster at {self._address} has no node with a CPU; add one with `ray start`")
+            raise ServiceFailed(
+                f"the Ray cluster at {self._address} has no node with a CPU; add one with `ray start`"
+            )
         payload = _shipped(self._env)
         counts = [self._workers or int(node["Resources"]["CPU"]) for node in nodes]
         # No CPUs are reserved: the scorers of training and evaluation share them, and work in turn.
-        kind = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0, concurrency_groups={"alive": 1})(_Node)
+        kind = ray.remote(
+            num_cpus=0, max_restarts=-1, max_task_retries=0, concurrency_groups={"alive": 1}
+        )(_Node)
         actors = [
             kind.options(max_concurrency=count + 1, scheduling_strategy=_on(node)).remote(
                 payload, count, self._wall_s, self._memory_mib
@@ -123,11 +136,15 @@ class RayCluster(Engine):
             try:
                 ray.get(actor.warm.remote(), timeout=_READY_S)
             except ray.exceptions.GetTimeoutError:
-                raise ServiceFailed(f"{_host(node)}: no worker of rlvr was ready within {_READY_S:g} s") from None
+                raise ServiceFailed(
+                    f"{_host(node)}: no worker of rlvr was ready within {_READY_S:g} s"
+                ) from None
             except ray.exceptions.RayTaskError as error:
                 raise _cause(error) from None
             except ray.exceptions.RayError as error:
-                raise ServiceFailed(f"{_host(node)}: the environment cannot be rebuilt there: {_last(error)}") from None
+                raise ServiceFailed(
+                    f"{_host(node)}: the environment cannot be rebuilt there: {_last(error)}"
+                ) from None
         self._balance = Balance(len(actors))
         self.workers = self.spread = sum(counts)
         self.chunks_at_once = self.workers + len(nodes)
@@ -151,7 +168,11 @@ class RayCluster(Engine):
         self._began_ray = True
 
     def _nodes(self) -> list[dict[str, Any]]:
-        return [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+        return [
+            node
+            for node in self._ray.nodes()
+            if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
+        ]
 
     def _has_same_versions(self, node: dict[str, Any]) -> bool:
         """False for a node that has just gone, which the cluster notices a little later.
@@ -164,7 +185,9 @@ class RayCluster(Engine):
         assert self._env is not None, "open comes first"
         source = source_of(self._env)
         packages = sorted(name for name in source if not _is_own(source[name]))
-        task = ray.remote(_by_value(_versions)).options(num_cpus=0, max_retries=0, scheduling_strategy=_on(node))
+        task = ray.remote(_by_value(_versions)).options(
+            num_cpus=0, max_retries=0, scheduling_strategy=_on(node)
+        )
         try:
             there = ray.get(task.remote(packages), timeout=_READY_S)
         except ray.exceptions.RayError as error:
@@ -173,7 +196,9 @@ class RayCluster(Engine):
                 if node["NodeID"] not in [one["NodeID"] for one in self._nodes()]:
                     return False
                 time.sleep(0.2)
-            raise ServiceFailed(f"{_host(node)}: it runs no task: {_last(error)}; look at `ray status`") from None
+            raise ServiceFailed(
+                f"{_host(node)}: it runs no task: {_last(error)}; look at `ray status`"
+            ) from None
         here = _versions(packages)
         if "missing" in there:
             raise UsageError(
@@ -181,11 +206,17 @@ class RayCluster(Engine):
                 "the Python that runs Ray"
             )
         if unlike := differences(here, there):
-            raise UsageError(f"{_host(node)} has other versions: {unlike}; install there what is here")
+            raise UsageError(
+                f"{_host(node)} has other versions: {unlike}; install there what is here"
+            )
         return True
 
     def observe(
-        self, items: Sequence[Item], *, on_seen: OnSeen | None = None, give_up: Callable[[], bool] | None = None
+        self,
+        items: Sequence[Item],
+        *,
+        on_seen: OnSeen | None = None,
+        give_up: Callable[[], bool] | None = None,
     ) -> list[Seen]:
         self.warm()
         seen: dict[int, Seen] = {}
@@ -197,7 +228,9 @@ class RayCluster(Engine):
                 seen[place] = error
         if rows:
             found = json.loads(self._asked([row for _, row in rows]))
-            seen |= {place: decoded_observation(one) for (place, _), one in zip(rows, found, strict=True)}
+            seen |= {
+                place: decoded_observation(one) for (place, _), one in zip(rows, found, strict=True)
+            }
         return [seen[place] for place in range(len(items))]
 
     def _asked(self, rows: list[bytes]) -> str:
@@ -218,7 +251,9 @@ class RayCluster(Engine):
             except self._ray.exceptions.RayTaskError as error:
                 is_lost = False
                 raise _cause(error) from None
-            except self._ray.exceptions.RayError as error:  # the actor or its node died, or does not respond
+            except (
+                self._ray.exceptions.RayError
+            ) as error:  # the actor or its node died, or does not respond
                 problem = _last(error)
             finally:
                 self._balance.give_back(slot, is_lost=is_lost)
@@ -269,10 +304,16 @@ class _Node:
     def observe(self, rows: list[bytes]) -> str:
         items = [decoded_item(json.loads(row), number) for number, row in enumerate(rows, 1)]
         if self._pool.awaits:
-            seen = [one for future in [self._pool.begin(item) for item in items] for one in future.result()]
+            seen = [
+                one
+                for future in [self._pool.begin(item) for item in items]
+                for one in future.result()
+            ]
         else:
             seen = self._pool.observe(items)
-        return json.dumps([encoded_observation(one) for one in seen if not isinstance(one, DataError)])
+        return json.dumps(
+            [encoded_observation(one) for one in seen if not isinstance(one, DataError)]
+        )
 
 
 _Node.alive.__ray_concurrency_group__ = "alive"  # type: ignore[attr-defined]  # as ray.method does it
@@ -331,7 +372,9 @@ def _by_value(function: Any) -> Any:
 
 
 def _on(node: dict[str, Any]) -> Any:
-    affinity = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+    affinity = importlib.import_module(
+        "ray.util.scheduling_strategies"
+    ).NodeAffinitySchedulingStrategy
     return affinity(node_id=node["NodeID"], soft=False)
 
 

@@ -62,7 +62,9 @@ class ServedReward(GroupPart):
         require_number("timeout_s", self.timeout_s, above=0)
         require_whole("retries", self.retries, 0)
         if not isinstance(self.url, str) or "@" in self.url:  # the URL is recorded and printed
-            raise UsageError(f"the url is no text, or has a key in it; set {self.key_env} to the key instead")
+            raise UsageError(
+                f"the url is no text, or has a key in it; set {self.key_env} to the key instead"
+            )
         object.__setattr__(self, "version", self._service().version())
 
     def __str__(self) -> str:
@@ -70,7 +72,10 @@ class ServedReward(GroupPart):
         return f"{self.name}(version={self.version!r})"
 
     def values(
-        self, completions: Sequence[Completion], verdicts: Sequence[Verdict], task: Task | None = None
+        self,
+        completions: Sequence[Completion],
+        verdicts: Sequence[Verdict],
+        task: Task | None = None,
     ) -> list[float]:
         assert task is not None
         return self._service().scores(task, [one.text for one in completions], self.version)
@@ -91,10 +96,15 @@ class _Service:
 
     def version(self) -> str:
         """The version of the model that all services have."""
-        found = {address.url: self._version_at(place) for place, address in enumerate(self._connections.addresses)}
+        found = {
+            address.url: self._version_at(place)
+            for place, address in enumerate(self._connections.addresses)
+        }
         if len(set(found.values())) > 1:
             shown = ", ".join(f"{url} has {version}" for url, version in found.items())
-            raise UsageError(f"the services have different reward models: {shown}; start all with the same one")
+            raise UsageError(
+                f"the services have different reward models: {shown}; start all with the same one"
+            )
         return next(iter(found.values()))
 
     def _version_at(self, place: int) -> str:
@@ -110,7 +120,9 @@ class _Service:
         except (KeyError, TypeError):
             version = None
         if not isinstance(version, str) or not 0 < len(version) <= 64 or not version.isalnum():
-            raise UsageError(f"{url} does not say which reward model it has; is it `rlvr serve --reward-model`?")
+            raise UsageError(
+                f"{url} does not say which reward model it has; is it `rlvr serve --reward-model`?"
+            )
         return version
 
     def scores(self, task: Task, texts: Sequence[str], version: str) -> list[float]:
@@ -130,7 +142,14 @@ class _Service:
             self._ask(rows, len(found), version, found)
         return found
 
-    def _ask(self, rows: Sequence[bytes], begin: int, version: str, found: list[float], most: int = _MOST_ROWS) -> None:
+    def _ask(
+        self,
+        rows: Sequence[bytes],
+        begin: int,
+        version: str,
+        found: list[float],
+        most: int = _MOST_ROWS,
+    ) -> None:
         """Ask for the scores of the next rows."""
         asked, size = list[bytes](), 0
         for row in rows[begin : begin + most]:
@@ -171,12 +190,18 @@ def _read(line: bytes, due: str) -> float:
     try:
         row: Any = json.loads(line)
         if row["id"] != due:
-            raise ServiceFailed(f"the response has the row {str(row['id'])[:60]!r} where {due!r} was due")
+            raise ServiceFailed(
+                f"the response has the row {str(row['id'])[:60]!r} where {due!r} was due"
+            )
         if "error" in row:
             raise ServiceFailed(f"the reward model cannot read the row: {str(row['error'])[:200]}")
         value = row["reward"]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ServiceFailed(f"the response is not that of rlvr serve: {error!r} in {line[:200]!r}") from error
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:  # NaN fails it too
+        raise ServiceFailed(
+            f"the response is not that of rlvr serve: {error!r} in {line[:200]!r}"
+        ) from error
+    if (
+        isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1
+    ):  # NaN fails it too
         raise ServiceFailed(f"the reward model gave {str(value)[:60]!r}, not a number in [0, 1]")
     return float(value)

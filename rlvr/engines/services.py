@@ -19,8 +19,12 @@ from rlvr.scoring.wire import decoded_observation, differences, digest_of, encod
 
 __all__ = ["Services"]
 
-_TIMEOUT_S = 20.0  # without a byte: a service sends some every three seconds, however long its rows take
-_RETRIES = 40  # with pauses of up to ten seconds some five minutes, in which a service can be started anew
+_TIMEOUT_S = (
+    20.0  # without a byte: a service sends some every three seconds, however long its rows take
+)
+_RETRIES = (
+    40  # with pauses of up to ten seconds some five minutes, in which a service can be started anew
+)
 _MOST_BYTES = 8 << 20  # of a request's rows; a service takes 32 MiB
 _MOST_AT_ONCE = 32  # requests for one service
 
@@ -54,14 +58,19 @@ class Services(Engine):
     ) -> None:
         self._connections = ServiceConnections(url, api_key, timeout_s=timeout_s, retries=retries)
         count = len(self._connections.addresses)
-        self.threads, self.chunks_at_once = _MOST_AT_ONCE * count, 4 * count  # until the number of workers is known
+        self.threads, self.chunks_at_once = (
+            _MOST_AT_ONCE * count,
+            4 * count,
+        )  # until the number of workers is known
         self._env: Environment | None = None
         self._digest = ""
         self._lock = threading.Lock()
 
     def open(self, env: Environment) -> None:
         if self._env is not None:
-            raise UsageError(f"{self._connections.name}: serves a scorer of {self._env.id} already; make another one")
+            raise UsageError(
+                f"{self._connections.name}: serves a scorer of {self._env.id} already; make another one"
+            )
         self._env = env
 
     def warm(self) -> None:
@@ -78,7 +87,9 @@ class Services(Engine):
         """
         assert self._env is not None, "open comes first"
         here = identity_of(self._env)
-        counts = [self._workers_at(place, here) for place in range(len(self._connections.addresses))]
+        counts = [
+            self._workers_at(place, here) for place in range(len(self._connections.addresses))
+        ]
         self.workers = sum(counts)
         self.chunks_at_once = sum(min(count + 1, _MOST_AT_ONCE) for count in counts)
         return digest_of(here)
@@ -87,7 +98,9 @@ class Services(Engine):
         """The number of workers that a service has for the environment with this identity."""
         url = self._connections.addresses[place].url
         try:
-            served = {name: dict(what) for name, what in self._connections.get(place, "envs").items()}
+            served = {
+                name: dict(what) for name, what in self._connections.get(place, "envs").items()
+            }
             counts = {name: int(what.pop("workers")) for name, what in served.items()}
         except ServiceFailed as error:
             way_out = "start it (rlvr serve … --host 0.0.0.0), mend the address or leave it out"
@@ -95,21 +108,29 @@ class Services(Engine):
         except UsageError as error:
             raise UsageError(f"{url}: {error}") from None
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise UsageError(f"{url} does not say what it serves; is it rlvr serve, of the version here?") from None
+            raise UsageError(
+                f"{url} does not say what it serves; is it rlvr serve, of the version here?"
+            ) from None
         for name, what in served.items():
             if what == here:
                 return counts[name]
         same = next((what for what in served.values() if what.get("env") == here["env"]), None)
         if same is None:
             names = ", ".join(served) or "nothing"
-            raise UsageError(f"{url} serves {names} and not {here['env']}; start it with `rlvr serve {here['env']}`")
+            raise UsageError(
+                f"{url} serves {names} and not {here['env']}; start it with `rlvr serve {here['env']}`"
+            )
         raise UsageError(
             f"{url} serves another {here['env']}: {differences(here, same)}; start it with the options, the files and "
             "the versions that are used here"
         )
 
     def observe(
-        self, items: Sequence[Item], *, on_seen: OnSeen | None = None, give_up: Callable[[], bool] | None = None
+        self,
+        items: Sequence[Item],
+        *,
+        on_seen: OnSeen | None = None,
+        give_up: Callable[[], bool] | None = None,
     ) -> list[Seen]:
         self.warm()
         seen: dict[int, Seen] = {}
@@ -129,9 +150,13 @@ class Services(Engine):
         try:
             if len(rows) > 1 and sum(len(row) for _, row in rows) > _MOST_BYTES:
                 raise RequestTooLarge("")
-            head = json.dumps({"identity": self._digest, "request_id": uuid.uuid4().hex})[:-1].encode()
+            head = json.dumps({"identity": self._digest, "request_id": uuid.uuid4().hex})[
+                :-1
+            ].encode()
             body = b'%b, "rows": [%b]}' % (head, b", ".join(row for _, row in rows))
-            for (place, _), line in zip(rows, self._connections.lines("observe", body, len(rows)), strict=True):
+            for (place, _), line in zip(
+                rows, self._connections.lines("observe", body, len(rows)), strict=True
+            ):
                 seen[place] = _read(line)
         except RequestTooLarge as error:
             if len(rows) == 1:
@@ -148,4 +173,6 @@ def _read(line: bytes) -> Observation:
     try:
         return decoded_observation(json.loads(line)["seen"])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ServiceFailed(f"the response is not that of rlvr serve: {error!r} in {line[:200]!r}") from error
+        raise ServiceFailed(
+            f"the response is not that of rlvr serve: {error!r} in {line[:200]!r}"
+        ) from error

@@ -1,6 +1,13 @@
 """Environments: the base classes, their options, and the registry of ids."""
 
-from rlvr.environment.base import Environment, MultiTurnEnv, RowsEnv, SingleTurnEnv, TasksEnv, seeded
+from rlvr.environment.base import (
+    Environment,
+    MultiTurnEnv,
+    RowsEnv,
+    SingleTurnEnv,
+    TasksEnv,
+    seeded,
+)
 from rlvr.environment.mixture import Curriculum, Mixture, Share
 from rlvr.environment.registry import environment_ids, load, make, register
 from rlvr.environment.tool_env import ToolEnv

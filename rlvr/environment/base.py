@@ -66,8 +66,12 @@ def seeded(*key: str | int) -> random.Random:
         UsageError: a part of the key is of another type.
     """
     for part in key:
-        if not isinstance(part, (str, Integral)):  # the repr of other types may differ between processes
-            raise UsageError(f"seeded({brief(part)}): give strings and whole numbers, str(…) of anything else")
+        if not isinstance(
+            part, (str, Integral)
+        ):  # the repr of other types may differ between processes
+            raise UsageError(
+                f"seeded({brief(part)}): give strings and whole numbers, str(…) of anything else"
+            )
     # The repr of numpy's integers differs from that of Python's, and both must lead to the same task.
     plain = tuple(str(part) if isinstance(part, str) else int(part) for part in key)
     digest = hashlib.sha256(repr(plain).encode()).digest()
@@ -111,7 +115,9 @@ class Environment(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "__slots__" in cls.__dict__:  # its options would be lost: slots take the place of their defaults
+        if (
+            "__slots__" in cls.__dict__
+        ):  # its options would be lost: slots take the place of their defaults
             raise UsageError(
                 f"{cls.__name__}: an environment is a dataclass without slots; drop @dataclass(slots=True)"
             )
@@ -121,7 +127,9 @@ class Environment(ABC):
         if not own_init:
             cls.__init__ = _checking(cls.__init__)  # type: ignore[method-assign]  # before __post_init__ uses them
         if "id" not in cls.__dict__:
-            cls.id = cls.__name__  # until `register` sets it; never inherited, since the seeds of tasks depend on it
+            cls.id = (
+                cls.__name__
+            )  # until `register` sets it; never inherited, since the seeds of tasks depend on it
         cls._check_reward(cls.reward)
         cls._awaits_verify = is_async(cls.verify)
         for name in _PLAIN_METHODS:
@@ -151,13 +159,19 @@ class Environment(ABC):
     def options(cls) -> dict[str, Any]:
         """The options and their defaults; `dataclasses.MISSING` for one that must be given."""
         return {
-            f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(cls) if f.init
+            f.name: f.default if f.default_factory is MISSING else f.default_factory()
+            for f in fields(cls)
+            if f.init
         }
 
     @property
     def config(self) -> dict[str, Any]:
         """The options that differ from their defaults: with `id`, all that is needed to make it again."""
-        return {name: getattr(self, name) for name, default in self.options().items() if getattr(self, name) != default}
+        return {
+            name: getattr(self, name)
+            for name, default in self.options().items()
+            if getattr(self, name) != default
+        }
 
     def with_reward(self: _E, reward: Reward) -> _E:
         """A copy with another reward: `env.with_reward(env.reward + 0.5 * Overlong(4096, 512))`.
@@ -184,7 +198,10 @@ class Environment(ABC):
         if "reference" in row:
             name = str(row.get("task", row.get("id", "row")))
             return Task(
-                name, row.get("prompt", ""), self.reference_of(plain_reference(row["reference"])), row.get("meta", {})
+                name,
+                row.get("prompt", ""),
+                self.reference_of(plain_reference(row["reference"])),
+                row.get("meta", {}),
             )
         if "task" in row:
             return self.find(row["task"])
@@ -196,7 +213,9 @@ class Environment(ABC):
         Args:
             row: the columns of the row.
         """
-        raise DataError(f"neither 'task' nor 'reference' among its columns {', '.join(map(repr, row))}")
+        raise DataError(
+            f"neither 'task' nor 'reference' among its columns {', '.join(map(repr, row))}"
+        )
 
     def reference_of(self, value: Any) -> Any:
         """The reference as the verifier takes it, from a row's column `reference`; by default unchanged.
@@ -285,7 +304,9 @@ class Environment(ABC):
             if isawaitable(verdict) and (self._awaits_verify or self._awaits_verifier):
                 verdict = await verdict
             if not isinstance(verdict, Verdict):
-                raise UsageError(f"{type(self).__name__}.verify returned {returned(verdict)}; it must be a Verdict")
+                raise UsageError(
+                    f"{type(self).__name__}.verify returned {returned(verdict)}; it must be a Verdict"
+                )
         return await self.reward.aobserve(task, completion, verdict)
 
     def _verdict_on(self, task: Task, completion: Completion) -> Verdict | Awaitable[Verdict]:
@@ -333,7 +354,9 @@ class Environment(ABC):
 
         tasks = [asyncio.ensure_future(observed(completion)) for completion in completions]
         try:
-            seen = [await one for one in tasks]  # so that of several exceptions the first completion's is raised
+            seen = [
+                await one for one in tasks
+            ]  # so that of several exceptions the first completion's is raised
         finally:
             for one in tasks:
                 one.cancel()
@@ -394,7 +417,11 @@ class Environment(ABC):
             ("reference", reference, "row"),
             ("example", example, "task"),
         ):
-            if not isinstance(column, str) and not callable(column) and (name, column) != ("example", None):
+            if (
+                not isinstance(column, str)
+                and not callable(column)
+                and (name, column) != ("example", None)
+            ):
                 raise UsageError(
                     f"from_rows: {name} is {brief(column)}; give a column's name, or a function of the {what}"
                 )
@@ -450,7 +477,9 @@ class TasksEnv(Environment):
         if is_whole(task) and task >= 0:
             return self.task(int(task))
         if not isinstance(task, str):
-            raise LookupError(f"{self.id} has no task {brief(task)}; give an id, or an index counted from 0")
+            raise LookupError(
+                f"{self.id} has no task {brief(task)}; give an id, or an index counted from 0"
+            )
         if self.size is not None:
             found = self._by_id.get(task)
         else:
@@ -467,7 +496,9 @@ class TasksEnv(Environment):
         index = (options or {}).get("index")
         if index is None:
             size = 2**31 if self.size is None else self.size
-            index = self._rng.randrange(max(size, 1))  # if there are no tasks, `task(0)` raises the error
+            index = self._rng.randrange(
+                max(size, 1)
+            )  # if there are no tasks, `task(0)` raises the error
         return index, self.task(index)
 
     @cached_property
@@ -480,7 +511,9 @@ class TasksEnv(Environment):
                     f"{type(self).__name__}.tasks() gave {task!r} at {index}; it must give Task(id, prompt, …)"
                 )
             if task.id in seen:
-                raise UsageError(f"{self.id}: two tasks have the id {task.id!r}; ids must be unique")
+                raise UsageError(
+                    f"{self.id}: two tasks have the id {task.id!r}; ids must be unique"
+                )
             seen.add(task.id)
         return tasks
 
@@ -537,10 +570,14 @@ class SingleTurnEnv(TasksEnv):
         """
         task, self._current = self._current, None
         if task is None:
-            raise UsageError(f"{self.id}: step before reset; an episode has one step, call reset() for the next")
+            raise UsageError(
+                f"{self.id}: step before reset; an episode has one step, call reset() for the next"
+            )
         score = self.score(task, action)
         if score.total is None:
-            raise UsageError(f"{self.id}: verify returned UNSCORED ({score.verdict.why}); here it has to raise instead")
+            raise UsageError(
+                f"{self.id}: verify returned UNSCORED ({score.verdict.why}); here it has to raise instead"
+            )
         return "", score.total, True, False, {"task": task.id, "score": score}
 
     def _copy(self: _S) -> _S:
@@ -571,20 +608,30 @@ class RowsEnv(SingleTurnEnv):
         return {name: value for name, value in super().config.items() if name != "rows"}
 
     def tasks(self) -> Iterator[Task]:
-        rows = load_dataset(str(self.rows), self.split) if isinstance(self.rows, (str, Path)) else self.rows
+        rows = (
+            load_dataset(str(self.rows), self.split)
+            if isinstance(self.rows, (str, Path))
+            else self.rows
+        )
         for index, row in enumerate(rows):
             if not isinstance(row, Mapping):
                 raise DataError(f"row {index} is {brief(row)}; it must be a mapping of columns")
             own = row.get("id")
-            yield self._task(row, f"{self.id}/{self.split}/{index}" if own is None else str(own), f"row {index}")
+            yield self._task(
+                row, f"{self.id}/{self.split}/{index}" if own is None else str(own), f"row {index}"
+            )
 
     def task_from(self, row: Mapping[str, Any]) -> Task:
         task = {name: value for name, value in row.items() if name not in _OF_THE_COMPLETION}
-        return self._task(task, "row", "the row")  # the row's id is that of the completion, not of the task
+        return self._task(
+            task, "row", "the row"
+        )  # the row's id is that of the completion, not of the task
 
     def _task(self, row: Mapping[str, Any], id: str, where: str) -> Task:
         prompt, reference = _cell(row, self.prompt, where), _cell(row, self.reference, where)
-        meta = {name: value for name, value in row.items() if name not in (self.prompt, self.reference)}
+        meta = {
+            name: value for name, value in row.items() if name not in (self.prompt, self.reference)
+        }
         return Task(id, prompt, reference, meta)
 
     def example(self, task: Task) -> str | None:
@@ -606,7 +653,9 @@ class RowsEnv(SingleTurnEnv):
 _OF_THE_COMPLETION = ("id", "completion", "length_tokens", "truncated")
 
 
-def _cell(row: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], Any], where: str) -> Any:
+def _cell(
+    row: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], Any], where: str
+) -> Any:
     if not isinstance(column, str):
         return column(row)
     if column not in row:

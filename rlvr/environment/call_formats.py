@@ -46,7 +46,11 @@ def read_json(text: str, start: int = 0) -> tuple[Any, int]:
     try:
         value, stop = _JSON.raw_decode(text, start)
     except _UNREADABLE as error:
-        said = error.msg if isinstance(error, json.JSONDecodeError) else "a number or a nesting that is too long"
+        said = (
+            error.msg
+            if isinstance(error, json.JSONDecodeError)
+            else "a number or a nesting that is too long"
+        )
         raise ValueError(str(error) if "is no JSON" in str(error) else said) from None
     return value, stop
 
@@ -55,7 +59,9 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-_JSON: Final = json.JSONDecoder(strict=False, parse_constant=_no_constant)  # models write line breaks into strings
+_JSON: Final = json.JSONDecoder(
+    strict=False, parse_constant=_no_constant
+)  # models write line breaks into strings
 
 
 def read_arguments(text: Any) -> tuple[dict[str, Any], str]:
@@ -108,7 +114,9 @@ def _tagged(text: str, read: Callable[[str, int], tuple[Ask, int]]) -> PolicyTur
     while (found := text.find("<tool_call>", at)) >= 0:
         kept.append(text[at:found])
         if len(calls) == _MOST or found > _LONGEST:
-            calls.append(Ask("", fault=f"more than {_MOST} calls in one turn, or a turn that is too long"))
+            calls.append(
+                Ask("", fault=f"more than {_MOST} calls in one turn, or a turn that is too long")
+            )
             at = len(text)
             break
         inside = found + len("<tool_call>")
@@ -142,7 +150,10 @@ def _hermes(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
 
 def _qwen_xml(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
     """Qwen 3 Coder, Qwen 3.5: <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>."""
-    opened, parameter = re.compile(r"\s*<function=([^<>\s]+)>"), re.compile(r"\s*<parameter=([^<>\s]+)>\n?")
+    opened, parameter = (
+        re.compile(r"\s*<function=([^<>\s]+)>"),
+        re.compile(r"\s*<parameter=([^<>\s]+)>\n?"),
+    )
     closed = re.compile(r"\n?</parameter>(?=\s*(?:<parameter=|</function>))")
     last = re.compile(r"\s*</function>")
 
@@ -156,7 +167,9 @@ def _qwen_xml(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
             end = closed.search(text, begun.end())
             if end is None:
                 raise _FaultError(f"the parameter {begun[1]!r} does not end with </parameter>")
-            arguments[begun[1]] = _typed(text[begun.end() : end.start()], _schema(schemas, function[1], begun[1]))
+            arguments[begun[1]] = _typed(
+                text[begun.end() : end.start()], _schema(schemas, function[1], begun[1])
+            )
             at = end.end()
         end = last.match(text, at)
         if end is None:
@@ -246,7 +259,9 @@ def _mistral(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
                 value, stop = read_json(piece)
                 if piece[stop:].strip():
                     raise ValueError("text after the calls")
-                calls += [_ask(one) for one in (value if isinstance(value, list) else [value])[:_MOST]]
+                calls += [
+                    _ask(one) for one in (value if isinstance(value, list) else [value])[:_MOST]
+                ]
             except (ValueError, _FaultError) as error:
                 calls.append(Ask("", fault=f"the calls cannot be read: {error}"))
             continue
@@ -274,7 +289,9 @@ def _pythonic(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
         return PolicyTurn("", tuple(map(_python_call, tree.elts)))
     except (SyntaxError, *_UNREADABLE) as error:
         said = error.msg if isinstance(error, SyntaxError) else str(error)
-        return PolicyTurn("", (Ask("", fault=f"the calls are no list of Python calls with literals: {said}"),))
+        return PolicyTurn(
+            "", (Ask("", fault=f"the calls are no list of Python calls with literals: {said}"),)
+        )
 
 
 def _python_call(node: ast.expr) -> Ask:
@@ -283,7 +300,13 @@ def _python_call(node: ast.expr) -> Ask:
     name = ast.unparse(node.func)
     if node.args or any(keyword.arg is None for keyword in node.keywords):
         return Ask(name, fault="arguments must have names, as in f(a=1)")
-    return Ask(name, {str(one.arg): _plain(ast.literal_eval(_with_json_words(one.value))) for one in node.keywords})
+    return Ask(
+        name,
+        {
+            str(one.arg): _plain(ast.literal_eval(_with_json_words(one.value)))
+            for one in node.keywords
+        },
+    )
 
 
 class _JSONWords(ast.NodeTransformer):
@@ -305,7 +328,11 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if isinstance(value, dict):
         return {str(key): _plain(one) for key, one in value.items()}
-    if value is None or isinstance(value, (str, bool, int)) or (isinstance(value, float) and value - value == 0):
+    if (
+        value is None
+        or isinstance(value, (str, bool, int))
+        or (isinstance(value, float) and value - value == 0)
+    ):
         return value
     raise ValueError(f"a {type(value).__name__} cannot be an argument")
 

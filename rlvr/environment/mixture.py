@@ -21,7 +21,13 @@ from rlvr.environment.registry import SHARE, defaults_of, make, read_option, reg
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.rewards import Bounds, Observation, Reward
 from rlvr.types import Completion, Score, Task, Verdict
-from rlvr.validate import nearest, require_number, require_one_of, require_optional_whole, require_whole
+from rlvr.validate import (
+    nearest,
+    require_number,
+    require_one_of,
+    require_optional_whole,
+    require_whole,
+)
 
 __all__ = ["Curriculum", "Mixture", "Share", "shares_of"]
 
@@ -52,12 +58,16 @@ class Share:
     def __post_init__(self) -> None:
         where = self.env if isinstance(self.env, str) else getattr(self.env, "id", brief(self.env))
         if not isinstance(self.env, (str, Environment)):
-            raise UsageError(f"a mixture holds {brief(self.env)}; give ids of environments, or environments")
+            raise UsageError(
+                f"a mixture holds {brief(self.env)}; give ids of environments, or environments"
+            )
         require_number(f"the weight of {where}", self.weight, above=0)
         require_optional_whole(f"group_size of {where}", self.group_size, 1, none="that of the run")
         require_optional_whole(f"max_tokens of {where}", self.max_tokens, 1, none="that of the run")
         if isinstance(self.env, Environment) and self.options:
-            raise UsageError(f"{where} is made already and takes no options; give them where it is made, or its id")
+            raise UsageError(
+                f"{where} is made already and takes no options; give them where it is made, or its id"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +101,17 @@ class Curriculum:
         require_number("hopeless", self.hopeless, 0, 1)
         require_number("solved", self.solved, 0, 1)
         if self.solved <= self.hopeless:
-            raise UsageError(f"solved is {self.solved:g} and hopeless is {self.hopeless:g}; solved must be the greater")
+            raise UsageError(
+                f"solved is {self.solved:g} and hopeless is {self.hopeless:g}; solved must be the greater"
+            )
         require_whole("delay", self.delay, 1)
         require_whole("longest_delay", self.longest_delay, self.delay)
         require_whole("window", self.window, 1)
         require_number("rest", self.rest, 0, 1)
         if self.rest == 0:
-            raise UsageError("rest is 0, so that an environment which is left out never comes back; give 0.1, say")
+            raise UsageError(
+                "rest is 0, so that an environment which is left out never comes back; give 0.1, say"
+            )
 
 
 @register("mixture-v1")
@@ -122,24 +136,32 @@ class Mixture(SingleTurnEnv):
     def __post_init__(self) -> None:
         given = [_share(one) for one in _listed(self.envs)]
         if not given:
-            raise UsageError("a mixture needs environments: Mixture(envs={'arithmetic-v1': 0.5, 'gsm8k-v2': 0.5})")
+            raise UsageError(
+                "a mixture needs environments: Mixture(envs={'arithmetic-v1': 0.5, 'gsm8k-v2': 0.5})"
+            )
         if self.temperature != float("inf"):
             require_number("temperature", self.temperature, above=0)
         if isinstance(self.curriculum, Mapping):
             self.curriculum = _made("curriculum", Curriculum, self.curriculum)
         if self.curriculum is not None and not isinstance(self.curriculum, Curriculum):
-            raise UsageError(f"curriculum is {brief(self.curriculum)}; give rlvr.Curriculum(), or None")
+            raise UsageError(
+                f"curriculum is {brief(self.curriculum)}; give rlvr.Curriculum(), or None"
+            )
         self._set(_named(share, self.split) for share in given)
 
     def _set(self, shares: Any) -> None:
         self.shares: Mapping[str, Share] = {}
         for share in shares:
             if share.name in self.shares:
-                raise UsageError(f"two environments of the mixture are named {share.name!r}; give one another name=…")
+                raise UsageError(
+                    f"two environments of the mixture are named {share.name!r}; give one another name=…"
+                )
             self.shares = {**self.shares, share.name: share}
         members = [share.env for share in self.shares.values()]
         self.reward = _Routed(tuple((name, self.env_of(name).reward) for name in self.shares))  # type: ignore[misc]
-        self.max_concurrent = max((env.max_concurrent for env in members if env.is_async), default=64)  # type: ignore[misc, union-attr]
+        self.max_concurrent = max(
+            (env.max_concurrent for env in members if env.is_async), default=64
+        )  # type: ignore[misc, union-attr]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -178,7 +200,10 @@ class Mixture(SingleTurnEnv):
             change: a function of a share and its environment that gives the other environment.
         """
         other = self._copy()
-        other._set(replace(share, env=change(share, self.env_of(name))) for name, share in self.shares.items())
+        other._set(
+            replace(share, env=change(share, self.env_of(name)))
+            for name, share in self.shares.items()
+        )
         return other
 
     def with_reward(self, reward: Reward) -> Any:
@@ -207,7 +232,9 @@ class Mixture(SingleTurnEnv):
         sizes = {name: self.env_of(name).size for name in self.shares}
         empty = [name for name, size in sizes.items() if size == 0]
         if empty:
-            raise UsageError(f"{empty[0]} has no tasks in split {self.split!r}; leave it out of the mixture")
+            raise UsageError(
+                f"{empty[0]} has no tasks in split {self.split!r}; leave it out of the mixture"
+            )
         ends = sorted({size for size in sizes.values() if size is not None})
         found: list[tuple[int, int | None, list[str]]] = []
         for first, end in zip([0, *ends], [*ends, None], strict=True):
@@ -252,7 +279,9 @@ class Mixture(SingleTurnEnv):
                 return names[place], first + turn
             if end is not None:
                 rest -= (end - first) * len(names)
-        raise IndexError(f"{self.id} has {self.size} tasks in split {self.split!r}; there is no task {index}")
+        raise IndexError(
+            f"{self.id} has {self.size} tasks in split {self.split!r}; there is no task {index}"
+        )
 
     def number(self, name: str, index: int) -> int:
         """The inverse of `locate`.
@@ -296,12 +325,16 @@ class Mixture(SingleTurnEnv):
         return _outer(name, self.env_of(name).task_of({**row, "task": own}))
 
     def _no_name(self, row: Mapping[str, Any]) -> Task:
-        raise DataError(f"no column 'task', which says of which environment it is: {', '.join(self.shares)}")
+        raise DataError(
+            f"no column 'task', which says of which environment it is: {', '.join(self.shares)}"
+        )
 
     def _split(self, id: str) -> tuple[str, str]:
         name, colon, own = id.partition(":")
         if not colon or name not in self.shares:
-            raise DataError(f"task {id!r} is of none of {', '.join(self.shares)}; its id must begin with NAME:")
+            raise DataError(
+                f"task {id!r} is of none of {', '.join(self.shares)}; its id must begin with NAME:"
+            )
         return name, own
 
     def example(self, task: Task) -> str | None:
@@ -329,7 +362,10 @@ class Mixture(SingleTurnEnv):
     def without_tasks(self) -> Mixture:
         other = super().without_tasks()
         other.__dict__.pop("_rounds", None)
-        members = {name: replace(share, env=self.env_of(name).without_tasks()) for name, share in self.shares.items()}
+        members = {
+            name: replace(share, env=self.env_of(name).without_tasks())
+            for name, share in self.shares.items()
+        }
         other.shares, other.envs = members, ()
         return other
 
@@ -365,7 +401,9 @@ class _Routed(Reward):
         self, task: Task, completions: Sequence[Completion], observations: Sequence[Observation]
     ) -> list[Score]:
         name, _, own = task.id.partition(":")
-        return await dict(self.rewards)[name].acombine(replace(task, id=own), completions, observations)
+        return await dict(self.rewards)[name].acombine(
+            replace(task, id=own), completions, observations
+        )
 
     async def aobserve(self, task: Task, completion: Completion, verdict: Verdict) -> Observation:
         name, _, own = task.id.partition(":")
@@ -385,7 +423,9 @@ def _listed(envs: Any) -> list[Any]:
     if isinstance(envs, str):
         return list(shares_of(envs))
     if not isinstance(envs, Sequence):
-        raise UsageError(f"envs is {brief(envs)}; give a mapping from id to weight, or a list of rlvr.Share(…)")
+        raise UsageError(
+            f"envs is {brief(envs)}; give a mapping from id to weight, or a list of rlvr.Share(…)"
+        )
     return list(envs)
 
 
@@ -404,7 +444,9 @@ def _made(what: str, kind: Any, given: Mapping[str, Any]) -> Any:
     known = kind.__dataclass_fields__
     for name in given:
         if name not in known:
-            raise UsageError(f"{what} has no field {name!r}; there are {', '.join(known)}{nearest(name, known)}")
+            raise UsageError(
+                f"{what} has no field {name!r}; there are {', '.join(known)}{nearest(name, known)}"
+            )
     if kind is Share and "env" not in given:
         raise UsageError(f"{what} holds {brief(dict(given))}, which names no environment in 'env'")
     return kind(**given)
@@ -422,7 +464,9 @@ def _named(share: Share, split: str) -> Share:
         )
     name = env.id if share.name is None else share.name
     if not name or ":" in name or name != "".join(name.split()):
-        raise UsageError(f"an environment of the mixture is named {name!r}; give it a name without spaces and colons")
+        raise UsageError(
+            f"an environment of the mixture is named {name!r}; give it a name without spaces and colons"
+        )
     return replace(share, env=env, name=name, options={})
 
 
@@ -448,7 +492,9 @@ def shares_of(line: str) -> tuple[Share, ...]:
 def _read_spec(piece: str) -> Share:
     found = SHARE.fullmatch(piece)
     if found is None:
-        raise UsageError(f"{piece!r} in a mixture: write ENV:WEIGHT, such as gsm8k-v2:0.5, with options after a comma")
+        raise UsageError(
+            f"{piece!r} in a mixture: write ENV:WEIGHT, such as gsm8k-v2:0.5, with options after a comma"
+        )
     env = found["env"]
     defaults, fields, options = defaults_of(env), {}, {}
     for pair in (found["rest"] or ",")[1:].split(","):

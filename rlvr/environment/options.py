@@ -30,9 +30,15 @@ def check_annotations(cls: type) -> None:
         if "ClassVar" in str(kind):
             continue
         if name == "id":  # seeds depend on it, so two of one class cannot differ in it
-            raise UsageError(f"{cls.__name__}: the id is no option; write id = … without a type, or @rlvr.register(…)")
-        if name == "reward":  # an option is recorded with its value, and a reward has no place in JSON
-            raise UsageError(f"{cls.__name__}: the reward is no option; write reward = … without a type")
+            raise UsageError(
+                f"{cls.__name__}: the id is no option; write id = … without a type, or @rlvr.register(…)"
+            )
+        if (
+            name == "reward"
+        ):  # an option is recorded with its value, and a reward has no place in JSON
+            raise UsageError(
+                f"{cls.__name__}: the reward is no option; write reward = … without a type"
+            )
         default = cls.__dict__.get(name)
         if isinstance(default, (list, dict, set)):
             raise UsageError(
@@ -61,7 +67,11 @@ def typed_options(cls: type, given: dict[str, Any], defaults: dict[str, Any]) ->
         try:
             read[name] = _read(value, kinds.get(name, Any))
         except TypeError:
-            such = f", such as {defaults[name]!r}" if isinstance(defaults.get(name), (str, int, float, tuple)) else ""
+            such = (
+                f", such as {defaults[name]!r}"
+                if isinstance(defaults.get(name), (str, int, float, tuple))
+                else ""
+            )
             raise UsageError(
                 f"{cls.__name__}: {name} is {brief(value)}; it must be {_type_name(kinds[name])}{such}"
             ) from None
@@ -87,7 +97,11 @@ def _read(value: Any, kind: Any) -> Any:
     if kind not in (bool, int, float, str, NoneType):
         return value
     value = plain(value)
-    if type(value) is not kind and not (kind is float and type(value) is int) and not _is_subclass_value(value, kind):
+    if (
+        type(value) is not kind
+        and not (kind is float and type(value) is int)
+        and not _is_subclass_value(value, kind)
+    ):
         raise TypeError
     return value
 

@@ -46,7 +46,9 @@ _C = TypeVar("_C", bound=type[Environment])
 _ID = re.compile(r"(?:[a-z0-9_.-]+/)?[a-z0-9_.-]+-v[0-9]+")
 _registered: dict[str, type[Environment]] = {}
 
-SHARE = re.compile(r"(?P<env>\S+?):(?P<weight>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<rest>,\S*)?")
+SHARE = re.compile(
+    r"(?P<env>\S+?):(?P<weight>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<rest>,\S*)?"
+)
 """An environment of a mixture that is written in one line: ENV:WEIGHT, with options after a comma."""
 
 _MIXTURE = "mixture-v1"
@@ -74,9 +76,13 @@ def register(id: str) -> Callable[[_C], _C]:
         UsageError: the id is malformed, or another class has it.
     """
     if not isinstance(id, str):
-        raise UsageError(f"@register on {id!r}: write its id in parentheses, @rlvr.register('gsm8k-v2')")
+        raise UsageError(
+            f"@register on {id!r}: write its id in parentheses, @rlvr.register('gsm8k-v2')"
+        )
     if not _ID.fullmatch(id):
-        raise UsageError(f"environment id {id!r}: write [owner/]name-vN in lower case, such as 'gsm8k-v2'")
+        raise UsageError(
+            f"environment id {id!r}: write [owner/]name-vN in lower case, such as 'gsm8k-v2'"
+        )
 
     def decorate(cls: _C) -> _C:
         if not (isinstance(cls, type) and issubclass(cls, Environment)):
@@ -85,9 +91,13 @@ def register(id: str) -> Callable[[_C], _C]:
             )
         other = _registered.get(id)
         if other is not None and _where(other) != _where(cls):
-            raise UsageError(f"environment id {id!r} belongs to {_where(other)}; {_where(cls)} needs another")
+            raise UsageError(
+                f"environment id {id!r} belongs to {_where(other)}; {_where(cls)} needs another"
+            )
         if cls.id != id and _registered.get(cls.id) is cls:  # its tasks are drawn from its id
-            raise UsageError(f"{_where(cls)} is {cls.id!r} already; to have it as {id!r} too, register a subclass")
+            raise UsageError(
+                f"{_where(cls)} is {cls.id!r} already; to have it as {id!r} too, register a subclass"
+            )
         cls.id = id
         _registered[id] = cls
         return cls
@@ -114,7 +124,9 @@ def load(id: str) -> type[Environment]:
     if is_mixture(id):
         return load(_MIXTURE)
     if not isinstance(id, str):
-        raise UnknownEnvironment(f"{id!r} is no environment id; write one such as 'gsm8k-v2', or call the class itself")
+        raise UnknownEnvironment(
+            f"{id!r} is no environment id; write one such as 'gsm8k-v2', or call the class itself"
+        )
     if ":" in id:
         found = object_at(id)
         if not _is_class(found):
@@ -127,9 +139,13 @@ def load(id: str) -> type[Environment]:
         except RlvrError:
             raise  # such as an optional part that is not installed
         except (ImportError, AttributeError) as error:
-            raise UsageError(f"entry point {id!r} cannot be loaded: {error}; fix or uninstall its package") from error
+            raise UsageError(
+                f"entry point {id!r} cannot be loaded: {error}; fix or uninstall its package"
+            ) from error
         if _registered.get(id) is not cls:
-            raise UsageError(f"entry point {id!r} leads to {point.value}; put @rlvr.register({id!r}) on that class")
+            raise UsageError(
+                f"entry point {id!r} leads to {point.value}; put @rlvr.register({id!r}) on that class"
+            )
     if id not in _registered:
         raise UnknownEnvironment(_unknown(id))
     return _registered[id]
@@ -161,7 +177,9 @@ def make(id: str, **config: Any) -> Environment:
             raise UsageError(
                 f"{id} has no option {name!r}; its options are {', '.join(options)}{nearest(name, options)}"
             )
-    missing = [name for name, default in options.items() if default is MISSING and name not in config]
+    missing = [
+        name for name, default in options.items() if default is MISSING and name not in config
+    ]
     if missing:
         raise UsageError(f"{id} needs the option {', '.join(missing)}, which has no default")
     return cls(**config)
@@ -260,7 +278,8 @@ def _is_factory(found: Any) -> bool:
     with contextlib.suppress(ValueError):  # of C, without a signature
         parameters = inspect.signature(found).parameters.values()
         return all(
-            one.default is not one.empty or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters
+            one.default is not one.empty or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+            for one in parameters
         )
     return False
 
@@ -290,7 +309,9 @@ def _import_file(path: Path) -> Any:
         sys.path.insert(0, str(path.parent))
     module = importlib.import_module(path.stem)
     if Path(getattr(module, "__file__", None) or "").resolve() != path:
-        raise ImportError(f"the name {path.stem!r} is taken by {getattr(module, '__file__', module)}; rename the file")
+        raise ImportError(
+            f"the name {path.stem!r} is taken by {getattr(module, '__file__', module)}; rename the file"
+        )
     return module
 
 
@@ -302,10 +323,10 @@ def _unknown(id: str) -> str:
         )
     ids = environment_ids()
     if not ids:
-        return (
-            f"no environment {id!r}, nor any other: rlvr runs from a folder that was never installed; pip install -e ."
-        )
-    versions = [known for known in ids if known.rpartition("-v")[0] == (id.rpartition("-v")[0] or id)]
+        return f"no environment {id!r}, nor any other: rlvr runs from a folder that was never installed; pip install -e ."
+    versions = [
+        known for known in ids if known.rpartition("-v")[0] == (id.rpartition("-v")[0] or id)
+    ]
     if versions:
         return f"no environment {id!r}; of this name there is {' and '.join(versions)}"
     return f"no environment {id!r}; `rlvr envs` lists all{nearest(id.lower(), ids)}"

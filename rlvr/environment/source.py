@@ -95,7 +95,9 @@ def _file_of(name: str) -> Path | None:
     """The file of a module, loaded or not; an import in a function runs when a completion is scored."""
     path = getattr(sys.modules.get(name), "__file__", None)
     parent = name.rpartition(".")[0]
-    if name not in sys.modules and (not parent or parent in sys.modules):  # a search would load its parent
+    if name not in sys.modules and (
+        not parent or parent in sys.modules
+    ):  # a search would load its parent
         with contextlib.suppress(ImportError, ValueError, AttributeError):
             path = getattr(importlib.util.find_spec(name), "origin", None)
     return Path(path) if path and Path(path).is_file() else None
@@ -105,17 +107,29 @@ def _imported_by(name: str, text: bytes) -> Iterator[str]:
     """Names of the modules that a file imports, and of those that what it holds comes from."""
     module = sys.modules.get(name)
     for value in list(vars(module).values()) if module is not None else ():
-        other = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        other = (
+            value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        )
         path = _file_of(other) if isinstance(other, str) and other in sys.modules else None
-        if isinstance(other, str) and path is not None and not any(part in _PACKAGES for part in path.parts):
+        if (
+            isinstance(other, str)
+            and path is not None
+            and not any(part in _PACKAGES for part in path.parts)
+        ):
             yield other  # a package that is imported is named below
     package = getattr(module, "__package__", None) or name.rpartition(".")[0]
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError):  # an extension module is no text
+    with contextlib.suppress(
+        SyntaxError, ValueError, RecursionError
+    ):  # an extension module is no text
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
-                parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+                parents = (
+                    package.split(".")[: len(package.split(".")) - node.level + 1]
+                    if node.level
+                    else []
+                )
                 base = ".".join([*parents, *filter(None, [node.module])])
                 yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
 
@@ -134,7 +148,9 @@ def _modules_of(env: Environment) -> set[str]:
             todo += [value.func, *value.args, *value.keywords.values()]
             continue
         modules |= {cls.__module__ for cls in type(value).__mro__}
-        with contextlib.suppress(Exception):  # an option may be any object, one that raises when it is looked at too
+        with contextlib.suppress(
+            Exception
+        ):  # an option may be any object, one that raises when it is looked at too
             modules.add(str(getattr(value, "__module__", "")))
             todo += _inside(value)
     return modules
@@ -147,8 +163,14 @@ def _inside(value: Any) -> Iterable[Any]:
         return list(value)
     if isinstance(value, ModuleType):
         return []
-    closure = [cell.cell_contents for cell in getattr(value, "__closure__", None) or () if _is_filled(cell)]
-    fields = [getattr(value, name, None) for name in getattr(type(value), "__slots__", ()) if isinstance(name, str)]
+    closure = [
+        cell.cell_contents for cell in getattr(value, "__closure__", None) or () if _is_filled(cell)
+    ]
+    fields = [
+        getattr(value, name, None)
+        for name in getattr(type(value), "__slots__", ())
+        if isinstance(name, str)
+    ]
     return [*closure, *fields, *getattr(value, "__dict__", {}).values()]
 
 

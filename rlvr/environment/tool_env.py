@@ -147,7 +147,9 @@ class ToolEnv(TasksEnv, MultiTurnEnv):
             episode: the record.
             length_tokens: of the policy; None if unknown.
         """
-        return Completion(episode.answer, length_tokens, episode.end in ("tokens", "turns", "positions"), episode)
+        return Completion(
+            episode.answer, length_tokens, episode.end in ("tokens", "turns", "positions"), episode
+        )
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -207,12 +209,16 @@ class ToolEnv(TasksEnv, MultiTurnEnv):
         length = 0 if self.reward.needs_length else None  # tokens are not known here
         score = self.score(task, self.completion_of(record, length))
         if score.total is None:
-            raise UsageError(f"{self.id}: verify returned UNSCORED ({score.verdict.why}); here it has to raise instead")
+            raise UsageError(
+                f"{self.id}: verify returned UNSCORED ({score.verdict.why}); here it has to raise instead"
+            )
         return score
 
     def _verdict_on(self, task: Task, completion: Completion) -> Verdict | Awaitable[Verdict]:
         if type(self).verify is Environment.verify:
-            return self.verify(task, completion.text if completion.episode is None else completion.episode.answer)
+            return self.verify(
+                task, completion.text if completion.episode is None else completion.episode.answer
+            )
         if completion.episode is None:
             raise UsageError(
                 f"{self.id} verifies episodes, and this completion has none; rlvr eval and rlvr train record them, and "

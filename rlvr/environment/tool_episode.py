@@ -74,7 +74,9 @@ class _Thread:
             job: without arguments.
         """
         if self._thread is None:
-            self._thread = threading.Thread(target=_serve, args=(self._jobs,), name=self._name, daemon=True)
+            self._thread = threading.Thread(
+                target=_serve, args=(self._jobs,), name=self._name, daemon=True
+            )
             self._thread.start()
         future: Future[_T] = Future()
         self._jobs.put((future, job))
@@ -142,7 +144,9 @@ class RunningEpisode:
         self._state: Any = None
         try:
             self._state = self._own("open", partial(env.open, task))
-            self.tools: Mapping[str, Tool] = by_name(self._own("tools", lambda: list(env.tools(self._state))))
+            self.tools: Mapping[str, Tool] = by_name(
+                self._own("tools", lambda: list(env.tools(self._state)))
+            )
         except BaseException:
             self.close()
             raise
@@ -163,7 +167,9 @@ class RunningEpisode:
         """What has happened so far."""
         return Episode(tuple(self._turns), self.end or "turns", self._final)
 
-    def take(self, turn: PolicyTurn | Ask | Mapping[str, Any] | str, *, last: str = "") -> list[dict[str, Any]] | None:
+    def take(
+        self, turn: PolicyTurn | Ask | Mapping[str, Any] | str, *, last: str = ""
+    ) -> list[dict[str, Any]] | None:
         """Take a turn of the policy: make its calls, or let the simulated user answer.
 
         Args:
@@ -191,7 +197,9 @@ class RunningEpisode:
             user = self._own("user", partial(self.env.user, self.task, self.record.messages))
             if user is not None:
                 if not isinstance(user, str):
-                    raise EpisodeFailed(f"user gave {brief(user)}; it must give a text, or None to end the episode")
+                    raise EpisodeFailed(
+                        f"user gave {brief(user)}; it must give a text, or None to end the episode"
+                    )
                 self._turns[index] = EpisodeTurn(said.text, (), clean(user))
                 return [{"role": "user", "content": clean(user)}]
         if not said.calls or last or index + 1 >= self.env.turns:
@@ -213,7 +221,9 @@ class RunningEpisode:
         """
         if self.end or self._closed:
             raise UsageError(f"the episode of task {self.task.id!r} is over; begin another one")
-        made = self._make(Ask(name, arguments, id=id), self._own_id(id, f"c{len(self._turns):04d}0000"))
+        made = self._make(
+            Ask(name, arguments, id=id), self._own_id(id, f"c{len(self._turns):04d}0000")
+        )
         self._turns.append(EpisodeTurn("", (made,)))
         return made
 
@@ -235,7 +245,9 @@ class RunningEpisode:
         try:
             self._final = json.loads(json.dumps(final, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
-            raise EpisodeFailed(f"final gave {brief(final)}, which JSON cannot hold: {error}") from error
+            raise EpisodeFailed(
+                f"final gave {brief(final)}, which JSON cannot hold: {error}"
+            ) from error
 
     def close(self) -> None:
         """Close the state and end the thread.  Does not wait for what hangs.  Idempotent."""
@@ -247,7 +259,9 @@ class RunningEpisode:
             _each(state, "kill")
             if state is None:  # `open` hangs, and may still give one
                 self._busy.add_done_callback(_closed_late)
-        if self._thread.lost:  # its `close` may wait for the same lock, so it gets a thread of its own
+        if (
+            self._thread.lost
+        ):  # its `close` may wait for the same lock, so it gets a thread of its own
             self._thread.end()
             self._thread = _Thread("rlvr-episode-close")
         if state is not None:
@@ -267,7 +281,9 @@ class RunningEpisode:
             return read_turn_of("hermes", turn)
         if isinstance(turn, Mapping):
             return read_turn(turn, read_arguments)
-        raise UsageError(f"a turn of the policy is {brief(turn)}; give its text, a chat message or a PolicyTurn")
+        raise UsageError(
+            f"a turn of the policy is {brief(turn)}; give its text, a chat message or a PolicyTurn"
+        )
 
     def _own_id(self, asked: str, own: str) -> str:
         """The id of a call: the policy's, unless it is long or another call of the episode has it."""
@@ -312,7 +328,9 @@ class RunningEpisode:
     def _reply(self, tool: Tool, arguments: dict[str, Any]) -> tuple[str, bool]:
         limit_s = min(self.env.call_seconds, max(0.05, self.env.episode_seconds - self._seconds))
         try:
-            return text_of(self._limited(partial(tool.function, **arguments), limit_s, kills=True)), False
+            return text_of(
+                self._limited(partial(tool.function, **arguments), limit_s, kills=True)
+            ), False
         except _LateError:
             return _LATE, True
         except ToolError as fault:
@@ -412,7 +430,11 @@ def _each(state: Any, method: str) -> int:
     count = 0
     for member in _members(state):
         found = getattr(member, method, None)
-        if callable(found) and not isinstance(member, type) and not inspect.iscoroutinefunction(found):
+        if (
+            callable(found)
+            and not isinstance(member, type)
+            and not inspect.iscoroutinefunction(found)
+        ):
             count += 1
             with suppress(Exception):
                 found()

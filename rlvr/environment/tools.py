@@ -23,20 +23,50 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+from typing import (
+    Any,
+    Final,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import docstring_parser
 
 from rlvr.errors import UsageError, brief
 from rlvr.types import is_async
 
-__all__ = ["Tool", "by_name", "clean", "declared", "schema_of", "text_of", "tool", "tools_of", "unrecordable"]
+__all__ = [
+    "Tool",
+    "by_name",
+    "clean",
+    "declared",
+    "schema_of",
+    "text_of",
+    "tool",
+    "tools_of",
+    "unrecordable",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _MARK: Final = "_rlvr_tool"
-_SCALARS: Final[Mapping[Any, str]] = {str: "string", int: "integer", float: "number", bool: "boolean"}
-_NAMES: Final = {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+_SCALARS: Final[Mapping[Any, str]] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+}
+_NAMES: Final = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+}
 _LONGEST_NAME: Final = 64
 _DEEPEST: Final = 64  # of nested lists and objects in arguments
 
@@ -60,7 +90,10 @@ class Tool:
     checked: bool = True
 
     def __post_init__(self) -> None:
-        well = self.name.replace("-", "_").replace(".", "_").isidentifier() and len(self.name) <= _LONGEST_NAME
+        well = (
+            self.name.replace("-", "_").replace(".", "_").isidentifier()
+            and len(self.name) <= _LONGEST_NAME
+        )
         if not well:
             raise UsageError(
                 f"a tool is named {self.name!r}; a name has at most {_LONGEST_NAME} letters, digits, '_', '-' and '.'"
@@ -69,7 +102,11 @@ class Tool:
     @property
     def schema(self) -> dict[str, Any]:
         """The schema as chat templates and OpenAI's API take it."""
-        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": dict(self.parameters),
+        }
         return {"type": "function", "function": function}
 
     @property
@@ -122,14 +159,21 @@ def tool(function: Any = None, /, *, name: str = "", description: str = "") -> A
     if function is None:
         return partial(tool, name=name, description=description)
     if not inspect.isfunction(function):
-        raise UsageError(f"@tool stands above {brief(function)}; it is for a method, def or async def")
+        raise UsageError(
+            f"@tool stands above {brief(function)}; it is for a method, def or async def"
+        )
     made = schema_of(function, skip=2, name=name, description=description)
     setattr(function, _MARK, made)
     return function
 
 
 def schema_of(
-    function: Callable[..., Any], *, skip: int = 0, name: str = "", description: str = "", checked: bool = True
+    function: Callable[..., Any],
+    *,
+    skip: int = 0,
+    name: str = "",
+    description: str = "",
+    checked: bool = True,
 ) -> Tool:
     """A tool from a function.
 
@@ -149,26 +193,38 @@ def schema_of(
     told = {one.arg_name: one.description or "" for one in parsed.params}
     given = list(inspect.signature(function).parameters.values())
     if len(given) < skip:
-        raise UsageError(f"{where} takes {len(given)} arguments; a tool of an environment takes (self, state, …)")
+        raise UsageError(
+            f"{where} takes {len(given)} arguments; a tool of an environment takes (self, state, …)"
+        )
     own = {one.name: one.annotation for one in given[skip:] if one.annotation is not one.empty}
     try:
-        hints = get_type_hints(types.SimpleNamespace(__annotations__=own), getattr(function, "__globals__", {}))
+        hints = get_type_hints(
+            types.SimpleNamespace(__annotations__=own), getattr(function, "__globals__", {})
+        )
     except Exception as error:
-        raise UsageError(f"{where}: its annotations cannot be read: {type(error).__name__}: {error}") from error
+        raise UsageError(
+            f"{where}: its annotations cannot be read: {type(error).__name__}: {error}"
+        ) from error
     properties: dict[str, Any] = {}
     required: list[str] = []
     for one in given[skip:]:
         if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-            raise UsageError(f"{where}: {one} has no name to be given by; write each argument with a name of its own")
+            raise UsageError(
+                f"{where}: {one} has no name to be given by; write each argument with a name of its own"
+            )
         if one.name not in hints:
-            raise UsageError(f"{where}: the argument {one.name!r} has no annotation; write {one.name}: str, say")
+            raise UsageError(
+                f"{where}: the argument {one.name!r} has no annotation; write {one.name}: str, say"
+            )
         properties[one.name] = _schema(hints[one.name], f"{where}: the argument {one.name!r}")
         if told.get(one.name):
             properties[one.name] = {**properties[one.name], "description": told[one.name]}
         if one.default is one.empty:
             required.append(one.name)
     parameters = {"type": "object", "properties": properties, "required": required}
-    said = description or "\n\n".join(filter(None, (parsed.short_description, parsed.long_description)))
+    said = description or "\n\n".join(
+        filter(None, (parsed.short_description, parsed.long_description))
+    )
     return Tool(named, said, parameters, function, checked)
 
 
@@ -213,7 +269,9 @@ def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
     found: dict[str, Tool] = {}
     for one in tools:
         if not isinstance(one, Tool):
-            raise UsageError(f"tools gave {brief(one)}; it must give Tool objects, such as rlvr.tools.python(session)")
+            raise UsageError(
+                f"tools gave {brief(one)}; it must give Tool objects, such as rlvr.tools.python(session)"
+            )
         if one.name in found:
             raise UsageError(f"two tools are named {one.name!r}; give one another name")
         found[one.name] = one
@@ -250,7 +308,9 @@ def unrecordable(arguments: Mapping[str, Any]) -> str:
         if isinstance(value, (list, Mapping)):
             if depth > _DEEPEST:
                 return f"the arguments are nested more than {_DEEPEST} deep"
-            rest += ((one, depth + 1) for one in (value if isinstance(value, list) else value.values()))
+            rest += (
+                (one, depth + 1) for one in (value if isinstance(value, list) else value.values())
+            )
     return ""
 
 
@@ -261,7 +321,11 @@ def clean(value: Any) -> Any:
         value: JSON.
     """
     if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if not value.isascii() else value
+        return (
+            value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            if not value.isascii()
+            else value
+        )
     if isinstance(value, list):
         return [clean(one) for one in value]
     if isinstance(value, dict):
@@ -280,13 +344,19 @@ def _schema(hint: Any, where: str) -> dict[str, Any]:
     origin, args = get_origin(hint) or hint, get_args(hint)
     if origin is Literal and all(isinstance(one, (str, int, bool)) or one is None for one in args):
         kinds = {_SCALARS.get(type(one), "") for one in args}
-        return {**({"type": kind} if (kind := kinds.pop()) and not kinds else {}), "enum": list(args)}
+        return {
+            **({"type": kind} if (kind := kinds.pop()) and not kinds else {}),
+            "enum": list(args),
+        }
     if origin in (Union, types.UnionType):
         return {"anyOf": [_schema(one, where) for one in args]}
     if origin in (list, Sequence) and len(args) < 2:
         return {"type": "array", **({"items": _schema(args[0], where)} if args else {})}
     if origin in (dict, Mapping) and (not args or args[0] is str):
-        return {"type": "object", **({"additionalProperties": _schema(args[1], where)} if args else {})}
+        return {
+            "type": "object",
+            **({"additionalProperties": _schema(args[1], where)} if args else {}),
+        }
     raise UsageError(
         f"{where} is annotated {hint!r}, of which no schema can be made; use str, int, float, bool, Literal, list, "
         "dict[str, …], unions of these, or Any"
@@ -313,7 +383,9 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
         case "null":
             return value is None
         case "array":
-            return isinstance(value, list) and all(_fits(one, schema.get("items", {})) for one in value)
+            return isinstance(value, list) and all(
+                _fits(one, schema.get("items", {})) for one in value
+            )
         case "object":
             return isinstance(value, dict) and all(
                 _fits(one, schema.get("additionalProperties", {})) for one in value.values()
@@ -330,4 +402,6 @@ def _said(schema: Mapping[str, Any]) -> str:
     kind = str(schema.get("type", "any JSON"))
     if kind == "array" and schema.get("items"):
         return f"a list, of which each is {_said(schema['items'])}"
-    return _NAMES.get(kind) or {"array": "a list", "object": "an object", "null": "null"}.get(kind, kind)
+    return _NAMES.get(kind) or {"array": "a list", "object": "an object", "null": "null"}.get(
+        kind, kind
+    )

@@ -69,8 +69,14 @@ class Adapter:
                 f"{env.id} has tools, and a completion alone is no episode; use to_trl_environment or to_gymnasium, or "
                 "rlvr's own trainer"
             )
-        self._settings: dict[str, Any] = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
-        self.scorer = Scorer(env, workers=workers, wall_s=wall_s, memory_mib=memory_mib)  # starts nothing yet
+        self._settings: dict[str, Any] = {
+            "workers": workers,
+            "wall_s": wall_s,
+            "memory_mib": memory_mib,
+        }
+        self.scorer = Scorer(
+            env, workers=workers, wall_s=wall_s, memory_mib=memory_mib
+        )  # starts nothing yet
         self.env = env
 
     def close(self) -> None:
@@ -86,7 +92,11 @@ class Adapter:
     def __getstate__(self) -> dict[str, Any]:
         """Uses cloudpickle, so that classes of a script or notebook, and lambdas, reach a spawned process."""
         left = ("scorer", "dataset")  # a trainer has its own copy of the data set
-        return {"shipped": shipped({name: value for name, value in vars(self).items() if name not in left})}
+        return {
+            "shipped": shipped(
+                {name: value for name, value in vars(self).items() if name not in left}
+            )
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         import cloudpickle
@@ -123,11 +133,15 @@ def score_batch(
 def _groups(tasks: Sequence[Task], size: int | None, reward: Reward) -> list[list[int]]:
     """Positions of the groups' members: `size` of one task each, in order.  A task drawn twice has two groups."""
     if size is None:
-        raise UsageError(f"the reward {reward} compares the completions of a group: say how many it has, group_size=…")
+        raise UsageError(
+            f"the reward {reward} compares the completions of a group: say how many it has, group_size=…"
+        )
     of_task: dict[str, list[int]] = {}
     for position, task in enumerate(tasks):
         of_task.setdefault(task_key(task), []).append(position)
-    groups = [members[i : i + size] for members in of_task.values() for i in range(0, len(members), size)]
+    groups = [
+        members[i : i + size] for members in of_task.values() for i in range(0, len(members), size)
+    ]
     short = next((group for group in groups if len(group) != size), None)
     if short is not None:
         raise UsageError(
@@ -163,7 +177,9 @@ def refuse_group_reward(env: Environment, trainer: str) -> None:
         )
 
 
-def completion_with_length(env: Environment, text: str, count_tokens: CountTokens | None) -> Completion:
+def completion_with_length(
+    env: Environment, text: str, count_tokens: CountTokens | None
+) -> Completion:
     """A completion, with its length in tokens if the reward reads that.
 
     Args:
@@ -222,7 +238,9 @@ def task_as_json(task: Task) -> str:
     back = json.loads(text)
     for name, value in whole.items():
         if back[name] != value:
-            raise DataError(f"task {task.id!r}: its {name}, {brief(value)}, comes back from JSON as another")
+            raise DataError(
+                f"task {task.id!r}: its {name}, {brief(value)}, comes back from JSON as another"
+            )
     return text
 
 
@@ -241,7 +259,9 @@ def task_of(env: Environment, row: Mapping[str, Any]) -> Task:
         try:
             return Task(**json.loads(ours))
         except (TypeError, ValueError) as error:
-            raise DataError(f"column {TASK!r} is {brief(ours)}; it must be what rlvr wrote there") from error
+            raise DataError(
+                f"column {TASK!r} is {brief(ours)}; it must be what rlvr wrote there"
+            ) from error
     try:
         return env.task_of(row)
     except DataError:
@@ -258,7 +278,11 @@ def chat_messages(prompt: Prompt) -> list[Message]:
     Args:
         prompt: a text or chat messages.
     """
-    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(message) for message in prompt]
+    return (
+        [{"role": "user", "content": prompt}]
+        if isinstance(prompt, str)
+        else [dict(message) for message in prompt]
+    )
 
 
 # ------------------------------------------------------------------------------------------ scores
@@ -294,4 +318,6 @@ def require_unscored(unscored: float | None) -> float | None:
     Raises:
         UsageError: it is neither None nor a finite number.
     """
-    return None if unscored is None else require_number("unscored", unscored, hint="or None to raise")
+    return (
+        None if unscored is None else require_number("unscored", unscored, hint="or None to raise")
+    )

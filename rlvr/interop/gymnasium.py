@@ -69,11 +69,15 @@ class Texts(gymnasium.Space[Any]):
         """
         if mask is not None or probability is not None:
             raise UsageError("a space of all texts has no mask")
-        return "".join(map(chr, self.np_random.integers(32, 127, size=int(self.np_random.integers(33)))))
+        return "".join(
+            map(chr, self.np_random.integers(32, 127, size=int(self.np_random.integers(33))))
+        )
 
     def contains(self, x: Any) -> bool:
         if self.chat and isinstance(x, list):
-            return len(x) > 0 and all(isinstance(m, dict) and {"role", "content"} <= m.keys() for m in x)
+            return len(x) > 0 and all(
+                isinstance(m, dict) and {"role", "content"} <= m.keys() for m in x
+            )
         return isinstance(x, str)
 
     @property
@@ -149,7 +153,13 @@ def to_gymnasium(
         return GymEnv(env, judge) if num_envs is None else GymVectorEnv(env, judge, num_envs)
     if not isinstance(env, MultiTurnEnv):
         raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v2') gives one")
-    if (unscored, count_tokens, workers, wall_s, memory_mib) != (None, None, None, WALL_S, MEMORY_MIB):
+    if (unscored, count_tokens, workers, wall_s, memory_mib) != (
+        None,
+        None,
+        None,
+        WALL_S,
+        MEMORY_MIB,
+    ):
         raise UsageError(
             f"{env.id} has several turns, which the environment itself scores in this process: unscored, "
             "count_tokens, workers, wall_s and memory_mib have no meaning there; leave them out"
@@ -157,7 +167,9 @@ def to_gymnasium(
     if num_envs is None:
         return GymEnv(env, None)
     return SyncVectorEnv(
-        [lambda: GymEnv(env, None)] * num_envs, observation_mode="same", autoreset_mode=AutoresetMode.SAME_STEP
+        [lambda: GymEnv(env, None)] * num_envs,
+        observation_mode="same",
+        autoreset_mode=AutoresetMode.SAME_STEP,
     )
 
 
@@ -165,15 +177,23 @@ class _Judge(Adapter):
     """Scores a batch of actions."""
 
     def __init__(
-        self, env: Environment, *, unscored: float | None, count_tokens: CountTokens | None, **settings: Any
+        self,
+        env: Environment,
+        *,
+        unscored: float | None,
+        count_tokens: CountTokens | None,
+        **settings: Any,
     ) -> None:
         super().__init__(env, **settings)
         self._unscored, self._count_tokens = require_unscored(unscored), count_tokens
 
-    def judge(self, tasks: list[Task], actions: list[str]) -> tuple[list[float], list[dict[str, Any]]]:
+    def judge(
+        self, tasks: list[Task], actions: list[str]
+    ) -> tuple[list[float], list[dict[str, Any]]]:
         """The rewards, and an `info` for each."""
         work = [
-            (t, completion_with_length(self.env, a, self._count_tokens)) for t, a in zip(tasks, actions, strict=True)
+            (t, completion_with_length(self.env, a, self._count_tokens))
+            for t, a in zip(tasks, actions, strict=True)
         ]
         scores = score_batch(self.scorer, work)
         rewards = [reward_value(t, s, self._unscored) for t, s in zip(tasks, scores, strict=True)]
@@ -211,7 +231,9 @@ class GymEnv(gymnasium.Env[Any, str]):
         self.observation_space = Texts(chat=True)
         self.action_space = Texts()
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         own = int(self.np_random.integers(_SEEDS)) if seed is None else seed
         observation, info = self._env.reset(seed=own, options=options)
@@ -234,7 +256,9 @@ class GymEnv(gymnasium.Env[Any, str]):
             UsageError: no episode has begun.
         """
         if self._task is None:
-            raise UsageError(f"{self._env.id}: step before reset; an episode has one step, call reset() for the next")
+            raise UsageError(
+                f"{self._env.id}: step before reset; an episode has one step, call reset() for the next"
+            )
         return self._task
 
     def close(self) -> None:
@@ -268,7 +292,10 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         self._judge = judge
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Begin every episode.
 
@@ -285,9 +312,15 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         else:
             seeds = [*map(plain, seed)]
         if len(seeds) != self.num_envs:
-            raise UsageError(f"{len(seeds)} seeds for {self.num_envs} environments; give one for each, or one number")
+            raise UsageError(
+                f"{len(seeds)} seeds for {self.num_envs} environments; give one for each, or one number"
+            )
         observations, infos = zip(
-            *(env.reset(seed=one, options=options) for env, one in zip(self._envs, seeds, strict=True)), strict=True
+            *(
+                env.reset(seed=one, options=options)
+                for env, one in zip(self._envs, seeds, strict=True)
+            ),
+            strict=True,
         )
         return observations, self._joined(infos)
 
@@ -301,15 +334,22 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
             UsageError: not a list of one text for each environment, or no episode has begun.
         """
         if isinstance(actions, str):
-            raise UsageError(f"the actions are the text {actions[:60]!r}; give a list of {self.num_envs} texts")
+            raise UsageError(
+                f"the actions are the text {actions[:60]!r}; give a list of {self.num_envs} texts"
+            )
         texts = list(actions)
         if len(texts) != self.num_envs:
-            raise UsageError(f"{len(texts)} actions for {self.num_envs} environments; give one for each")
+            raise UsageError(
+                f"{len(texts)} actions for {self.num_envs} environments; give one for each"
+            )
         tasks = [env.under_way() for env in self._envs]
         rewards, finals = self._judge.judge(tasks, texts)
         observations, infos = zip(*(env.reset() for env in self._envs), strict=True)
         info = self._joined(
-            [new | {"final_obs": "", "final_info": final} for new, final in zip(infos, finals, strict=True)]
+            [
+                new | {"final_obs": "", "final_info": final}
+                for new, final in zip(infos, finals, strict=True)
+            ]
         )
         ended = np.ones(self.num_envs, dtype=np.bool_)
         return observations, np.array(rewards, dtype=np.float64), ended, np.zeros_like(ended), info

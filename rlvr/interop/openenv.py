@@ -37,7 +37,14 @@ except ImportError as error:
         "openenv-core, whose environments these are,", "", "pip install openenv-core==0.3.0"
     ) from error
 
-__all__ = ["OpenEnvServer", "OpenEnvTools", "TurnAction", "TurnObservation", "from_openenv", "to_openenv"]
+__all__ = [
+    "OpenEnvServer",
+    "OpenEnvTools",
+    "TurnAction",
+    "TurnObservation",
+    "from_openenv",
+    "to_openenv",
+]
 
 
 # ------------------------------------------------------------------------------------------ to theirs
@@ -95,9 +102,13 @@ def to_openenv(env: Environment, *, max_sessions: int = 64) -> OpenEnvServer:
     """
     if not isinstance(env, MultiTurnEnv):
         kind = "has one turn" if isinstance(env, SingleTurnEnv) else "is no environment"
-        raise UsageError(f"{getattr(env, 'id', env)!r} {kind}; OpenEnv runs episodes: give one with tools or turns")
+        raise UsageError(
+            f"{getattr(env, 'id', env)!r} {kind}; OpenEnv runs episodes: give one with tools or turns"
+        )
     if env.reward.group_level:
-        raise UsageError(f"the reward {env.reward} compares completions of a group, and these are scored alone")
+        raise UsageError(
+            f"the reward {env.reward} compares completions of a group, and these are scored alone"
+        )
     return OpenEnvServer(env, require_whole("max_sessions", max_sessions, 1))
 
 
@@ -117,7 +128,9 @@ class OpenEnvServer:
 
     def app(self) -> Any:
         """OpenEnv's server, an application for uvicorn.  It has no access control: let it listen on this machine."""
-        return create_fastapi_app(self.environment, TurnAction, TurnObservation, max_concurrent_envs=self.max_sessions)
+        return create_fastapi_app(
+            self.environment, TurnAction, TurnObservation, max_concurrent_envs=self.max_sessions
+        )
 
 
 class _Served(OpenEnvironment):  # type: ignore[misc]
@@ -130,22 +143,34 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
         self._env, self._info, self._steps = env, dict[str, Any](), 0
 
     def reset(
-        self, seed: int | None = None, episode_id: str | None = None, index: int | None = None, **_: Any
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        index: int | None = None,
+        **_: Any,
     ) -> TurnObservation:
         """Begin an episode."""
-        prompt, self._info = self._env.reset(seed=seed, options=None if index is None else {"index": index})
+        prompt, self._info = self._env.reset(
+            seed=seed, options=None if index is None else {"index": index}
+        )
         self._steps = 0
         return TurnObservation(
-            messages=chat_messages(prompt), schemas=self._info.get("tools", []), task=str(self._info.get("task", ""))
+            messages=chat_messages(prompt),
+            schemas=self._info.get("tools", []),
+            task=str(self._info.get("task", "")),
         )
 
     def step(self, action: TurnAction, timeout_s: float | None = None, **_: Any) -> Observation:
         """A turn of the policy."""
         if action.type == "list_tools":
-            return ListToolsObservation(tools=[_listed(schema) for schema in self._info.get("tools", [])])
+            return ListToolsObservation(
+                tools=[_listed(schema) for schema in self._info.get("tools", [])]
+            )
         said: Any = action.text
         if action.type == "call_tool":
-            said = _message("", [{"function": {"name": action.tool_name, "arguments": action.arguments}}])
+            said = _message(
+                "", [{"function": {"name": action.tool_name, "arguments": action.arguments}}]
+            )
         elif action.tool_calls:
             said = _message(action.text, action.tool_calls)
         told, reward, terminated, truncated, info = self._env.step(said)
@@ -153,7 +178,9 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
         ended, score = terminated or truncated, info.get("score")
         if action.type == "call_tool":
             reply = info["episode"].calls[-1].reply if ended else told[-1]["content"]
-            return CallToolObservation(tool_name=action.tool_name, result=reply, done=ended, reward=float(reward))
+            return CallToolObservation(
+                tool_name=action.tool_name, result=reply, done=ended, reward=float(reward)
+            )
         return TurnObservation(
             messages=[] if ended and not told else chat_messages(told),
             task=str(info.get("task", "")),
@@ -183,7 +210,9 @@ def _message(text: str, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _listed(schema: Mapping[str, Any]) -> ListedTool:
     function = schema["function"]
     return ListedTool(
-        name=function["name"], description=function["description"], input_schema=dict(function["parameters"])
+        name=function["name"],
+        description=function["description"],
+        input_schema=dict(function["parameters"]),
     )
 
 
@@ -216,7 +245,9 @@ def from_openenv(
     Raises:
         UsageError: a row has no prompt, or `best` is not above 0.
     """
-    return OpenEnvTools(url=url, rows=tuple(dict(row) for row in rows), best=best, split=split, **options)
+    return OpenEnvTools(
+        url=url, rows=tuple(dict(row) for row in rows), best=best, split=split, **options
+    )
 
 
 class OpenEnvTools(ToolEnv):
@@ -255,7 +286,13 @@ class OpenEnvTools(ToolEnv):
 
     def tools(self, state: _Session) -> list[Tool]:
         return [
-            Tool(one["name"], one.get("description", ""), one["input_schema"], partial(state.call, one["name"]), False)
+            Tool(
+                one["name"],
+                one.get("description", ""),
+                one["input_schema"],
+                partial(state.call, one["name"]),
+                False,
+            )
             for one in state.tools
         ]
 

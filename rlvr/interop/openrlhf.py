@@ -39,7 +39,15 @@ from rlvr.interop.adapter import (
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.types import Completion, Outcome, Task
 
-__all__ = ["ENDS", "OpenRLHFReward", "completion_in_query", "remote_reply", "reply_of", "to_openrlhf", "work_of"]
+__all__ = [
+    "ENDS",
+    "OpenRLHFReward",
+    "completion_in_query",
+    "remote_reply",
+    "reply_of",
+    "to_openrlhf",
+    "work_of",
+]
 
 ENDS: Final = (
     "<|im_end|>",
@@ -58,7 +66,9 @@ ENDS: Final = (
 )
 """Special tokens for the end of a turn and for padding, of well-known models."""
 
-_BEFORE: Final = re.compile(r"(?:\s|<[^<>\s]{1,40}>|\[[A-Z_]{1,20}\])*")  # padding and the like, before the prompt
+_BEFORE: Final = re.compile(
+    r"(?:\s|<[^<>\s]{1,40}>|\[[A-Z_]{1,20}\])*"
+)  # padding and the like, before the prompt
 
 
 def to_openrlhf(
@@ -111,7 +121,11 @@ class OpenRLHFReward(Adapter):
         super().__init__(env, **settings)
         self.__name__ = "reward_func"
         require_unscored(unscored)
-        self._options: dict[str, Any] = {"unscored": unscored, "count_tokens": count_tokens, "ends": tuple(ends)}
+        self._options: dict[str, Any] = {
+            "unscored": unscored,
+            "count_tokens": count_tokens,
+            "ends": tuple(ends),
+        }
 
     def __call__(
         self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any
@@ -129,10 +143,16 @@ class OpenRLHFReward(Adapter):
         """
         import torch
 
-        reply = remote_reply(self.scorer, {"query": queries, "prompts": prompts, "labels": labels}, **self._options)
+        reply = remote_reply(
+            self.scorer, {"query": queries, "prompts": prompts, "labels": labels}, **self._options
+        )
         exact = partial(torch.tensor, dtype=torch.float64)
         logs = {name: exact(values) for name, values in reply["extra_logs"].items()}
-        return {"rewards": exact(reply["rewards"]), "scores": exact(reply["scores"]), "extra_logs": logs}
+        return {
+            "rewards": exact(reply["rewards"]),
+            "scores": exact(reply["scores"]),
+            "extra_logs": logs,
+        }
 
     def rows(self, *, tasks: int | None = None) -> Iterator[dict[str, Any]]:
         """Rows for `--input_key prompt --label_key label`; with a chat template, `--apply_chat_template`.
@@ -177,9 +197,14 @@ def remote_reply(
     require_unscored(unscored)
     work = work_of(env, request, count_tokens=count_tokens, ends=ends)
     scores = score_batch(scorer, work)
-    outcomes = {str(name): [float(score.verdict.outcome is name) for score in scores] for name in Outcome}
+    outcomes = {
+        str(name): [float(score.verdict.outcome is name) for score in scores] for name in Outcome
+    }
     return reply_of(
-        rewards=[reward_value(task, score, unscored) for (task, _), score in zip(work, scores, strict=True)],
+        rewards=[
+            reward_value(task, score, unscored)
+            for (task, _), score in zip(work, scores, strict=True)
+        ],
         correct=outcomes[str(Outcome.CORRECT)],
         parts={name: [score.parts.get(name, 0.0) for score in scores] for name in env.reward.names},
         logs=outcomes,
@@ -223,27 +248,38 @@ def work_of(
         UsageError: the reward reads the length, and there is no `count_tokens`.
     """
     return [
-        (_task(env, label, prompt), completion_with_length(env, completion_in_query(query, prompt, ends), count_tokens))
+        (
+            _task(env, label, prompt),
+            completion_with_length(env, completion_in_query(query, prompt, ends), count_tokens),
+        )
         for query, prompt, label in _asked(request)
     ]
 
 
 def _asked(request: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     if not isinstance(request, Mapping):
-        raise DataError(f"the request is {brief(request)}; it must map 'query', 'prompts' and 'labels' to lists")
+        raise DataError(
+            f"the request is {brief(request)}; it must map 'query', 'prompts' and 'labels' to lists"
+        )
     queries = request.get("query", request.get("queries"))
     prompts, labels = request.get("prompts"), request.get("labels")
     for name, values in (("query", queries), ("prompts", prompts), ("labels", labels)):
         if not isinstance(values, (list, tuple)):
-            raise DataError(f"{name!r} is {brief(values)}; it must be a list, with one entry for each completion")
+            raise DataError(
+                f"{name!r} is {brief(values)}; it must be a list, with one entry for each completion"
+            )
     assert queries is not None
     assert prompts is not None
     assert labels is not None
     if not len(queries) == len(prompts) == len(labels):
-        raise DataError(f"{len(queries)} queries, {len(prompts)} prompts and {len(labels)} labels; as many of each")
+        raise DataError(
+            f"{len(queries)} queries, {len(prompts)} prompts and {len(labels)} labels; as many of each"
+        )
     for query, prompt, label in zip(queries, prompts, labels, strict=True):
         if not isinstance(query, str) or not isinstance(prompt, str):
-            raise DataError(f"a query is {brief(query)}, its prompt {brief(prompt)}; both must be texts")
+            raise DataError(
+                f"a query is {brief(query)}, its prompt {brief(prompt)}; both must be texts"
+            )
         yield query, prompt, label
 
 

@@ -22,7 +22,15 @@ from typing import Any, Final, Literal, TypeAlias
 
 from rlvr.environment import SingleTurnEnv, seeded
 from rlvr.environment.registry import register
-from rlvr.errors import DataError, MissingDependency, UsageError, WorkerDied, WorkerError, WorkerTimeout, brief
+from rlvr.errors import (
+    DataError,
+    MissingDependency,
+    UsageError,
+    WorkerDied,
+    WorkerError,
+    WorkerTimeout,
+    brief,
+)
 from rlvr.text import ANSWER_TAGS, after_thinking, same_statement
 from rlvr.types import Outcome, Task, Verdict, plain
 from rlvr.validate import require_seconds
@@ -36,10 +44,16 @@ Force: TypeAlias = bool | Literal["run-model-code"]
 RUNS_ANSWERS: Final = "its scorer runs the answer as Python, on this machine, outside any sandbox"
 """The worst hole: training on such a family lets the policy run programs."""
 
-_INSTRUCTION: Final = "Reason step by step, then put the answer, and nothing else, between <answer> and </answer>."
+_INSTRUCTION: Final = (
+    "Reason step by step, then put the answer, and nothing else, between <answer> and </answer>."
+)
 _LONGEST: Final = 100_000  # characters of an answer; the longest references have a few thousand
 _OPEN, _CLOSE = ANSWER_TAGS
-_CPU_S, _WALL_S, _MEMORY_MIB = 5.0, 8.0, 2048  # well inside the Scorer's 30 s, whose kill is UNSCORED
+_CPU_S, _WALL_S, _MEMORY_MIB = (
+    5.0,
+    8.0,
+    2048,
+)  # well inside the Scorer's 30 s, whose kill is UNSCORED
 _ANSWERS_SHARE = 5 / 8  # of the wall seconds; the rest is for the reference, if the answer was lost
 _KEPT = 256  # tasks; a group's completions are scored one after another
 
@@ -91,16 +105,22 @@ class ReasoningGym(SingleTurnEnv):
     def __post_init__(self) -> None:
         families = _families()
         if self.family not in families:
-            raise UsageError(f"reasoning-gym has no family {self.family!r}; it has {', '.join(families)}")
+            raise UsageError(
+                f"reasoning-gym has no family {self.family!r}; it has {', '.join(families)}"
+            )
         _require_sound(self.family, self.strict, self.force)
         require_seconds("wall_s", self.wall_s)
         if not isinstance(self.settings, Mapping) or {"seed", "size"} & self.settings.keys():
-            raise UsageError(f"settings are {self.settings!r}: options of the family by name, without seed and size")
+            raise UsageError(
+                f"settings are {self.settings!r}: options of the family by name, without seed and size"
+            )
         try:
             self._settings = json.dumps(dict(self.settings), sort_keys=True)
             _made(self.family, self._settings, 0)
         except Exception as error:  # whatever its configuration raises, assertions included
-            raise UsageError(f"reasoning-gym's {self.family} refuses {self.settings!r}: {_said(error)}") from error
+            raise UsageError(
+                f"reasoning-gym's {self.family} refuses {self.settings!r}: {_said(error)}"
+            ) from error
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Starts the scoring process of a `Scorer`'s worker: that takes a second, which no completion should pay."""
@@ -117,7 +137,9 @@ class ReasoningGym(SingleTurnEnv):
         """By index or id, or from a record: a reference alone does not say which puzzle it answers."""
         task = super().task_of(row)
         if not isinstance(task.meta.get("seed"), int):
-            raise DataError("name the puzzle in column 'task', by its index or id; a reference alone is not enough")
+            raise DataError(
+                "name the puzzle in column 'task', by its index or id; a reference alone is not enough"
+            )
         return task
 
     def _seed(self, index: int) -> int:
@@ -179,7 +201,9 @@ def measured_holes() -> Mapping[str, Any]:
         each family; and `families`, by name with `holes`, which a policy would find although full marks are needed,
         and `partial_holes`, for which partial credit pays besides, as a share of full marks.
     """
-    holes: Mapping[str, Any] = json.loads(Path(__file__).with_name("reasoning_gym_holes.json").read_text("utf-8"))
+    holes: Mapping[str, Any] = json.loads(
+        Path(__file__).with_name("reasoning_gym_holes.json").read_text("utf-8")
+    )
     return holes
 
 
@@ -240,7 +264,9 @@ def _marks(family: str, settings: str, task: Task, answer: str, wall_s: float) -
     if kind == "lost":
         rest_s = (1 - _ANSWERS_SHARE) * wall_s
         if task.reference is not None and _asked((*request, task.reference), rest_s)[0] == "lost":
-            raise WorkerDied(f"reasoning-gym's scorer of {family} was lost at its own reference: {said}")
+            raise WorkerDied(
+                f"reasoning-gym's scorer of {family} was lost at its own reference: {said}"
+            )
         return "limit", said
     return kind, said
 
@@ -265,7 +291,9 @@ def _scoring() -> Callable[[tuple[str, str, int, Any, str]], tuple[str, Any]]:
         family, settings, seed, reference, answer = request
         dataset, entry = _made(family, settings, seed)
         if entry["answer"] != reference:
-            raise WorkerError("Mismatch", f"reasoning-gym now has another answer to this puzzle of {family}")
+            raise WorkerError(
+                "Mismatch", f"reasoning-gym now has another answer to this puzzle of {family}"
+            )
         try:
             marks = plain(dataset.score_answer(answer, deepcopy(entry)))
         except MemoryError:

@@ -50,7 +50,13 @@ _MASKS_NONE: Final = (1, 6)  # before this version TRL summed None as 0
 FailureOutcome: TypeAlias = Literal["wrong", "unscored"]
 """The outcome of a completion at which a TRL reward function raises."""
 
-_GIVEN: Final = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")  # beside the columns
+_GIVEN: Final = (
+    "prompts",
+    "completions",
+    "trainer_state",
+    "log_extra",
+    "log_metric",
+)  # beside the columns
 
 # ------------------------------------------------------------------------------------------ to TRL
 
@@ -87,7 +93,12 @@ def to_trl(
         workers = max(1, usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     settings = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
     return TRLReward(
-        env, tasks=tasks, conversational=conversational, group_size=group_size, unscored=unscored, **settings
+        env,
+        tasks=tasks,
+        conversational=conversational,
+        group_size=group_size,
+        unscored=unscored,
+        **settings,
     )
 
 
@@ -133,7 +144,10 @@ class TRLReward(Adapter):
         `gsm8k-v2`), or if it has a column `reference`.
         """
         return as_dataset(
-            {"prompt": chat_messages(task.prompt) if self._conversational else task.prompt, TASK: task_as_json(task)}
+            {
+                "prompt": chat_messages(task.prompt) if self._conversational else task.prompt,
+                TASK: task_as_json(task),
+            }
             for task in finite_tasks(self.env, self._tasks)
         )
 
@@ -165,11 +179,15 @@ class TRLReward(Adapter):
         given = {"prompts": prompts, "completion_ids": completion_ids} | columns
         for name, values in given.items():
             if values is not None and len(values) != len(completions):
-                raise DataError(f"{name!r} has {len(values)} entries for {len(completions)} completions; one for each")
+                raise DataError(
+                    f"{name!r} has {len(values)} entries for {len(completions)} completions; one for each"
+                )
         tasks: dict[str, Task] = {}  # siblings share theirs
         work = []
         for i, completion in enumerate(completions):
-            row = {"prompt": prompts[i]} | {name: plain(values[i]) for name, values in columns.items()}
+            row = {"prompt": prompts[i]} | {
+                name: plain(values[i]) for name, values in columns.items()
+            }
             key = row.get(TASK)
             task = tasks.get(key) if isinstance(key, str) else None
             if task is None:
@@ -219,10 +237,16 @@ def _text(completion: Any) -> str:
     """The text of a completion; of messages, the assistant's last."""
     if isinstance(completion, str):
         return completion
-    said = [m.get("content") for m in completion if isinstance(m, Mapping) and m.get("role") == "assistant"]
+    said = [
+        m.get("content")
+        for m in completion
+        if isinstance(m, Mapping) and m.get("role") == "assistant"
+    ]
     content = said[-1] if said else ""
     if isinstance(content, list):  # blocks, as multimodal templates have them
-        content = "".join(block.get("text") or "" for block in content if isinstance(block, Mapping))
+        content = "".join(
+            block.get("text") or "" for block in content if isinstance(block, Mapping)
+        )
     return content or ""
 
 
@@ -278,12 +302,16 @@ def from_trl(
             f"{_name(reward_func)} reads completion_ids, and rlvr keeps lengths alone; rlvr.Overlong, Length and "
             "Repetition do what TRL's functions of this kind do"
         )
-    if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()) and set(_GIVEN) - set(parameters):
+    if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()) and set(
+        _GIVEN
+    ) - set(parameters):
         raise UsageError(
             f"{_name(reward_func)} has no **kwargs; TRL's functions do, for {', '.join(_GIVEN)} and columns"
         )
     if reference in (*_GIVEN, "completion_ids"):
-        raise UsageError(f"reference is {reference!r}, which is an argument of its own; name a column")
+        raise UsageError(
+            f"reference is {reference!r}, which is an argument of its own; name a column"
+        )
     failure = failure or ("unscored" if is_async(reward_func) else "wrong")
     require_one_of("failure", failure, ("wrong", "unscored"))
     named = name or _name(reward_func)
@@ -305,7 +333,9 @@ def _bounds(bounds: Any) -> Bounds:
     except (TypeError, ValueError):
         low = high = math.nan
     if not -math.inf < low < high < math.inf:  # true for NaN
-        raise UsageError(f"bounds are {brief(bounds)}; they must be two finite numbers, the lower one first")
+        raise UsageError(
+            f"bounds are {brief(bounds)}; they must be two finite numbers, the lower one first"
+        )
     return low, high
 
 
@@ -334,12 +364,16 @@ class TRLPart(Part):
     def is_async(self) -> bool:
         return is_async(self.function)
 
-    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float | Coroutine[Any, Any, float]:
+    def value(
+        self, task: Task, completion: Completion, verdict: Verdict
+    ) -> float | Coroutine[Any, Any, float]:
         value = self._value(task, completion)
         return value if self.is_async else finished(value)
 
     async def _value(self, task: Task, completion: Completion) -> float:
-        value, why = await self._called(task.prompt, completion.text, {**task.meta, self.reference: task.reference})
+        value, why = await self._called(
+            task.prompt, completion.text, {**task.meta, self.reference: task.reference}
+        )
         if value is None:
             raise Unscored(why)
         return value
@@ -362,31 +396,44 @@ class TRLPart(Part):
         outcome = Outcome.CORRECT if value == high else Outcome.WRONG
         return Verdict(outcome, value=(value - low) / (high - low), why=why)
 
-    async def _called(self, prompt: Any, text: str, columns: Mapping[str, Any]) -> tuple[float | None, str]:
+    async def _called(
+        self, prompt: Any, text: str, columns: Mapping[str, Any]
+    ) -> tuple[float | None, str]:
         """The function's value for one completion, None if it returned that; and the reason."""
         said = [{"role": "assistant", "content": text}] if self.conversational else text
         asked = chat_messages(prompt) if self.conversational else prompt
         arguments = self._arguments([asked], [said], columns)
         try:
-            given = await self.function(**arguments) if self.is_async else self.function(**arguments)
+            given = (
+                await self.function(**arguments) if self.is_async else self.function(**arguments)
+            )
         except Unscored:
             raise
-        except (Exception, SystemExit) as error:  # the completion's fault, unless the caller says otherwise
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # the completion's fault, unless the caller says otherwise
             if self.failure == "unscored":
                 raise
             return self.bounds[0], f"crash: {self.name}: {type(error).__name__}: {error}"[:300]
         return self._read(given)
 
-    def _arguments(self, prompts: list[Any], completions: list[Any], columns: Mapping[str, Any]) -> dict[str, Any]:
+    def _arguments(
+        self, prompts: list[Any], completions: list[Any], columns: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """The arguments that TRL would pass.  A call that cannot work is a UsageError here, no completion's fault."""
         if taken := columns.keys() & {*_GIVEN, "completion_ids"}:
-            raise UsageError(f"the task's meta has {min(taken)!r}, which TRL passes to {self.name} itself; rename it")
+            raise UsageError(
+                f"the task's meta has {min(taken)!r}, which TRL passes to {self.name} itself; rename it"
+            )
         arguments = dict(zip(_GIVEN, (prompts, completions, None, _nothing, _nothing), strict=True))
         arguments |= {name: [value] for name, value in columns.items()}
         try:
             inspect.signature(self.function).bind(**arguments)
         except TypeError as error:
-            raise UsageError(f"{self.name} cannot be called with the columns {[*columns]}: {error}") from error
+            raise UsageError(
+                f"{self.name} cannot be called with the columns {[*columns]}: {error}"
+            ) from error
         return arguments
 
     def _read(self, given: Any) -> tuple[float | None, str]:

@@ -27,7 +27,14 @@ from rlvr.types import Outcome, Score, Task, Verdict
 
 __all__ = ["TRLTools", "to_trl_environment"]
 
-_TYPES: Final = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
+_TYPES: Final = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
 
 
 def to_trl_environment(env: Environment, *, tasks: int | None = None) -> TRLTools:
@@ -63,9 +70,13 @@ class TRLTools:
                 f"{getattr(env, 'id', env)!r} has no tools: TRL's environments are tools; use to_trl for single turns"
             )
         if type(env).user is not ToolEnv.user:
-            raise UsageError(f"{env.id} simulates a user, and TRL ends a rollout with the first turn without a call")
+            raise UsageError(
+                f"{env.id} simulates a user, and TRL ends a rollout with the first turn without a call"
+            )
         if env.reward.group_level:
-            raise UsageError(f"the reward {env.reward} compares completions of a group, and these are scored alone")
+            raise UsageError(
+                f"the reward {env.reward} compares completions of a group, and these are scored alone"
+            )
         self.env = env
         first = next(iter(finite_tasks(env, 1)))
         with env.begin(first) as episode:
@@ -73,7 +84,8 @@ class TRLTools:
         methods = {name: _method(tool) for name, tool in self._tools.items()}
         self._class = type(type(env).__name__, (_TRLEnvironment,), methods)
         self.dataset = as_dataset(
-            {"prompt": chat_messages(task.prompt), TASK: task_as_json(task)} for task in finite_tasks(env, tasks)
+            {"prompt": chat_messages(task.prompt), TASK: task_as_json(task)}
+            for task in finite_tasks(env, tasks)
         )
         self.reward_funcs = [partial(_rewards, env)]
         self.reward_funcs[0].__name__ = env.id  # type: ignore[attr-defined]  # TRL logs it
@@ -142,9 +154,13 @@ class _TRLEnvironment:
         self._close()
 
 
-def _rewards(env: ToolEnv, completions: Sequence[Any], environments: Sequence[Any], **_: Any) -> list[float | None]:
+def _rewards(
+    env: ToolEnv, completions: Sequence[Any], environments: Sequence[Any], **_: Any
+) -> list[float | None]:
     """TRL's reward function: the totals of a batch, None for UNSCORED."""
-    return [one._score(_answer(said)).total for said, one in zip(completions, environments, strict=True)]
+    return [
+        one._score(_answer(said)).total for said, one in zip(completions, environments, strict=True)
+    ]
 
 
 def _answer(completion: Any) -> str:
@@ -152,14 +168,24 @@ def _answer(completion: Any) -> str:
     if isinstance(completion, str):
         return completion
     last = completion[-1] if completion else {}
-    return str(last.get("content") or "") if last.get("role") == "assistant" and not last.get("tool_calls") else ""
+    return (
+        str(last.get("content") or "")
+        if last.get("role") == "assistant" and not last.get("tool_calls")
+        else ""
+    )
 
 
 def _method(tool: Tool) -> Callable[..., str]:
     """A tool as a method whose signature and docstring give its schema again."""
 
-    if tool.name in ("reset", "get_reward") or tool.name.startswith("_") or not tool.name.isidentifier():
-        raise UsageError(f"a tool is named {tool.name!r}, which TRL does not take for one; rename it")
+    if (
+        tool.name in ("reset", "get_reward")
+        or tool.name.startswith("_")
+        or not tool.name.isidentifier()
+    ):
+        raise UsageError(
+            f"a tool is named {tool.name!r}, which TRL does not take for one; rename it"
+        )
 
     def method(self: _TRLEnvironment, /, **arguments: Any) -> str:
         return self._call(tool.name, arguments)  # which says what is wrong with them
@@ -173,10 +199,13 @@ def _method(tool: Tool) -> Callable[..., str]:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         parameters.append(inspect.Parameter(name, kind, default=default, annotation=types[name]))
     lines = [
-        f"    {name}: {' '.join(str(schema.get('description') or name).split())}" for name, schema in known.items()
+        f"    {name}: {' '.join(str(schema.get('description') or name).split())}"
+        for name, schema in known.items()
     ]
     method.__name__ = method.__qualname__ = tool.name
-    method.__doc__ = "\n".join([tool.description or tool.name, "", *(["Args:", *lines] if lines else [])])
+    method.__doc__ = "\n".join(
+        [tool.description or tool.name, "", *(["Args:", *lines] if lines else [])]
+    )
     method.__annotations__ = {**types, "return": str}
     method.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return method

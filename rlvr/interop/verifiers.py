@@ -30,10 +30,18 @@ try:
     import verifiers.v1 as vf
     from verifiers.v1.mcp.server import _call_state
     from verifiers.v1.state import state_cls
-    from verifiers.v1.types import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
+    from verifiers.v1.types import (
+        AssistantMessage,
+        SystemMessage,
+        ToolCall,
+        ToolMessage,
+        UserMessage,
+    )
     from verifiers.v1.utils.decorators import discover_decorated
 except ImportError as error:
-    raise MissingDependency("verifiers, whose environments these are,", "", "pip install verifiers==0.4.0") from error
+    raise MissingDependency(
+        "verifiers, whose environments these are,", "", "pip install verifiers==0.4.0"
+    ) from error
 
 __all__ = ["VerifiersEnv", "from_verifiers"]
 
@@ -64,7 +72,9 @@ def from_verifiers(
     Raises:
         UsageError: it is no taskset, has no end and `tasks` is None, or needs a runtime or a harness of verifiers.
     """
-    return VerifiersEnv(taskset=taskset, count=tasks, best=best, failure=failure, split=split, **options)
+    return VerifiersEnv(
+        taskset=taskset, count=tasks, best=best, failure=failure, split=split, **options
+    )
 
 
 class VerifiersEnv(ToolEnv):
@@ -90,7 +100,9 @@ class VerifiersEnv(ToolEnv):
         require_one_of("failure", self.failure, ("wrong", "unscored"))
         require_optional_whole("tasks", self.count, 1, none="all")
         if not isinstance(self.taskset, vf.Taskset):
-            raise UsageError(f"{brief(self.taskset)} is no taskset; give an object of a class derived from vf.Taskset")
+            raise UsageError(
+                f"{brief(self.taskset)} is no taskset; give an object of a class derived from vf.Taskset"
+            )
         if self.count is None and not self.taskset.bounded:
             raise UsageError(f"{type(self.taskset).__name__} has no end: say how many, tasks=1000")
         self._theirs: dict[str, Any] = {}
@@ -121,26 +133,45 @@ class VerifiersEnv(ToolEnv):
     def verify(self, task: Task, episode: Episode) -> Verdict:
         one = self._theirs.get(task.id)
         if one is None:
-            raise UsageError(f"this taskset has no task {task.id!r}; replay a record with the taskset that made it")
+            raise UsageError(
+                f"this taskset has no task {task.id!r}; replay a record with the taskset that made it"
+            )
         trace = _trace(one, task, episode)
         try:
             _run(partial(one.score, trace))
         except Exception as error:
             cause = error.__cause__ or error
             if self.failure == "unscored":
-                raise Unscored(f"a reward of {type(one).__name__} raised {type(cause).__name__}: {cause}") from error
-            return Verdict(Outcome.WRONG, why=f"crash: {type(cause).__name__}: {cause}"[:300], answer=episode.answer)
-        rewards = {name: None if found is None else found.value for name, found in trace.rewards.items()}
+                raise Unscored(
+                    f"a reward of {type(one).__name__} raised {type(cause).__name__}: {cause}"
+                ) from error
+            return Verdict(
+                Outcome.WRONG,
+                why=f"crash: {type(cause).__name__}: {cause}"[:300],
+                answer=episode.answer,
+            )
+        rewards = {
+            name: None if found is None else found.value for name, found in trace.rewards.items()
+        }
         if not rewards or None in rewards.values():
             raise Unscored(f"{type(one).__name__} gave no number for its rewards {sorted(rewards)}")
         earned = float(trace.reward)
         if not abs(earned) < float("inf"):
-            return Verdict(Outcome.WRONG, why=f"crash: the reward is {earned}", answer=episode.answer)
+            return Verdict(
+                Outcome.WRONG, why=f"crash: the reward is {earned}", answer=episode.answer
+            )
         if earned >= self.best:
-            return Verdict(Outcome.CORRECT, why="full-reward", answer=episode.answer, detail={"rewards": rewards})
+            return Verdict(
+                Outcome.CORRECT,
+                why="full-reward",
+                answer=episode.answer,
+                detail={"rewards": rewards},
+            )
         value = min(1.0, max(0.0, earned / self.best))
         why = f"reward: {earned:g} of {self.best:g}"
-        return Verdict(Outcome.WRONG, value=value, why=why, answer=episode.answer, detail={"rewards": rewards})
+        return Verdict(
+            Outcome.WRONG, value=value, why=why, answer=episode.answer, detail={"rewards": rewards}
+        )
 
 
 class _Toolsets:
@@ -154,7 +185,8 @@ class _Toolsets:
     def __init__(self, taskset: Any, one: Any) -> None:
         made = [*type(taskset).toolsets(taskset.config), *type(one).toolsets(one.config)]
         self.shared = next(
-            (state_cls(type(each))() for each in made if state_cls(type(each)) is not vf.State), vf.State()
+            (state_cls(type(each))() for each in made if state_cls(type(each)) is not vf.State),
+            vf.State(),
         )
         self._made = made
         self.tools: list[Tool] = []
@@ -167,7 +199,12 @@ class _Toolsets:
                 prefix = f"{each.server_name}_" if each.server_name else ""
                 asked = schema_of(function, name=prefix + name)
                 self.tools.append(
-                    Tool(asked.name, asked.description, asked.parameters, partial(self._called, function))
+                    Tool(
+                        asked.name,
+                        asked.description,
+                        asked.parameters,
+                        partial(self._called, function),
+                    )
                 )
 
     def _called(self, function: Callable[..., Any], **arguments: Any) -> str:
@@ -193,7 +230,9 @@ class _Toolsets:
 def _require_plain(one: Any) -> None:
     """Refuse a task that needs what only verifiers' own loop has."""
     kind = type(one)
-    needs = [name for name in ("setup", "finalize") if getattr(kind, name) is not getattr(vf.Task, name)]
+    needs = [
+        name for name in ("setup", "finalize") if getattr(kind, name) is not getattr(vf.Task, name)
+    ]
     if kind.NEEDS_CONTAINER:
         needs.append("a container")
     hooks = [*one.hooks("metric"), *one.hooks("reward")]
@@ -201,7 +240,9 @@ def _require_plain(one: Any) -> None:
     if one.hooks("stop"):
         needs.append("@vf.stop")
     if needs or required or one.data.prompt is None:
-        what = ", ".join([*needs, *(f"{name}(runtime)" for name in required)]) or "a user that begins"
+        what = (
+            ", ".join([*needs, *(f"{name}(runtime)" for name in required)]) or "a user that begins"
+        )
         raise UsageError(
             f"{kind.__name__} needs {what}, which only verifiers' own harness and runtime have; tasks that are scored "
             "by their trace alone are taken"
@@ -235,10 +276,14 @@ def _trace(one: Any, task: Task, episode: Episode) -> Any:
         ok=True,
         stop_condition=None if episode.end == "answer" else "max_turns",
     )
-    begun = [{"role": "user", "content": task.prompt}] if isinstance(task.prompt, str) else task.prompt
+    begun = (
+        [{"role": "user", "content": task.prompt}] if isinstance(task.prompt, str) else task.prompt
+    )
     for number, (message, sampled) in enumerate([*((m, False) for m in begun), *_played(episode)]):
         trace.nodes.append(
-            vf.MessageNode(parent=number - 1 if number else None, message=_theirs(message), sampled=sampled)
+            vf.MessageNode(
+                parent=number - 1 if number else None, message=_theirs(message), sampled=sampled
+            )
         )
     kinds = [state_cls(type(each)) for each in type(one).toolsets(one.config)]
     kind = next((each for each in kinds if each is not vf.State), vf.State)
@@ -257,14 +302,18 @@ def _theirs(message: Mapping[str, Any]) -> Any:
         case "assistant":
             calls = [
                 ToolCall(
-                    id=call["id"], name=call["function"]["name"], arguments=json.dumps(call["function"]["arguments"])
+                    id=call["id"],
+                    name=call["function"]["name"],
+                    arguments=json.dumps(call["function"]["arguments"]),
                 )
                 for call in message.get("tool_calls", ())
             ]
             return AssistantMessage(content=message["content"], tool_calls=calls or None)
         case "tool":
             return ToolMessage(
-                tool_call_id=message["tool_call_id"], content=message["content"], name=message.get("name")
+                tool_call_id=message["tool_call_id"],
+                content=message["content"],
+                name=message.get("name"),
             )
     return UserMessage(content=message["content"])
 

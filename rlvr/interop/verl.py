@@ -135,7 +135,12 @@ class VerlReward:
         self.__name__ = "compute_score"
 
     def __call__(
-        self, data_source: str, solution_str: str, ground_truth: Any, extra_info: Row | None = None, **_: Any
+        self,
+        data_source: str,
+        solution_str: str,
+        ground_truth: Any,
+        extra_info: Row | None = None,
+        **_: Any,
     ) -> dict[str, Any]:
         """Score one completion; blocks, from any thread.
 
@@ -152,7 +157,12 @@ class VerlReward:
             return self.batch([data_source], [solution_str], [ground_truth], [extra_info])[0]
 
     async def acompute_score(
-        self, data_source: str, solution_str: str, ground_truth: Any, extra_info: Row | None = None, **_: Any
+        self,
+        data_source: str,
+        solution_str: str,
+        ground_truth: Any,
+        extra_info: Row | None = None,
+        **_: Any,
     ) -> dict[str, Any]:
         """Score one completion without blocking the event loop; verl recognises it as async and awaits it.
 
@@ -185,13 +195,22 @@ class VerlReward:
             UsageError: a data source is the id of no environment here, or the batch is not made of whole groups.
             Unscored: a completion is UNSCORED, and `unscored` is None.
         """
-        given = {"data_sources": data_sources, "ground_truths": ground_truths, "extra_infos": extra_infos}
+        given = {
+            "data_sources": data_sources,
+            "ground_truths": ground_truths,
+            "extra_infos": extra_infos,
+        }
         for name, values in given.items():
             if len(values) != len(solution_strs):
-                raise DataError(f"{len(values)} {name} for {len(solution_strs)} solution_strs; one of each")
+                raise DataError(
+                    f"{len(values)} {name} for {len(solution_strs)} solution_strs; one of each"
+                )
         replies: dict[int, dict[str, Any]] = {}
         for adapter, members in self._by_environment(data_sources):
-            work = [self._work(adapter.env, solution_strs[i], ground_truths[i], extra_infos[i]) for i in members]
+            work = [
+                self._work(adapter.env, solution_strs[i], ground_truths[i], extra_infos[i])
+                for i in members
+            ]
             scores = score_batch(adapter.scorer, work, group_size=self._group_size)
             for i, (task, _completion), score in zip(members, work, scores, strict=True):
                 replies[i] = self._reply(task, score)
@@ -212,7 +231,9 @@ class VerlReward:
                 )
             yield self._adapters[source], indices
 
-    def _work(self, env: Environment, text: str, reference: Any, extra: Row | None) -> tuple[Task, Completion]:
+    def _work(
+        self, env: Environment, text: str, reference: Any, extra: Row | None
+    ) -> tuple[Task, Completion]:
         task_json = (extra or {}).get(TASK)
         row = {"reference": reference} if task_json is None else {TASK: task_json}
         return task_of(env, row), completion_with_length(env, text, self._count_tokens)
@@ -239,7 +260,11 @@ class VerlReward:
             env = adapter.env
             for index, task in enumerate(finite_tasks(env, tasks)):
                 reference, text = task.reference, task_as_json(task)
-                plain = reference if isinstance(reference, str) else json.dumps(reference, ensure_ascii=False)
+                plain = (
+                    reference
+                    if isinstance(reference, str)
+                    else json.dumps(reference, ensure_ascii=False)
+                )
                 yield {
                     "data_source": env.id,
                     "prompt": chat_messages(task.prompt),

@@ -17,13 +17,21 @@ from rlvr.interop.verl_episodes import Generated, VerlEpisodes
 from rlvr.types import Outcome, Rollout
 
 try:
-    from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+    from verl.experimental.agent_loop.agent_loop import (
+        AgentLoopBase,
+        AgentLoopMetrics,
+        AgentLoopOutput,
+    )
 except ImportError as error:
-    raise MissingDependency("verl, whose agent loop this is,", "", "pip install verl==0.9.1") from error
+    raise MissingDependency(
+        "verl, whose agent loop this is,", "", "pip install verl==0.9.1"
+    ) from error
 
 __all__ = ["EpisodeLoop"]
 
-_players: dict[Any, VerlEpisodes] = {}  # verl makes a loop for each row; threads and workers are shared
+_players: dict[
+    Any, VerlEpisodes
+] = {}  # verl makes a loop for each row; threads and workers are shared
 
 
 class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
@@ -50,9 +58,20 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     ) -> None:
         named.pop("tools", None)  # verl's own, which this loop does not use
         super().__init__(*more, **named)
-        key = (env, repr(options), retries, max_turns, workers, tuple(end_texts), id(self.tokenizer))
+        key = (
+            env,
+            repr(options),
+            retries,
+            max_turns,
+            workers,
+            tuple(end_texts),
+            id(self.tokenizer),
+        )
         if key not in _players:
-            ends = [self.tokenizer.eos_token_id, *self.tokenizer.convert_tokens_to_ids(list(end_texts))]
+            ends = [
+                self.tokenizer.eos_token_id,
+                *self.tokenizer.convert_tokens_to_ids(list(end_texts)),
+            ]
             _players[key] = VerlEpisodes(
                 make(env, **dict(options or {})),
                 self.tokenizer,
@@ -81,7 +100,9 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         async def generate(context: list[int], limit: int) -> Generated:
             asked = time.perf_counter()
             found: Generated = await self.server_manager.generate(
-                request_id=name, prompt_ids=context, sampling_params={**sampling_params, "max_tokens": limit}
+                request_id=name,
+                prompt_ids=context,
+                sampling_params={**sampling_params, "max_tokens": limit},
             )
             spent[0] += time.perf_counter() - asked
             heard.append(getattr(found, "extra_fields", None) or {})
@@ -108,7 +129,10 @@ def _extra(rollout: Rollout, heard: list[dict[str, Any]]) -> dict[str, Any]:
     assert rollout.score is not None
     outcome = rollout.score.verdict.outcome
     steps = [
-        step for one in heard for step in (one.get("min_global_steps"), one.get("max_global_steps")) if step is not None
+        step
+        for one in heard
+        for step in (one.get("min_global_steps"), one.get("max_global_steps"))
+        if step is not None
     ]
     calls = () if rollout.episode is None else rollout.episode.calls
     info = {

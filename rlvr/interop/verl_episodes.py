@@ -29,7 +29,14 @@ from rlvr.collect.tool_episodes import ToolEpisodes
 from rlvr.data.rows import as_dataset
 from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv, ToolEnv
 from rlvr.errors import DataError, SamplingFailed, Unscored, UsageError, brief
-from rlvr.interop.adapter import TASK, chat_messages, finite_tasks, refuse_group_reward, task_as_json, task_of
+from rlvr.interop.adapter import (
+    TASK,
+    chat_messages,
+    finite_tasks,
+    refuse_group_reward,
+    task_as_json,
+    task_of,
+)
 from rlvr.samplers.protocol import Request, Sample, Sampling
 from rlvr.samplers.tokenization import Tokenization
 from rlvr.scoring import Scorer
@@ -42,7 +49,9 @@ _THREADS: Final = 128  # calls of environments at a time, in each of verl's work
 _LOOK_S: Final = 1.0  # how often calls over their limit are looked for
 
 
-def to_verl_episodes(env: Environment, path: str | Path, *, tasks: int | None = None, agent: str = "rlvr") -> Path:
+def to_verl_episodes(
+    env: Environment, path: str | Path, *, tasks: int | None = None, agent: str = "rlvr"
+) -> Path:
     """Write an environment's tasks as a Parquet file for `data.train_files`; returns its path.
 
     Each row names the agent loop, so that a run may mix such rows with others.
@@ -86,7 +95,9 @@ def _tasks(env: Environment, count: int | None) -> Any:
 
 def _require_episodes(env: Environment) -> None:
     if isinstance(env, SingleTurnEnv) or not isinstance(env, MultiTurnEnv):
-        raise UsageError(f"{getattr(env, 'id', env)!r} has one turn; use to_verl, a reward function of verl")
+        raise UsageError(
+            f"{getattr(env, 'id', env)!r} has one turn; use to_verl, a reward function of verl"
+        )
     refuse_group_reward(env, "verl's agent loop")
 
 
@@ -108,8 +119,14 @@ class _Server:
 
     version = 0
 
-    def __init__(self, tokenization: Tokenization, prompt_length: int, response_length: int) -> None:
-        self._tokenization, self._prompt_length, self._length = tokenization, prompt_length, response_length
+    def __init__(
+        self, tokenization: Tokenization, prompt_length: int, response_length: int
+    ) -> None:
+        self._tokenization, self._prompt_length, self._length = (
+            tokenization,
+            prompt_length,
+            response_length,
+        )
         self.positions: int | None = None
         self.decode, self.parse = tokenization.decode, tokenization.parse
 
@@ -165,7 +182,10 @@ class VerlEpisodes:
         self.tokenization = Tokenization(tokenizer, end_ids, chat=True)
         self.prompt_length = require_whole("prompt_length", prompt_length, 1)
         self.response_length = require_whole("response_length", response_length, 1)
-        self.retries, self.max_turns = require_whole("retries", retries, 0), require_whole("max_turns", max_turns, 1)
+        self.retries, self.max_turns = (
+            require_whole("retries", retries, 0),
+            require_whole("max_turns", max_turns, 1),
+        )
         require_optional_whole("workers", workers, 0, none="one per core")
         self.scorer = Scorer(env, workers=workers) if isinstance(env, ToolEnv) else None
         self.background = BackgroundCalls(_THREADS)
@@ -209,23 +229,39 @@ class VerlEpisodes:
         sampling = Sampling(max_tokens=self.response_length)
         if isinstance(self.env, ToolEnv):
             task = task_of(self.env, extra)
-            made = ToolEpisodes(self.env, sampler, self.background, sampling, key=("verl",), task=lambda _: task)
+            made = ToolEpisodes(
+                self.env, sampler, self.background, sampling, key=("verl",), task=lambda _: task
+            )
             return next(made.plays([(0, 0)], 1))
         index = extra.get("index")
         if not isinstance(index, int) or index < 0:
-            raise DataError(f"extra_info is {brief(dict(extra))}; it needs the index of a task, see to_verl_episodes")
+            raise DataError(
+                f"extra_info is {brief(dict(extra))}; it needs the index of a task, see to_verl_episodes"
+            )
         played = Episodes(
-            self.env, sampler, self.background, sampling, max_turns=self.max_turns, step_s=60.0, key=("verl",)
+            self.env,
+            sampler,
+            self.background,
+            sampling,
+            max_turns=self.max_turns,
+            step_s=60.0,
+            key=("verl",),
         )
         return next(played.plays([(0, index)], 1))
 
-    async def _driven(self, play: Play[Rollout], generate: Callable[[list[int], int], Awaitable[Generated]]) -> Rollout:
+    async def _driven(
+        self, play: Play[Rollout], generate: Callable[[list[int], int], Awaitable[Generated]]
+    ) -> Rollout:
         """Give a play what it asks for, until it returns."""
         try:
             needs = play.send(None)
             while True:
                 try:
-                    sent = await (self._sampled(needs, generate) if isinstance(needs, Request) else self._called(needs))
+                    sent = await (
+                        self._sampled(needs, generate)
+                        if isinstance(needs, Request)
+                        else self._called(needs)
+                    )
                 except Exception as error:  # noqa: BLE001  it belongs to the play
                     needs = play.throw(error)
                 else:
@@ -243,12 +279,18 @@ class VerlEpisodes:
             self.background.expire()
         return wrapped.result()
 
-    async def _sampled(self, request: Request, generate: Callable[[list[int], int], Awaitable[Generated]]) -> Sample:
+    async def _sampled(
+        self, request: Request, generate: Callable[[list[int], int], Awaitable[Generated]]
+    ) -> Sample:
         found = await generate(list(request.context), request.limit)
         ids = list(found.token_ids)
         if found.stop_reason == "aborted" or not ids:
-            raise SamplingFailed(f"verl's server gave {len(ids)} tokens and the reason {found.stop_reason!r}")
+            raise SamplingFailed(
+                f"verl's server gave {len(ids)} tokens and the reason {found.stop_reason!r}"
+            )
         logprobs = list(found.log_probs) if found.log_probs else [0.0] * len(ids)
         ended = ids[-1] in self.tokenization.end_ids
         text = self.tokenization.decode(ids)
-        return Sample(text, list(request.context), ids, logprobs, not ended and len(ids) >= request.limit, 0)
+        return Sample(
+            text, list(request.context), ids, logprobs, not ended and len(ids) >= request.limit, 0
+        )

@@ -116,7 +116,9 @@ class Reward(ABC):
     def __mul__(self, factor: float) -> Reward:
         if not _is_number(factor) or not math.isfinite(factor):
             given = str(factor) if isinstance(factor, Reward) else brief(factor)
-            raise UsageError(f"{given} * {self}: a reward is scaled by a finite number; to multiply two, use gate")
+            raise UsageError(
+                f"{given} * {self}: a reward is scaled by a finite number; to multiply two, use gate"
+            )
         return _Scaled(self, float(factor))
 
     __rmul__ = __mul__
@@ -125,7 +127,9 @@ class Reward(ABC):
         return self * -1.0
 
     def __sub__(self, other: Reward | float) -> Reward:
-        return self + (-other if isinstance(other, Reward) or _is_number(other) else _as_reward(other))
+        return self + (
+            -other if isinstance(other, Reward) or _is_number(other) else _as_reward(other)
+        )
 
     def __rsub__(self, other: float) -> Reward:
         return _as_reward(other) + -self
@@ -140,7 +144,9 @@ class Reward(ABC):
             UsageError: `by` is no reward, or its bounds are others.
         """
         if not isinstance(by, Reward):
-            raise UsageError(f"{self} gated by {brief(by)}: a gate is a reward; to scale by a number, write 0.5 * …")
+            raise UsageError(
+                f"{self} gated by {brief(by)}: a gate is a reward; to scale by a number, write 0.5 * …"
+            )
         return _Gated(self, by)
 
     def clip(self, low: float, high: float) -> Reward:
@@ -155,7 +161,9 @@ class Reward(ABC):
         if not (_is_number(low) and _is_number(high)) or not (
             math.isfinite(low) and math.isfinite(high) and low <= high
         ):
-            raise UsageError(f"{self} clipped to [{low!r}, {high!r}]: the limits must be finite numbers and in order")
+            raise UsageError(
+                f"{self} clipped to [{low!r}, {high!r}]: the limits must be finite numbers and in order"
+            )
         return _Clipped(self, float(low), float(high))
 
     @property
@@ -274,7 +282,10 @@ class Reward(ABC):
                 )
             joint[leaf.name] = [_checked(leaf, value, task) for value in column]
         scored = {
-            i: self._score({**observations[i].values, **{n: column[k] for n, column in joint.items()}}, observations[i])
+            i: self._score(
+                {**observations[i].values, **{n: column[k] for n, column in joint.items()}},
+                observations[i],
+            )
             for k, i in enumerate(seen)
         }
         return [scored.get(i) or Score(None, {}, o.verdict) for i, o in enumerate(observations)]
@@ -282,7 +293,9 @@ class Reward(ABC):
     def _score(self, values: Mapping[str, float], seen: Observation) -> Score:
         total, parts = self.evaluate(values)
         low, high = self._plan.bounds
-        if not low <= total <= high:  # cannot happen while each part keeps its bounds: rounding is monotone
+        if (
+            not low <= total <= high
+        ):  # cannot happen while each part keeps its bounds: rounding is monotone
             raise RewardError(f"{self} gave {total!r}, outside its bounds [{low:g}, {high:g}]")
         return Score(total, parts, seen.verdict)
 
@@ -336,7 +349,9 @@ class Part(_Leaf):
         return is_async(self.value)
 
     @abstractmethod
-    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float | Awaitable[float]:
+    def value(
+        self, task: Task, completion: Completion, verdict: Verdict
+    ) -> float | Awaitable[float]:
         """The raw value, inside `bounds`; may be `async def`.
 
         Args:
@@ -383,7 +398,9 @@ class Correct(Part):
     name: str = "correct"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
 
-    def __init__(self, verifier: Verifier | VerifierFunction | None = None, name: str = "correct") -> None:
+    def __init__(
+        self, verifier: Verifier | VerifierFunction | None = None, name: str = "correct"
+    ) -> None:
         object.__setattr__(self, "verifier", None if verifier is None else as_verifier(verifier))
         object.__setattr__(self, "name", name)
 
@@ -399,14 +416,18 @@ class Correct(Part):
     def is_async(self) -> bool:
         return self.verifier is not None and verifies_async(self.verifier)
 
-    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float | Coroutine[Any, Any, float]:
+    def value(
+        self, task: Task, completion: Completion, verdict: Verdict
+    ) -> float | Coroutine[Any, Any, float]:
         """Credit from this part's own verifier; not called for the first `Correct`, whose verdict is known.
 
         Args:
             task, completion, verdict: see `Part.value`.
         """
         if self.verifier is None:
-            raise UsageError(f"part {self.name!r}: only the first Correct may go without a verifier")
+            raise UsageError(
+                f"part {self.name!r}: only the first Correct may go without a verifier"
+            )
         own = verified(self.verifier, completion.text, task)
         return self._awaited(own, task) if self.is_async else self._credit(own, task)
 
@@ -415,9 +436,15 @@ class Correct(Part):
 
     def _credit(self, own: Any, task: Task) -> float:
         if not isinstance(own, Verdict):
-            raise UsageError(f"part {self.name!r}: its verifier returned {returned(own)}; it must be a Verdict")
-        if own.outcome is Outcome.UNSCORED:  # a failure of the verifier has no value: the whole completion is unscored
-            raise Unscored(f"part {self.name!r} of task {task.id!r}: its verifier returned UNSCORED ({own.why})")
+            raise UsageError(
+                f"part {self.name!r}: its verifier returned {returned(own)}; it must be a Verdict"
+            )
+        if (
+            own.outcome is Outcome.UNSCORED
+        ):  # a failure of the verifier has no value: the whole completion is unscored
+            raise Unscored(
+                f"part {self.name!r} of task {task.id!r}: its verifier returned UNSCORED ({own.why})"
+            )
         return own.value
 
 
@@ -506,12 +533,16 @@ class _Scaled(_Unary):
 
     @property
     def bounds(self) -> Bounds:
-        low, high = sorted(self.factor * bound + 0.0 for bound in self.inner.bounds)  # + 0.0: there is no -0.0
+        low, high = sorted(
+            self.factor * bound + 0.0 for bound in self.inner.bounds
+        )  # + 0.0: there is no -0.0
         return low, high
 
     def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
         total, parts = self.inner.evaluate(values)
-        return self.factor * total + 0.0, {name: self.factor * value + 0.0 for name, value in parts.items()}
+        return self.factor * total + 0.0, {
+            name: self.factor * value + 0.0 for name, value in parts.items()
+        }
 
     def __str__(self) -> str:
         return f"{number(self.factor)} * {_bracketed(self.inner, _Sum)}"
@@ -529,7 +560,9 @@ class _Gated(_Unary):
                 f"{self.inner} gated by {self.by}: a gate lies in [0, 1], this one in [{low:g}, {high:g}]; clip it"
             )
         if self.label in self.inner.names:
-            raise UsageError(f"{self.inner} is gated by {self.by} twice; gate it once, by {self.by}.gate(by=…)")
+            raise UsageError(
+                f"{self.inner} is gated by {self.by} twice; gate it once, by {self.by}.gate(by=…)"
+            )
         _merged(self.inner.leaves, self.by.leaves)
 
     @property
@@ -581,7 +614,9 @@ class _Clipped(_Unary):
         return clipped, parts | {self.label: clipped - total}
 
     def __str__(self) -> str:
-        return f"{_bracketed(self.inner, _Sum, _Scaled)}.clip({number(self.low)}, {number(self.high)})"
+        return (
+            f"{_bracketed(self.inner, _Sum, _Scaled)}.clip({number(self.low)}, {number(self.high)})"
+        )
 
 
 def _merged(first: tuple[_Leaf, ...], second: tuple[_Leaf, ...]) -> tuple[_Leaf, ...]:
@@ -598,7 +633,9 @@ def _merged(first: tuple[_Leaf, ...], second: tuple[_Leaf, ...]) -> tuple[_Leaf,
 def _require_finite(reward: Reward) -> None:
     low, high = reward.bounds
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise UsageError(f"{reward} has the bounds [{low:g}, {high:g}]; they must be finite and in order")
+        raise UsageError(
+            f"{reward} has the bounds [{low:g}, {high:g}]; they must be finite and in order"
+        )
 
 
 def _require_length(leaf: _Leaf, completions: Sequence[Completion], task: Task) -> None:
@@ -623,7 +660,9 @@ def _as_reward(other: Reward | float) -> Reward:
     if isinstance(other, Reward):
         return other
     if not _is_number(other) or not math.isfinite(other):
-        raise UsageError(f"{brief(other)} cannot be added to a reward; a reward or a finite number can")
+        raise UsageError(
+            f"{brief(other)} cannot be added to a reward; a reward or a finite number can"
+        )
     return _Constant(float(other))
 
 

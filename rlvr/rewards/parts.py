@@ -43,16 +43,24 @@ class Format(Part):
     def __post_init__(self) -> None:
         if isinstance(self.form, str):
             if not text.pattern(self.form)[0]:
-                raise UsageError(f"Format({self.form!r}): a template needs literal text around each '...'")
+                raise UsageError(
+                    f"Format({self.form!r}): a template needs literal text around each '...'"
+                )
         elif not callable(self.form) or is_async(self.form):
             raise UsageError(
                 f"Format({self.form!r}): give a function str -> bool, or a template with '...'; not an async one"
             )
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
-        holds = text.fits(self.form, completion.text) if isinstance(self.form, str) else self.form(completion.text)
+        holds = (
+            text.fits(self.form, completion.text)
+            if isinstance(self.form, str)
+            else self.form(completion.text)
+        )
         if isawaitable(holds):  # which would count as True
-            raise UsageError(f"{self.form!r} returned {returned(holds)}: Format takes a plain function")
+            raise UsageError(
+                f"{self.form!r} returned {returned(holds)}: Format takes a plain function"
+            )
         return float(bool(holds))
 
 
@@ -155,7 +163,9 @@ class Length(Part):
         require_whole("Length: max_tokens", self.max_tokens, 1)
         for what, ends in (("correct", self.correct), ("wrong", self.wrong)):
             if not (isinstance(ends, Sequence) and len(ends) == 2 and all(map(is_number, ends))):
-                raise UsageError(f"Length: {what} is {ends!r}; it must be two numbers, at no length and at max_tokens")
+                raise UsageError(
+                    f"Length: {what} is {ends!r}; it must be two numbers, at no length and at max_tokens"
+                )
         if not is_number(self.exceeded):
             raise UsageError(f"Length: exceeded is {self.exceeded!r}; it must be a finite number")
 
@@ -170,7 +180,9 @@ class Length(Part):
             return self.exceeded
         first, last = self.correct if verdict.outcome is Outcome.CORRECT else self.wrong
         value = last + (first - last) * (1 + math.cos(math.pi * length / self.max_tokens)) / 2
-        return min(max(value, min(first, last)), max(first, last))  # rounding may leave the ends by one ulp
+        return min(
+            max(value, min(first, last)), max(first, last)
+        )  # rounding may leave the ends by one ulp
 
 
 @dataclass(frozen=True)
@@ -200,7 +212,9 @@ class Language(Part):
         if importlib.util.find_spec("py3langid") is None:
             raise MissingDependency("py3langid, which the Language reward needs,", "language")
         if self.code not in text.languages():
-            raise UsageError(f"Language({self.code!r}): no such language; known: {' '.join(text.languages())}")
+            raise UsageError(
+                f"Language({self.code!r}): no such language; known: {' '.join(text.languages())}"
+            )
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
         kept = total = 0
@@ -232,7 +246,10 @@ class RelativeLength(GroupPart):
         if shortest == longest:
             return [0.0] * len(lengths)
         shares = [0.5 - (length - shortest) / (longest - shortest) for length in lengths]
-        return [s if v.outcome is Outcome.CORRECT else min(0.0, s) for s, v in zip(shares, verdicts, strict=True)]
+        return [
+            s if v.outcome is Outcome.CORRECT else min(0.0, s)
+            for s, v in zip(shares, verdicts, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -257,7 +274,9 @@ class Majority(GroupPart):
 
     def __post_init__(self) -> None:
         if not callable(self.key) or is_async(self.key):
-            raise UsageError(f"Majority: key is {self.key!r}; give a function of the answer's text, not async")
+            raise UsageError(
+                f"Majority: key is {self.key!r}; give a function of the answer's text, not async"
+            )
 
     def values(self, completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> list[float]:
         keys = [None if v.answer is None else self.key(v.answer) for v in verdicts]

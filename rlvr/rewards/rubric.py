@@ -42,7 +42,9 @@ class Rubric(Part):
     def __post_init__(self) -> None:
         object.__setattr__(self, "criteria", _checked(self.criteria, "Rubric"))
         if not callable(getattr(self.judge, "judged", None)):
-            raise UsageError(f"Rubric: {brief(self.judge)} has no method judged(question, criterion, answer)")
+            raise UsageError(
+                f"Rubric: {brief(self.judge)} has no method judged(question, criterion, answer)"
+            )
 
     async def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
         """See `Part.value`.
@@ -55,15 +57,23 @@ class Rubric(Part):
             UsageError: the task has no criteria, and none were given.
         """
         own = task.meta.get("rubric")
-        criteria = self.criteria if own is None else _checked(own, f"task {task.id!r}: meta['rubric']")
+        criteria = (
+            self.criteria if own is None else _checked(own, f"task {task.id!r}: meta['rubric']")
+        )
         if not criteria:
-            raise UsageError(f"task {task.id!r} has no criteria in meta['rubric'], and the Rubric has none of its own")
+            raise UsageError(
+                f"task {task.id!r} has no criteria in meta['rubric'], and the Rubric has none of its own"
+            )
         begin = after_thinking(completion.text)
         if begin is None:
             return 0.0
-        question = task.prompt if isinstance(task.prompt, str) else str(task.prompt[-1].get("content", ""))
+        question = (
+            task.prompt if isinstance(task.prompt, str) else str(task.prompt[-1].get("content", ""))
+        )
         answer = completion.text[begin:].strip()
-        found = await asyncio.gather(*(self.judge.judged(question, text, answer) for text, _ in criteria))
+        found = await asyncio.gather(
+            *(self.judge.judged(question, text, answer) for text, _ in criteria)
+        )
         if lost := [one for one in found if one.outcome is Outcome.UNSCORED]:
             raise Unscored(f"part {self.name!r} of task {task.id!r}: {lost[0].why}")
         met = sum(weight for (_, weight), one in zip(criteria, found, strict=True) if one.correct)
@@ -79,6 +89,8 @@ def _checked(criteria: Any, where: str) -> tuple[tuple[str, float], ...]:
         if len(pair) != 2 or not isinstance(pair[0], str) or not pair[0].strip():
             raise UsageError(f"{where} holds {brief(one)}; give (criterion, weight)")
         if not is_number(pair[1]) or pair[1] <= 0:
-            raise UsageError(f"{where}: the weight of {pair[0]!r} is {brief(pair[1])}; it must be above 0")
+            raise UsageError(
+                f"{where}: the weight of {pair[0]!r} is {brief(pair[1])}; it must be above 0"
+            )
         found.append((pair[0], float(pair[1])))
     return tuple(found)

@@ -47,7 +47,11 @@ def fits(template: str, text: str) -> bool:
     at = 0
     for i, (gap, literal, count) in enumerate(literals):
         start = text.find(literal, at)
-        if start < 0 or text.count(literal) != count or not _gap_holds(gap, text[at:start], open_end=i == 0):
+        if (
+            start < 0
+            or text.count(literal) != count
+            or not _gap_holds(gap, text[at:start], open_end=i == 0)
+        ):
             return False
         at = start + len(literal)
     return _gap_holds(last, text[at:], open_end=True)

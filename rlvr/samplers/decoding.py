@@ -40,11 +40,21 @@ from rlvr.samplers.tokenization import Tokenization
 
 __all__ = ["DecodeResult", "Decoding", "evaluation_mode", "possible_end_tokens"]
 
-_COLUMNS: Final = 64  # fewest free columns of new buffers; they have at least half as many as are in use
-_READ_AHEAD: Final = 16  # prompts that are read together, those of requests that still wait among them
-_READ_TOKENS: Final = 16384  # most tokens that are read together, padding included, unless one prompt is longer
+_COLUMNS: Final = (
+    64  # fewest free columns of new buffers; they have at least half as many as are in use
+)
+_READ_AHEAD: Final = (
+    16  # prompts that are read together, those of requests that still wait among them
+)
+_READ_TOKENS: Final = (
+    16384  # most tokens that are read together, padding included, unless one prompt is longer
+)
 _MARGIN: Final = 32  # steps that a new row should have before memory is short again
-_BANDS: Final = (0.125, 0.375, 1.0)  # where bands of rows end: lengths are skewed, so few rows are long
+_BANDS: Final = (
+    0.125,
+    0.375,
+    1.0,
+)  # where bands of rows end: lengths are skewed, so few rows are long
 _FEWEST: Final = 32  # rows from which on bands save more than their calls cost
 
 
@@ -160,7 +170,9 @@ class Decoding:
         self._autocast, self._max_rows, self._max_tokens = autocast, max_rows, max_tokens
         self._end_ids = tokenization.end_ids_with(sampling.stop)
         self._parameters = inspect.signature(model.forward).parameters
-        plain = model.config._attn_implementation in ("sdpa", "eager") and attends_to_all(model.config)
+        plain = model.config._attn_implementation in ("sdpa", "eager") and attends_to_all(
+            model.config
+        )
         self._additive = plain and bool(getattr(model, "_supports_attention_backend", False))
         self._waiting: deque[_Rollout] = deque()
         self._prompts: dict[TokenIds, _Prompt] = {}
@@ -214,13 +226,21 @@ class Decoding:
         Args:
             ids: of requests; None for all.
         """
-        live = sorted((r for r in self._live() if ids is None or r.request.id in ids), key=lambda r: (r.born, r.place))
+        live = sorted(
+            (r for r in self._live() if ids is None or r.request.id in ids),
+            key=lambda r: (r.born, r.place),
+        )
         for rollout, drawn in zip(live, self._drawn(live) if live else [], strict=True):
             rollout.drawn = drawn
         taken = [*live, *(r for r in self._waiting if ids is None or r.request.id in ids)]
         self.abort([rollout.request.id for rollout in taken])
         return [
-            replace(r.request, begun=Begun(*r.drawn, self._versions(r.request, r.drawn[0])) if r.drawn[0] else None)
+            replace(
+                r.request,
+                begun=Begun(*r.drawn, self._versions(r.request, r.drawn[0]))
+                if r.drawn[0]
+                else None,
+            )
             for r in taken
         ]
 
@@ -235,7 +255,10 @@ class Decoding:
             RlvrError: the model's logits are not finite.
         """
         kind, until = self._model.device.type, self.steps + most
-        with evaluation_mode(self._model), torch.autocast(kind, self._autocast, enabled=self._autocast is not None):
+        with (
+            evaluation_mode(self._model),
+            torch.autocast(kind, self._autocast, enabled=self._autocast is not None),
+        ):
             while self.steps < until and len(self):
                 self._make_room()
                 self._refill()
@@ -305,7 +328,9 @@ class Decoding:
         places = self._rearrange(len(chosen))
         for place, rollout in zip(places, chosen, strict=True):
             rollout.place = place
-            rollout.start = self._room.now - len(rollout.prompt.ids) + 1  # its last token is read in the next step
+            rollout.start = (
+                self._room.now - len(rollout.prompt.ids) + 1
+            )  # its last token is read in the next step
             rollout.born = self._room.now - len(rollout.drawn[0])
             self._rows[place : place + 1] = [rollout]
         self._fit_buffers()
@@ -314,7 +339,9 @@ class Decoding:
             self._forget_prompts()
         live = self._live()
         self._padded = len({rollout.start for rollout in live}) > 1
-        self._bands = self._new_bands() if self._padded and self._in_bands and len(live) >= _FEWEST else []
+        self._bands = (
+            self._new_bands() if self._padded and self._in_bands and len(live) >= _FEWEST else []
+        )
         self._next_end = min((rollout.born + rollout.limit for rollout in live), default=0)
 
     def _chosen(self, rows: int) -> list[_Rollout]:
@@ -348,7 +375,9 @@ class Decoding:
         for start, stop, end in zip(ends, ends[1:], ends[2:], strict=False):
             if holes := [place for place in range(start, stop) if sources[place] is None]:
                 behind = [place for place in range(stop, end) if sources[place] is not None]
-                oldest = heapq.nsmallest(len(holes), behind, key=lambda place: self._row(place).start)
+                oldest = heapq.nsmallest(
+                    len(holes), behind, key=lambda place: self._row(place).start
+                )
                 for hole, place in zip(holes, oldest, strict=False):
                     sources[hole], sources[place] = place, None
         free = [place for place, source in enumerate(sources) if source is None]
@@ -357,7 +386,9 @@ class Decoding:
                 sources.pop()
             if hole < len(sources):
                 sources[hole] = sources.pop()
-        self._move([(place, source) for place, source in enumerate(sources) if source not in (None, place)])
+        self._move(
+            [(place, source) for place, source in enumerate(sources) if source not in (None, place)]
+        )
         self._rows = [None if source is None else self._row(source) for source in sources]
         for place, rollout in enumerate(self._rows):
             if rollout is not None:
@@ -398,7 +429,9 @@ class Decoding:
             return
         old, width = replace(room), room.now - first
         columns = width + max(_COLUMNS, width // 2)
-        places = min(self._max_rows, max(rows + len(self._waiting), 2 * room.places * (rows > room.places)))
+        places = min(
+            self._max_rows, max(rows + len(self._waiting), 2 * room.places * (rows > room.places))
+        )
         most = self._max_tokens - self._stored()
         places = places if places * columns <= most else rows
         columns = max(width + 1, min(columns, most // max(1, places)))
@@ -411,17 +444,27 @@ class Decoding:
         """Tensors of the room's size, with what stood in the old ones."""
         room, device = self._room, self._model.device
         real = torch.float64 if self._model.dtype == torch.float64 else torch.float32
-        kinds = {"token": torch.int64, "positions": torch.int64, "ids": torch.int64, "logprobs": real, "own": real}
+        kinds = {
+            "token": torch.int64,
+            "positions": torch.int64,
+            "ids": torch.int64,
+            "logprobs": real,
+            "own": real,
+        }
         for name, dtype in kinds.items():
             columns = (room.columns,) * (name not in ("token", "positions"))
             tensor = torch.zeros(room.places, *columns, dtype=dtype, device=device)
             if name in self._tensors and columns:
                 tensor = resized(self._tensors[name], old, room, column_axis=1)
             elif name in self._tensors:
-                tensor[: min(old.rows, room.places)] = self._tensors[name][: min(old.rows, room.places)]
+                tensor[: min(old.rows, room.places)] = self._tensors[name][
+                    : min(old.rows, room.places)
+                ]
             self._tensors[name] = tensor
         random = torch.float32 if device.type == "mps" else torch.float64
-        self._tensors["uniforms"] = torch.zeros(room.places, room.columns, dtype=random, device=device)
+        self._tensors["uniforms"] = torch.zeros(
+            room.places, room.columns, dtype=random, device=device
+        )
         shape = (room.places, 1, 1, room.columns) if self._additive else (room.places, room.columns)
         kind = self._model.dtype if self._additive else torch.int64
         self._tensors["mask"] = torch.zeros(shape, dtype=kind, device=device)
@@ -479,7 +522,9 @@ class Decoding:
             np.arange(room.now, room.origin + room.columns) - born[:, None],
         )
         random = self._tensors["uniforms"]
-        random[places, room.now - room.origin :] = torch.from_numpy(numbers).to(random.dtype).to(device)
+        random[places, room.now - room.origin :] = (
+            torch.from_numpy(numbers).to(random.dtype).to(device)
+        )
 
     def _index(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.int64, device=self._model.device)
@@ -488,12 +533,18 @@ class Decoding:
 
     def _read_prompts(self, chosen: Sequence[_Rollout]) -> None:
         """Read the prompts of new rows, all but their last tokens, and perhaps those of the next requests."""
-        wanted = {id(r.prompt): r.prompt for r in chosen if r.prompt.read is None and len(r.prompt.ids) > 1}
+        wanted = {
+            id(r.prompt): r.prompt
+            for r in chosen
+            if r.prompt.read is None and len(r.prompt.ids) > 1
+        }
         if not wanted:
             return
         longest = max(len(prompt.ids) for prompt in wanted.values())
         free = (
-            self._max_tokens - self._stored() - max(self._room.places, len(chosen)) * max(self._room.columns, longest)
+            self._max_tokens
+            - self._stored()
+            - max(self._room.places, len(chosen)) * max(self._room.columns, longest)
         )
         for rollout in self._waiting:
             prompt = rollout.prompt
@@ -503,7 +554,9 @@ class Decoding:
             if prompt.read is None and len(prompt.ids) > 1:
                 wanted.setdefault(id(prompt), prompt)
         together: list[_Prompt] = []
-        for prompt in sorted(wanted.values(), key=lambda prompt: len(prompt.ids)):  # for little padding
+        for prompt in sorted(
+            wanted.values(), key=lambda prompt: len(prompt.ids)
+        ):  # for little padding
             if together and (len(together) + 1) * len(prompt.ids) > _READ_TOKENS:
                 self._read(together)
                 together = []
@@ -521,7 +574,9 @@ class Decoding:
         mask = torch.from_numpy(seen).to(device)
         positions = (mask.cumsum(dim=1) - 1).clamp_(min=0)
         keep = {"logits_to_keep": 1} if "logits_to_keep" in self._parameters else {}
-        self._forward(torch.from_numpy(ids).to(device), None if seen.all() else mask, positions, cache, **keep)
+        self._forward(
+            torch.from_numpy(ids).to(device), None if seen.all() else mask, positions, cache, **keep
+        )
         read = _Read(cache, ids.size, len(prompts))
         self._reads.append(read)
         for index, prompt in enumerate(prompts):
@@ -534,15 +589,22 @@ class Decoding:
             self._fit_buffers()
         columns = slice(room.used.start, room.used.stop + 1)
         mask = self._tensors["mask"][:rows, ..., columns] if self._padded else None
-        token, positions = self._tensors["token"][:rows, None], self._tensors["positions"][:rows, None]
+        token, positions = (
+            self._tensors["token"][:rows, None],
+            self._tensors["positions"][:rows, None],
+        )
         with attention_in_bands(self._model.config, self._bands):
             return self._forward(token, mask, positions, self._cache)
 
-    def _forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: Cache, **keep: Any) -> Tensor:
+    def _forward(
+        self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: Cache, **keep: Any
+    ) -> Tensor:
         """Logits after the last token, [rows, V]."""
         if "position_ids" in self._parameters:
             keep["position_ids"] = positions
-        out = self._model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **keep)
+        out = self._model(
+            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **keep
+        )
         logits: Tensor = out.logits[:, -1]
         return logits
 
@@ -557,7 +619,9 @@ class Decoding:
             wide = logits if logits.dtype == torch.float64 else logits.float()
             logprobs = own = wide.log_softmax(dim=-1).gather(1, token[:, None]).squeeze(1)
         else:
-            token, logprobs, own = sample_tokens(logits, self._tensors["uniforms"][:rows, column], self.sampling)
+            token, logprobs, own = sample_tokens(
+                logits, self._tensors["uniforms"][:rows, column], self.sampling
+            )
         for name, values in (("ids", token), ("logprobs", logprobs), ("own", own)):
             self._tensors[name][:rows, column] = values
         self._tensors["token"][:rows] = token
@@ -573,7 +637,9 @@ class Decoding:
     def _ended(self) -> dict[int, bool]:
         """Places of finished rows → True if an end token or stop text ended them, False at their limit."""
         room = self._room
-        token, own = (self._tensors[name][: room.rows, room.now - 1 - room.origin] for name in ("ids", "own"))
+        token, own = (
+            self._tensors[name][: room.rows, room.now - 1 - room.origin] for name in ("ids", "own")
+        )
         marked = (self._end_tokens[token] | own.isnan()).nonzero().flatten().tolist()
         ended: dict[int, bool] = {}
         if room.now >= self._next_end:
@@ -594,7 +660,10 @@ class Decoding:
         if not self.sampling.stop:
             return False
         span = 4 * max(map(len, self.sampling.stop)) + 32
-        first, now = max(rollout.born, self._room.now - span) - self._room.origin, self._room.now - self._room.origin
+        first, now = (
+            max(rollout.born, self._room.now - span) - self._room.origin,
+            self._room.now - self._room.origin,
+        )
         text = self._tokenization.decode(self._tensors["ids"][rollout.place, first:now].tolist())
         return any(stop in text for stop in self.sampling.stop)
 
@@ -614,12 +683,16 @@ class Decoding:
         before = [] if request.begun is None else list(request.begun.versions)
         return before + [self.version] * (len(drawn) - len(before))
 
-    def _drawn(self, rollouts: Sequence[_Rollout]) -> list[tuple[list[int], list[float], list[float]]]:
+    def _drawn(
+        self, rollouts: Sequence[_Rollout]
+    ) -> list[tuple[list[int], list[float], list[float]]]:
         """Tokens, logprobs and model logprobs of rows, so far."""
         room, index = self._room, self._index([rollout.place for rollout in rollouts])
         first = min(rollout.born for rollout in rollouts)
         columns = slice(first - room.origin, room.now - room.origin)
-        ids, logprobs, own = (self._tensors[name][index, columns].tolist() for name in ("ids", "logprobs", "own"))
+        ids, logprobs, own = (
+            self._tensors[name][index, columns].tolist() for name in ("ids", "logprobs", "own")
+        )
         return [
             (ids[i][r.born - first :], logprobs[i][r.born - first :], own[i][r.born - first :])
             for i, r in enumerate(rollouts)
@@ -648,11 +721,17 @@ def possible_end_tokens(model: Any, tokenization: Tokenization, stop: Sequence[s
         tokens = range(min(len(table), len(tokenization.tokenizer)))
         tails = tuple({text[i:] for text in stop for i in range(1, len(text))})
         pieces = tokenization.tokenizer.convert_ids_to_tokens(list(tokens))
-        texts = tokenization.tokenizer.batch_decode([[token] for token in tokens], clean_up_tokenization_spaces=False)
+        texts = tokenization.tokenizer.batch_decode(
+            [[token] for token in tokens], clean_up_tokenization_spaces=False
+        )
         for token, piece, text in zip(tokens, pieces, texts, strict=True):
-            bare = piece.startswith("▁") and not text.startswith(" ")  # decoded alone, it loses its space
+            bare = piece.startswith("▁") and not text.startswith(
+                " "
+            )  # decoded alone, it loses its space
             shown = f" {text}" if bare else text
-            table[token] |= shown.startswith(tails) or "\ufffd" in shown or any(s in shown for s in stop)
+            table[token] |= (
+                shown.startswith(tails) or "\ufffd" in shown or any(s in shown for s in stop)
+            )
     return table.to(model.device)
 
 

@@ -28,7 +28,15 @@ from urllib.parse import parse_qsl, urlsplit
 import openai
 
 from rlvr.errors import SamplingFailed, ServiceFailed, UsageError, brief
-from rlvr.samplers.protocol import EndpointReply, Request, Sample, Sampling, TextToken, TokenIds, Tokenized
+from rlvr.samplers.protocol import (
+    EndpointReply,
+    Request,
+    Sample,
+    Sampling,
+    TextToken,
+    TokenIds,
+    Tokenized,
+)
 from rlvr.types import Prompt
 from rlvr.validate import is_whole, require_number, require_one_of, require_whole
 from rlvr.workers import BoundedCalls
@@ -98,7 +106,9 @@ class EndpointSampler:
         self.retries = require_whole("retries", retries, 0)
         self.timeout_s = require_number("timeout_s", timeout_s, 0.001)
         if not (isinstance(model, str) and model):
-            raise UsageError(f"model is {brief(model)}; give the name that the endpoint knows it by")
+            raise UsageError(
+                f"model is {brief(model)}; give the name that the endpoint knows it by"
+            )
         self.model, self.api, self.body = model, api, dict(body or {})
         self.url, query = _place(url)
         self._key_env, self._key = key_env, _key(key_env)
@@ -112,7 +122,9 @@ class EndpointSampler:
         # From variables that belong to another endpoint than this, perhaps.
         self._client.organization = self._client.project = None
         self._limit_name = "max_tokens"
-        self._answers = self._failures = 0  # answers so far; requests that failed since the last of them
+        self._answers = self._failures = (
+            0  # answers so far; requests that failed since the last of them
+        )
         self._fatal: Exception | None = None
         self._asked: dict[Hashable, Future[Sample | SamplingFailed]] = {}
         self._done: SimpleQueue[tuple[Hashable, Future[Sample | SamplingFailed]]] = SimpleQueue()
@@ -127,7 +139,9 @@ class EndpointSampler:
         Raises:
             UsageError: its context is not of this sampler's `encode`.
         """
-        body = self._body_of(request.context, request.sampling) | {"seed": request.seed & 0x7FFFFFFF}
+        body = self._body_of(request.context, request.sampling) | {
+            "seed": request.seed & 0x7FFFFFFF
+        }
         future = self._calls.submit(self._sampled, request, body)
         self._asked[request.id] = future
         future.add_done_callback(lambda done: self._done.put((request.id, done)))
@@ -183,7 +197,11 @@ class EndpointSampler:
             raise UsageError(
                 "the prompt is chat messages or has tools, and the completions API takes texts; use the chat API"
             )
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(one) for one in prompt]
+        messages = (
+            [{"role": "user", "content": prompt}]
+            if isinstance(prompt, str)
+            else [dict(one) for one in prompt]
+        )
         if tools:
             shown = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
             messages = [{"role": "system", "content": _TOOLS.format(shown)}, *messages]
@@ -195,7 +213,11 @@ class EndpointSampler:
         Args:
             completion_ids: the tokens.
         """
-        return "".join(str(token.message["content"]) for token in completion_ids if isinstance(token, TextToken))
+        return "".join(
+            str(token.message["content"])
+            for token in completion_ids
+            if isinstance(token, TextToken)
+        )
 
     def sync(self, weights: Any, version: int) -> NoReturn:
         """An endpoint cannot be trained.
@@ -203,7 +225,9 @@ class EndpointSampler:
         Raises:
             UsageError: always.
         """
-        raise UsageError(f"{self.url} cannot be given weights; train with a sampler of your own model")
+        raise UsageError(
+            f"{self.url} cannot be given weights; train with a sampler of your own model"
+        )
 
     def logprobs(self, rows: Sequence[Tokenized]) -> NoReturn:
         """An endpoint gives texts alone.
@@ -211,7 +235,9 @@ class EndpointSampler:
         Raises:
             UsageError: always.
         """
-        raise UsageError(f"{self.url} gives no log-probabilities of given tokens; use a sampler of your own model")
+        raise UsageError(
+            f"{self.url} gives no log-probabilities of given tokens; use a sampler of your own model"
+        )
 
     def close(self) -> None:
         """Drop all requests and connections.  Idempotent."""
@@ -241,7 +267,9 @@ class EndpointSampler:
         if sampling.stop:
             asked["stop"] = list(sampling.stop)
         # Not among OpenAI's parameters, but of vLLM and others; endpoints that do not know them refuse the request.
-        return asked | {name: value for name in ("top_k", "min_p") if (value := getattr(sampling, name))}
+        return asked | {
+            name: value for name in ("top_k", "min_p") if (value := getattr(sampling, name))
+        }
 
     async def _sampled(self, request: Request, body: Mapping[str, Any]) -> Sample | SamplingFailed:
         """A sample, or why there is none."""
@@ -254,19 +282,26 @@ class EndpointSampler:
             most = max(_OUTAGE, 2 * self.in_flight) if self._answers else _HOPELESS
             if self._failures >= most:
                 self._give_up(
-                    ServiceFailed(f"{self.url}: {self._failures} requests in a row failed, the last: {error}")
+                    ServiceFailed(
+                        f"{self.url}: {self._failures} requests in a row failed, the last: {error}"
+                    )
                 )
             return error
         except (ServiceFailed, UsageError) as error:
             self._give_up(error)
             return SamplingFailed(str(error))
         self._answers, self._failures = self._answers + 1, 0
-        counted = len(reply.text) // 4 if reply.completion_tokens is None else reply.completion_tokens  # a guess
+        counted = (
+            len(reply.text) // 4 if reply.completion_tokens is None else reply.completion_tokens
+        )  # a guess
         length = max(1, min(counted, request.limit))
         return Sample(
             text=reply.text,
             prompt_ids=request.context,
-            completion_ids=[TextToken({"role": "assistant", "content": reply.text}, reply), *[0] * (length - 1)],
+            completion_ids=[
+                TextToken({"role": "assistant", "content": reply.text}, reply),
+                *[0] * (length - 1),
+            ],
             logprobs=[float("nan")] * length,
             truncated=reply.finish in _CUT,
             weights_version=self.version,
@@ -287,13 +322,17 @@ class EndpointSampler:
             attempt, before = attempt + 1, self._answers
             # A URL with a slip in it should not take the time of all retries.
             client = (
-                self._client if attempt > 1 or before else self._client.with_options(max_retries=min(1, self.retries))
+                self._client
+                if attempt > 1 or before
+                else self._client.with_options(max_retries=min(1, self.retries))
             )
             asked = {self._limit_name: limit} | body | self.body
             asked = {name: value for name, value in asked.items() if value is not None}
             path = "/chat/completions" if self.api == "chat" else "/completions"
             try:
-                async with asyncio.timeout((self.retries + 1) * (self.timeout_s + _LONGEST_PAUSE_S)):
+                async with asyncio.timeout(
+                    (self.retries + 1) * (self.timeout_s + _LONGEST_PAUSE_S)
+                ):
                     return _read(await client.post(path, body=asked, cast_to=object), self.api)
             except (openai.APITimeoutError, TimeoutError):
                 raise SamplingFailed(
@@ -319,7 +358,9 @@ class EndpointSampler:
         text = str(error)
         if error.status_code == 400 and "max_completion_tokens" in text and self.api == "chat":
             renamed, self._limit_name = self._limit_name == "max_tokens", "max_completion_tokens"
-            return renamed or attempt == 1  # OpenAI's newer models; other requests have found it out meanwhile
+            return (
+                renamed or attempt == 1
+            )  # OpenAI's newer models; other requests have found it out meanwhile
         if error.status_code == 429:
             pause = error.response.headers.get("retry-after", "")
             if pause.isdecimal() and float(pause) > _LONGEST_PAUSE_S:
@@ -327,15 +368,23 @@ class EndpointSampler:
             await asyncio.sleep(1)
             # While others get through, the turn of this one will come.
             return self._answers > before or (attempt == 1 and not before and self.retries > 1)
-        return error.status_code >= 500 and attempt == 1 and not before and self.retries > 1  # had one retry only
+        return (
+            error.status_code >= 500 and attempt == 1 and not before and self.retries > 1
+        )  # had one retry only
 
     def _refused(self, error: openai.APIStatusError) -> Exception:
         """What a status means that no retry has mended."""
         said = error.body.get("message") if isinstance(error.body, Mapping) else None
         why = f"{self.url}: status {error.status_code}: {self._safe(str(said or error.response.text or error))}"
         if error.status_code in (401, 403, 404) and not self._answers:
-            key = f"the variable {self._key_env} holds its key" if self._key_env else "no --key-env was given"
-            return UsageError(f"{why}. Asked for model {self.model!r}; {key}; the URL often ends in /v1")
+            key = (
+                f"the variable {self._key_env} holds its key"
+                if self._key_env
+                else "no --key-env was given"
+            )
+            return UsageError(
+                f"{why}. Asked for model {self.model!r}; {key}; the URL often ends in /v1"
+            )
         if error.status_code in (400, 422):
             why += ". A parameter that the endpoint does not take is left out by --body NAME=null"
         return SamplingFailed(why)
@@ -355,9 +404,13 @@ def _place(url: str) -> tuple[str, dict[str, str]]:
     except ValueError:
         parts, host = urlsplit(""), None
     if parts.scheme not in ("http", "https") or not host:
-        raise UsageError(f"the endpoint is {brief(url)}; write where its API begins, such as http://127.0.0.1:8000/v1")
+        raise UsageError(
+            f"the endpoint is {brief(url)}; write where its API begins, such as http://127.0.0.1:8000/v1"
+        )
     if parts.username or parts.password:
-        raise UsageError(f"the endpoint on {host} is given with a password; keep it in a variable, for key_env")
+        raise UsageError(
+            f"the endpoint on {host} is given with a password; keep it in a variable, for key_env"
+        )
     path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/chat")
     return f"{parts.scheme}://{parts.netloc}{path}", dict(parse_qsl(parts.query))
 
@@ -375,7 +428,9 @@ def _key(variable: str | None) -> str:
             "`export MY_API_KEY=…`, and give the name of the variable"
         )
     if not (key.isascii() and key.isprintable() and " " not in key):
-        raise UsageError(f"the environment variable {variable!r} holds a key with spaces or unusual characters")
+        raise UsageError(
+            f"the environment variable {variable!r} holds a key with spaces or unusual characters"
+        )
     return key
 
 
@@ -399,7 +454,9 @@ def _read(answer: object, api: str) -> EndpointReply:
     if isinstance(text, list):  # parts of texts, and of other things
         text = "".join(str(part.get("text", "")) for part in text if isinstance(part, Mapping))
     if text is None and api == "chat":
-        text = message.get("refusal") or ""  # or all tokens went into the reasoning, or into a call of a tool
+        text = (
+            message.get("refusal") or ""
+        )  # or all tokens went into the reasoning, or into a call of a tool
     if not isinstance(text, str):
         raise problem()
     usage, finish = answer.get("usage"), choice.get("finish_reason")

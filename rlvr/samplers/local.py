@@ -19,7 +19,15 @@ from rlvr.episode import PolicyTurn
 from rlvr.errors import UsageError
 from rlvr.samplers.decoding import DecodeResult, Decoding, possible_end_tokens
 from rlvr.samplers.preallocated_cache import Room, preallocated_cache
-from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT, Begun, Request, Sample, Sampling, Tokenized, cut_at_stop
+from rlvr.samplers.protocol import (
+    MAX_TOKENS_IN_FLIGHT,
+    Begun,
+    Request,
+    Sample,
+    Sampling,
+    Tokenized,
+    cut_at_stop,
+)
 from rlvr.samplers.tokenization import Tokenization
 from rlvr.types import Prompt
 from rlvr.validate import require_whole
@@ -85,7 +93,9 @@ class LocalSampler:
         self.steps = 0
         self._shared = dtype is None
         self._waiting: deque[Request] = deque()  # those that the decoding below does not have yet
-        self._decoding: Decoding | None = None  # None while there is nothing to do: it holds much memory
+        self._decoding: Decoding | None = (
+            None  # None while there is nothing to do: it holds much memory
+        )
         self._end_tokens: dict[tuple[str, ...], Tensor] = {}  # by stop texts
 
     def submit(self, request: Request) -> None:
@@ -149,7 +159,9 @@ class LocalSampler:
         self.abort(dropped)
         return {request.id: request.begun for request in taken if request.begun is not None}
 
-    def encode(self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()) -> list[int]:
+    def encode(
+        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()
+    ) -> list[int]:
         """See `Tokenization.encode`."""
         return self.tokenization.encode(prompt, after, tools=tools)
 
@@ -206,7 +218,9 @@ class LocalSampler:
 
     def _new_decoding(self, sampling: Sampling) -> Decoding:
         if sampling.stop not in self._end_tokens:
-            self._end_tokens[sampling.stop] = possible_end_tokens(self.model, self.tokenization, sampling.stop)
+            self._end_tokens[sampling.stop] = possible_end_tokens(
+                self.model, self.tokenization, sampling.stop
+            )
         return Decoding(
             self.model,
             self.tokenization,
@@ -233,13 +247,17 @@ class LocalSampler:
     @property
     def positions(self) -> int | None:
         """The most tokens of prompt and completion together; None if the model's config does not say."""
-        found: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        found: int | None = getattr(
+            self.model.config.get_text_config(), "max_position_embeddings", None
+        )
         return found
 
     def _require_room(self, request: Request) -> None:
         length, limit, positions = len(request.context), request.limit, self.positions
         if limit < 1 or not length:
-            raise UsageError(f"request {request.id} has {length} tokens and limit {limit}; each must be at least 1")
+            raise UsageError(
+                f"request {request.id} has {length} tokens and limit {limit}; each must be at least 1"
+            )
         if positions is not None and length >= positions:
             raise UsageError(
                 f"request {request.id} has {length} tokens and the model {positions} positions: no room is left for "
@@ -260,7 +278,14 @@ class LocalSampler:
 def _first_other(model: Any, weights: Mapping[str, Tensor]) -> str | None:
     """The name of the first tensor that is not the model's own; None if all are."""
     own = model.state_dict()
-    return next((name for name in own if name not in weights or weights[name].data_ptr() != own[name].data_ptr()), None)
+    return next(
+        (
+            name
+            for name in own
+            if name not in weights or weights[name].data_ptr() != own[name].data_ptr()
+        ),
+        None,
+    )
 
 
 def _copied(model: Any, dtype: torch.dtype) -> Any:

@@ -94,7 +94,9 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]  # transformers has
         self._buffers: list[Tensor] | None = None
         self._end = room.now
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """Write the keys and values of one token of each row, and return those of all tokens.
 
         Under autocast, rotated keys are float32 and values bfloat16, and attention computes in bfloat16.  Keys are
@@ -113,7 +115,9 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]  # transformers has
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[: room.rows, :, column] = states[:, :, 0]
         self._end = room.now + 1
-        self.keys, self.values = (buffer[: room.rows, :, start : column + 1] for buffer in self._buffers)
+        self.keys, self.values = (
+            buffer[: room.rows, :, start : column + 1] for buffer in self._buffers
+        )
         return self.keys, self.values
 
     def get_seq_length(self, *args: Any) -> int:
@@ -163,7 +167,10 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]  # transformers has
         """Zeros, as masked columns must be finite."""
         room = self._room
         self.dtype, self.device, self.is_initialized = values.dtype, values.device, True
-        shapes = [(room.places, states.shape[1], room.columns, states.shape[3]) for states in (keys, values)]
+        shapes = [
+            (room.places, states.shape[1], room.columns, states.shape[3])
+            for states in (keys, values)
+        ]
         self._buffers = [values.new_zeros(shape) for shape in shapes]
 
 
@@ -174,7 +181,9 @@ class _StateLayer(LinearAttentionLayer):  # type: ignore[misc]
         LinearAttentionLayer.__init__(self, number_of_states)
         self._room = room
 
-    def admit(self, places: Tensor, read: LinearAttentionLayer | None, index: Tensor, width: int) -> None:
+    def admit(
+        self, places: Tensor, read: LinearAttentionLayer | None, index: Tensor, width: int
+    ) -> None:
         """Take over the states of prompts; zeros for prompts of which nothing was read.
 
         Args:
@@ -188,7 +197,10 @@ class _StateLayer(LinearAttentionLayer):  # type: ignore[misc]
                     state[places] = 0 if source is None else source[index]
         if read is not None:
             self.device, self.dtype = read.device, read.dtype
-            self.conv_kernel_size, self.has_previous_state = dict(read.conv_kernel_size), dict(read.has_previous_state)
+            self.conv_kernel_size, self.has_previous_state = (
+                dict(read.conv_kernel_size),
+                dict(read.has_previous_state),
+            )
 
     def move(self, places: Tensor, sources: Tensor, first: int) -> None:
         """See `PreallocatedLayer.move`."""
@@ -265,7 +277,9 @@ def _layer(layer: Any, room: Room) -> Any:
         return _StateLayer(layer.number_of_states, room)
     if type(layer) in _BOTH:
         return _StateAndKeysLayer(layer.number_of_states, room)
-    if type(layer).__name__ == "DummyLayer":  # older releases, such as the one that vLLM asks for, have no such class
+    if (
+        type(layer).__name__ == "DummyLayer"
+    ):  # older releases, such as the one that vLLM asks for, have no such class
         return layer
     raise UsageError(
         f"the local sampler does not know layers that keep their state in a {type(layer).__name__}; choose another "
@@ -276,7 +290,9 @@ def _layer(layer: Any, room: Room) -> Any:
 class _PromptLayer(DynamicLayer):  # type: ignore[misc]
     """Keys and values of prompts, which are read at once; their types are those of `PreallocatedLayer`."""
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         self.is_initialized, self.dtype, self.device = True, value_states.dtype, value_states.device
         self.keys, self.values = key_states.to(value_states.dtype), value_states
         return self.keys, self.values
@@ -311,7 +327,12 @@ def attends_to_all(config: Any) -> bool:
 
 
 def admit(
-    cache: Cache, places: Sequence[int], read: Cache | None, index: Sequence[int], width: int, device: Any
+    cache: Cache,
+    places: Sequence[int],
+    read: Cache | None,
+    index: Sequence[int],
+    width: int,
+    device: Any,
 ) -> None:
     """Give rows the keys, values and states of their prompts, in all layers.
 
@@ -323,9 +344,13 @@ def admit(
         width: columns that are copied, at least the longest of these prompts.
         device: of the model.
     """
-    to, source = (torch.tensor(numbers, dtype=torch.int64, device=device) for numbers in (places, index))
+    to, source = (
+        torch.tensor(numbers, dtype=torch.int64, device=device) for numbers in (places, index)
+    )
     for i, layer in enumerate(cache.layers):
-        if isinstance(layer, _StateLayer) or (read is not None and isinstance(layer, PreallocatedLayer)):
+        if isinstance(layer, _StateLayer) or (
+            read is not None and isinstance(layer, PreallocatedLayer)
+        ):
             layer.admit(to, None if read is None else read.layers[i], source, width)
 
 

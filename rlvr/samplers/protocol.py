@@ -69,10 +69,16 @@ class Sampling:
         require_whole("max_tokens", self.max_tokens, 1)
         require_whole("top_k", self.top_k, 0)
         require_number("temperature", self.temperature, 0)
-        require_number("top_p", self.top_p, above=0, most=1, hint="and temperature=0 for the most likely token")
+        require_number(
+            "top_p", self.top_p, above=0, most=1, hint="and temperature=0 for the most likely token"
+        )
         require_number("min_p", self.min_p, 0, 1)
-        if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
-            raise UsageError(f"stop is {brief(self.stop)}; it must be a tuple of texts, none of them empty")
+        if isinstance(self.stop, str) or not all(
+            isinstance(text, str) and text for text in self.stop
+        ):
+            raise UsageError(
+                f"stop is {brief(self.stop)}; it must be a tuple of texts, none of them empty"
+            )
         object.__setattr__(self, "stop", tuple(self.stop))
 
     @property
@@ -156,10 +162,16 @@ class Sample:
     token_versions: Sequence[int] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        optional = [name for name in ("model_logprobs", "token_versions") if getattr(self, name) is not None]
-        lengths = {name: len(getattr(self, name)) for name in ("completion_ids", "logprobs", *optional)}
+        optional = [
+            name for name in ("model_logprobs", "token_versions") if getattr(self, name) is not None
+        ]
+        lengths = {
+            name: len(getattr(self, name)) for name in ("completion_ids", "logprobs", *optional)
+        }
         if len(set(lengths.values())) != 1 or not self.completion_ids:
-            raise ValueError(f"a sample's lengths must agree and be at least 1, and they are {lengths}")
+            raise ValueError(
+                f"a sample's lengths must agree and be at least 1, and they are {lengths}"
+            )
 
     def behaviour_logprobs(self, sampling: Sampling) -> Sequence[float]:
         """The log-probabilities that a rollout keeps, shape [T].
@@ -171,7 +183,11 @@ class Sample:
         Args:
             sampling: the settings that this completion was sampled with.
         """
-        return self.model_logprobs if sampling.plain and self.model_logprobs is not None else self.logprobs
+        return (
+            self.model_logprobs
+            if sampling.plain and self.model_logprobs is not None
+            else self.logprobs
+        )
 
 
 @runtime_checkable
@@ -307,7 +323,11 @@ def replies(rollout: Rollout) -> list[EndpointReply]:
     Args:
         rollout: as `Groups` makes them.
     """
-    return [token.reply for token in rollout.completion_ids if isinstance(token, TextToken) and token.reply is not None]
+    return [
+        token.reply
+        for token in rollout.completion_ids
+        if isinstance(token, TextToken) and token.reply is not None
+    ]
 
 
 def rollout_seed(*key: str | int) -> int:

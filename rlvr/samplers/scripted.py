@@ -40,7 +40,9 @@ class ScriptedSampler:
         version: int = 0,
     ) -> None:
         listed = isinstance(script, Sequence) and not isinstance(script, str)
-        if not callable(script) and not (listed and script and all(isinstance(text, str) for text in script)):
+        if not callable(script) and not (
+            listed and script and all(isinstance(text, str) for text in script)
+        ):
             raise UsageError(
                 f"script is {brief(script)}; give a list of texts, or a function of (prompt, rollout, seed)"
             )
@@ -80,7 +82,9 @@ class ScriptedSampler:
         """
         return [self._scripted_logprobs(row.completion_ids) for row in rows]
 
-    def encode(self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()) -> Sequence[int]:
+    def encode(
+        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()
+    ) -> Sequence[int]:
         """See `Sampler.encode`.  Chat messages become lines `role: content`, followed by `assistant: `.
 
         Tools stand in a first line `tools: NAME NAME`; calls are written in <tool_call> tags.
@@ -116,7 +120,13 @@ class ScriptedSampler:
         truncated = len(ids) > request.limit
         ids = ids[: request.limit]
         logprobs = self._scripted_logprobs(ids)
-        return Sample(self.decode(ids), list(request.context), ids, logprobs, truncated, self.version)
+        return Sample(
+            self.decode(ids), list(request.context), ids, logprobs, truncated, self.version
+        )
 
     def _scripted_logprobs(self, ids: Sequence[int]) -> list[float]:
-        return list(self._logprobs(ids)) if callable(self._logprobs) else [float(self._logprobs)] * len(ids)
+        return (
+            list(self._logprobs(ids))
+            if callable(self._logprobs)
+            else [float(self._logprobs)] * len(ids)
+        )

@@ -151,7 +151,9 @@ class ServerSampler:
         self.patience_s = require_number("patience_s", patience_s, 0)
         self._servers = [_Server(url.rstrip("/")) for url in urls]
         if not self._servers or len({server.url for server in self._servers}) < len(self._servers):
-            raise UsageError(f"the servers are {brief(list(urls))}; give at least one, and each once")
+            raise UsageError(
+                f"the servers are {brief(list(urls))}; give at least one, and each once"
+            )
         self.tokenization, self.version, self.moved = tokenization, -1, 0
         self._sizes, self._adapter = sizes, adapter
         self._key_env, self._key = key_env, _key(key_env)
@@ -169,7 +171,9 @@ class ServerSampler:
         self._loop = loop_thread("servers")
         self._folder = _folder(folder, self._servers)
         self._remover = _Remover(self._folder)
-        self._files = AdapterFiles(self._folder, adapter) if adapter is not None and adapter.swap else None
+        self._files = (
+            AdapterFiles(self._folder, adapter) if adapter is not None and adapter.swap else None
+        )
         self._client: httpx.AsyncClient | None = None
         try:
             self._loop.call(self._open)
@@ -190,7 +194,9 @@ class ServerSampler:
             UsageError: prompt and limit are longer than `positions`, or vLLM cannot sample in this way.
         """
         require_room(request, self.positions)
-        sampling_parameters(request, self.tokenization)  # refuses what vLLM cannot do, here and not in the loop
+        sampling_parameters(
+            request, self.tokenization
+        )  # refuses what vLLM cannot do, here and not in the loop
         self._asked[request.id] = request
         self._failures.pop(request.id, None)
         self._loop.loop.call_soon_threadsafe(self._enqueue, request)
@@ -213,8 +219,15 @@ class ServerSampler:
         if self._fatal is not None:
             raise self._fatal
         since = self._none_since
-        if not found and self._asked and since is not None and time.monotonic() - since > self.patience_s:
-            raise ServiceFailed(f"no server has been there for {self.patience_s:g} s: {self._reasons()}")
+        if (
+            not found
+            and self._asked
+            and since is not None
+            and time.monotonic() - since > self.patience_s
+        ):
+            raise ServiceFailed(
+                f"no server has been there for {self.patience_s:g} s: {self._reasons()}"
+            )
         return found
 
     def abort(self, ids: Iterable[Hashable]) -> None:
@@ -239,7 +252,9 @@ class ServerSampler:
             self._asked.pop(name, None)
         return found
 
-    def encode(self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()) -> list[int]:
+    def encode(
+        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()
+    ) -> list[int]:
         """See `Tokenization.encode`."""
         return self.tokenization.encode(prompt, after, tools=tools)
 
@@ -336,7 +351,9 @@ class ServerSampler:
         return self._servers[0].about
 
     def _reasons(self) -> str:
-        return "; ".join(f"{server.url}: {server.why or 'is being given weights'}" for server in self._servers)
+        return "; ".join(
+            f"{server.url}: {server.why or 'is being given weights'}" for server in self._servers
+        )
 
     # ------------------------------------------------------------------------------------------ in the loop's thread
 
@@ -344,12 +361,16 @@ class ServerSampler:
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         # Variables for proxies are of no use to servers beside us.
-        self._client = httpx.AsyncClient(headers=headers, limits=limits, timeout=_CONNECT_S, trust_env=False)
+        self._client = httpx.AsyncClient(
+            headers=headers, limits=limits, timeout=_CONNECT_S, trust_env=False
+        )
         await asyncio.gather(*(self._meet(server) for server in self._servers))
         self._watching = asyncio.create_task(self._watch())
 
     async def _shut(self) -> None:
-        tasks: list[asyncio.Task[None]] = [task for one in self._servers for _, task in one.running.values()]
+        tasks: list[asyncio.Task[None]] = [
+            task for one in self._servers for _, task in one.running.values()
+        ]
         if watching := getattr(self, "_watching", None):
             tasks.append(watching)
         for task in tasks:
@@ -365,7 +386,9 @@ class ServerSampler:
     def _dispatch(self) -> None:
         """Give requests that wait to the servers with the fewest."""
         while self._queue:
-            ready = [one for one in self._servers if one.ready and len(one.running) < self.in_flight]
+            ready = [
+                one for one in self._servers if one.ready and len(one.running) < self.in_flight
+            ]
             if not ready:
                 return
             server, request = min(ready, key=lambda one: len(one.running)), self._queue.popleft()
@@ -377,7 +400,9 @@ class ServerSampler:
         self._queue = deque(request for request in self._queue if request.id not in dropped)
         for server in self._servers:
             for name in dropped & server.running.keys():
-                server.running.pop(name)[1].cancel()  # the server aborts what nobody waits for any more
+                server.running.pop(name)[
+                    1
+                ].cancel()  # the server aborts what nobody waits for any more
         self._dispatch()
 
     async def _take_back(self, taken: set[Hashable]) -> dict[Hashable, Begun]:
@@ -394,8 +419,12 @@ class ServerSampler:
                 if not busy:
                     return found
                 # Again and again: a request may be on its way to the server while that is told to end all.
-                await asyncio.gather(*(self._post(one, "/abort_requests") for one in busy), return_exceptions=True)
-                tasks = [task for one in busy for name, (_, task) in one.running.items() if name in taken]
+                await asyncio.gather(
+                    *(self._post(one, "/abort_requests") for one in busy), return_exceptions=True
+                )
+                tasks = [
+                    task for one in busy for name, (_, task) in one.running.items() if name in taken
+                ]
                 if tasks:
                     await asyncio.wait(tasks, timeout=_POLL_S)
         finally:
@@ -467,7 +496,9 @@ class ServerSampler:
         while True:
             await asyncio.sleep(_HEALTH_S)
             # What is wrong with one server, in whatever way, must not end the watch over the others.
-            await asyncio.gather(*(self._look(server) for server in self._servers), return_exceptions=True)
+            await asyncio.gather(
+                *(self._look(server) for server in self._servers), return_exceptions=True
+            )
 
     async def _look(self, server: _Server) -> None:
         assert self._client is not None
@@ -485,7 +516,12 @@ class ServerSampler:
             is_well = await self._has_our_weights(server)
         if not is_well and server.ready and not self._syncing.locked():
             self._lose(server, "does not answer /health, or was started anew")
-        if is_well and not server.ready and self._weights is not None and not self._syncing.locked():
+        if (
+            is_well
+            and not server.ready
+            and self._weights is not None
+            and not self._syncing.locked()
+        ):
             with suppress(*_GONE, RlvrError):
                 await self._welcome(server)
 
@@ -514,7 +550,9 @@ class ServerSampler:
     async def _update_all(self) -> None:
         """Give the current weights to all servers that can be reached."""
         async with self._syncing:
-            results = await asyncio.gather(*(self._update(one) for one in self._servers), return_exceptions=True)
+            results = await asyncio.gather(
+                *(self._update(one) for one in self._servers), return_exceptions=True
+            )
         for server, error in zip(self._servers, results, strict=True):
             if isinstance(error, (*_GONE, ServiceFailed)):
                 self._lose(server, f"did not take the weights of version {self.version} ({error})")
@@ -522,7 +560,9 @@ class ServerSampler:
                 raise error
         self._note_servers()
         if not any(server.ready for server in self._servers):
-            raise ServiceFailed(f"no server took the weights of version {self.version}: {self._reasons()}")
+            raise ServiceFailed(
+                f"no server took the weights of version {self.version}: {self._reasons()}"
+            )
         self._dispatch()
 
     async def _update(self, server: _Server) -> None:
@@ -536,7 +576,9 @@ class ServerSampler:
         await self._post(server, "/pause?mode=keep")
         if swapped is None or server.version < 0:
             body = {"method": "rlvr_load", "args": [str(weights)]}
-            server.taken = (await self._post(server, "/collective_rpc", body, timeout_s=_LOAD_S))["results"][0]
+            server.taken = (await self._post(server, "/collective_rpc", body, timeout_s=_LOAD_S))[
+                "results"
+            ][0]
         if swapped is not None:
             await self._swap(server, *swapped)
         cleared = await self._post(server, "/reset_prefix_cache?reset_running_requests=true")
@@ -551,7 +593,9 @@ class ServerSampler:
             with suppress(RlvrError):
                 await self._post(server, "/v1/unload_lora_adapter", {"lora_name": name})
         before, server.adapter = server.adapter, None
-        await self._post(server, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
+        await self._post(
+            server, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}
+        )
         server.adapter = name
         if before is not None and before != name:
             await self._post(server, "/v1/unload_lora_adapter", {"lora_name": before})
@@ -565,40 +609,73 @@ class ServerSampler:
         try:
             ids = choice["token_ids"] or []
             logprobs = [one["logprob"] for one in (choice["logprobs"] or {}).get("content") or []]
-            spans = [(one["version"], one["start"], one["end"]) for one in choice["weight_versions"] or []]
+            spans = [
+                (one["version"], one["start"], one["end"])
+                for one in choice["weight_versions"] or []
+            ]
             if is_aborted:
                 versions = [version_of(one) for one, start, end in spans for _ in range(start, end)]
                 raise _TakenBackError(begun_with(request, ids, logprobs, versions))
-            sample = sample_of(request, self.tokenization, ids, logprobs, finish=choice["finish_reason"], spans=spans)
+            sample = sample_of(
+                request,
+                self.tokenization,
+                ids,
+                logprobs,
+                finish=choice["finish_reason"],
+                spans=spans,
+            )
         except (KeyError, TypeError, ValueError) as error:
-            raise ServiceFailed(f"{server.url}: an answer of another shape: {brief(choice)}") from error
+            raise ServiceFailed(
+                f"{server.url}: an answer of another shape: {brief(choice)}"
+            ) from error
         if sample.weights_version < 0:
             raise httpx.RemoteProtocolError("the server was started anew, with weights of its own")
         return sample
 
-    async def _choice(self, server: _Server, ids: list[int], parameters: Mapping[str, Any]) -> dict[str, Any]:
-        body = {"token_ids": ids, "sampling_params": parameters, "output_mode": "tokens", "model": server.adapter}
+    async def _choice(
+        self, server: _Server, ids: list[int], parameters: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        body = {
+            "token_ids": ids,
+            "sampling_params": parameters,
+            "output_mode": "tokens",
+            "model": server.adapter,
+        }
         answer = await self._post(server, "/inference/v1/generate", body, timeout_s=self.timeout_s)
         try:
             choice: dict[str, Any] = answer["choices"][0]
             choice["prompt_logprobs"] = answer.get("prompt_logprobs")
         except (KeyError, IndexError, TypeError) as error:
-            raise ServiceFailed(f"{server.url}: an answer of another shape: {brief(answer)}") from error
+            raise ServiceFailed(
+                f"{server.url}: an answer of another shape: {brief(answer)}"
+            ) from error
         return choice
 
     async def _logprobs(self, server: _Server, rows: Sequence[Tokenized]) -> list[list[float]]:
         return list(await asyncio.gather(*(self._logprobs_of(server, row) for row in rows)))
 
     async def _logprobs_of(self, server: _Server, row: Tokenized) -> list[float]:
-        parameters = {"n": 1, "max_tokens": 1, "temperature": 1.0, "seed": 0, "prompt_logprobs": 0, "detokenize": False}
+        parameters = {
+            "n": 1,
+            "max_tokens": 1,
+            "temperature": 1.0,
+            "seed": 0,
+            "prompt_logprobs": 0,
+            "detokenize": False,
+        }
         parameters |= {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
         choice = await self._choice(server, [*row.prompt_ids, *row.completion_ids], parameters)
         entries = choice["prompt_logprobs"][len(row.prompt_ids) :]
-        return [entry[str(token)]["logprob"] for token, entry in zip(row.completion_ids, entries, strict=True)]
+        return [
+            entry[str(token)]["logprob"]
+            for token, entry in zip(row.completion_ids, entries, strict=True)
+        ]
 
     async def _probe_all(self, rows: Sequence[Tokenized], prompt_ids: Sequence[int]) -> list[Probe]:
         servers = [server for server in self._servers if server.ready]
-        found = await asyncio.gather(*(self._probe(one, rows, prompt_ids) for one in servers), return_exceptions=True)
+        found = await asyncio.gather(
+            *(self._probe(one, rows, prompt_ids) for one in servers), return_exceptions=True
+        )
         probes = []
         for server, one in zip(servers, found, strict=True):
             if isinstance(one, Probe):
@@ -609,7 +686,9 @@ class ServerSampler:
                 raise one
         return probes
 
-    async def _probe(self, server: _Server, rows: Sequence[Tokenized], prompt_ids: Sequence[int]) -> Probe:
+    async def _probe(
+        self, server: _Server, rows: Sequence[Tokenized], prompt_ids: Sequence[int]
+    ) -> Probe:
         logprobs = await self._logprobs(server, rows)
         request = Request("probe", tuple(prompt_ids), Sampling(max_tokens=1), seed=0, limit=1)
         sample = await self._generate(server, request)
@@ -639,7 +718,9 @@ class ServerSampler:
                 f"{url} cannot be reached ({type(error).__name__}): {_START}, or mend the address in --sampler"
             ) from None
         if not is_tested(str(version)):
-            raise UsageError(f"{url} is vLLM {version}; weights are sent to {TESTED} alone: install it on that machine")
+            raise UsageError(
+                f"{url} is vLLM {version}; weights are sent to {TESTED} alone: install it on that machine"
+            )
         nonce = secrets.token_hex(8)
         note = self._folder / f"note-{nonce}"
         note.write_text(nonce, encoding="utf-8")
@@ -659,20 +740,34 @@ class ServerSampler:
     async def _require_fitting(self, server: _Server, nonce: str) -> None:
         url, about = server.url, server.about
         if about.get("note") != nonce:
-            raise UsageError(f"{url} does not see {self._folder}: give --sampler-folder a folder that both see")
+            raise UsageError(
+                f"{url} does not see {self._folder}: give --sampler-folder a folder that both see"
+            )
         if about["logprobs"] != "processed_logprobs":
-            raise UsageError(f"{url} gives {about['logprobs']}: start it with --logprobs-mode processed_logprobs")
+            raise UsageError(
+                f"{url} gives {about['logprobs']}: start it with --logprobs-mode processed_logprobs"
+            )
         if differing := differing_sizes(self._sizes, about["sizes"]):
-            raise UsageError(f"{url} has another model ({differing}): start it with the trainer's --model")
-        if self._adapter is not None and self._adapter.swap and (about["max_lora_rank"] or 0) < self._adapter.rank:
+            raise UsageError(
+                f"{url} has another model ({differing}): start it with the trainer's --model"
+            )
+        if (
+            self._adapter is not None
+            and self._adapter.swap
+            and (about["max_lora_rank"] or 0) < self._adapter.rank
+        ):
             raise UsageError(
                 f"{url} takes LoRA adapters of rank {about['max_lora_rank'] or 0}: start it with --lora-rank "
                 f"{self._adapter.rank}, or set sampler_lora to merged"
             )
         ours = list(self.tokenization.tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
-        theirs = (await self._post(server, "/tokenize", {"prompt": _TEXT, "add_special_tokens": False})).get("tokens")
+        theirs = (
+            await self._post(server, "/tokenize", {"prompt": _TEXT, "add_special_tokens": False})
+        ).get("tokens")
         if theirs != ours:
-            raise UsageError(f"{url} has another tokenizer: start it with the trainer's --model, which has both")
+            raise UsageError(
+                f"{url} has another tokenizer: start it with the trainer's --model, which has both"
+            )
         parameters = {"max_tokens": 1, "temperature": 0.0, "detokenize": False}
         await self._choice(server, [self._end()], parameters)
 
@@ -711,7 +806,11 @@ class ServerSampler:
         said = " ".join(answer.text.split())[:300]
         said = said.replace(self._key, "[key]") if self._key else said
         if code == 401:
-            given = f"that in {self._key_env} is another one" if self._key_env else "give --sampler-key-env VARIABLE"
+            given = (
+                f"that in {self._key_env} is another one"
+                if self._key_env
+                else "give --sampler-key-env VARIABLE"
+            )
             raise UsageError(f"{where} asks for a key: {given}")
         if code == 403:
             raise UsageError(f"{where} is switched off: start the server with --enable-scale-out")
@@ -738,10 +837,14 @@ def _folder(folder: Path | None, servers: Sequence[_Server]) -> Path:
         folder = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix="rlvr-weights-", dir=folder)).absolute()  # servers run somewhere else
+        made = Path(
+            tempfile.mkdtemp(prefix="rlvr-weights-", dir=folder)
+        ).absolute()  # servers run somewhere else
         made.chmod(0o755)  # servers may run as another user
     except OSError as error:
-        raise UsageError(f"weights cannot be written to {folder}: {error.strerror}; give another folder") from None
+        raise UsageError(
+            f"weights cannot be written to {folder}: {error.strerror}; give another folder"
+        ) from None
     return made
 
 
@@ -773,7 +876,9 @@ class _Remover:
         if self._ours >= 0:
             shutil.rmtree(self._folder, ignore_errors=True)
             with suppress(OSError):
-                os.write(self._ours, b"\n")  # a process that was forked from this one may hold the pipe as well
+                os.write(
+                    self._ours, b"\n"
+                )  # a process that was forked from this one may hold the pipe as well
             os.close(self._ours)
             self._ours = -1
             self._shell.wait()
@@ -784,5 +889,7 @@ def _key(variable: str | None) -> str:
     if variable is None:
         return ""
     if not (key := os.environ.get(variable, "").strip()):
-        raise UsageError("the environment variable that key_env names is not set or empty; put the servers' key there")
+        raise UsageError(
+            "the environment variable that key_env names is not set or empty; put the servers' key there"
+        )
     return key

@@ -66,7 +66,9 @@ class StartedServers:
             *flags,
         ]
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._theirs, self._alive = os.pipe()  # we hold the end that is written to, and nothing is written
+        self._theirs, self._alive = (
+            os.pipe()
+        )  # we hold the end that is written to, and nothing is written
         try:
             for number in range(count):
                 port = _free_port()
@@ -110,9 +112,16 @@ class StartedServers:
         for number, (url, process) in enumerate(zip(self.urls, self._processes, strict=True)):
             while not _answers(url):
                 if process.poll() is not None or time.monotonic() > until:
-                    lines = self._path(number).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                    lines = (
+                        self._path(number)
+                        .read_text(encoding="utf-8", errors="replace")
+                        .strip()
+                        .splitlines()
+                    )
                     last = lines[-1].strip()[-300:] if lines else "it printed nothing"
-                    raise UsageError(f"the vLLM server did not start: {last} (all of it is in {self._path(number)})")
+                    raise UsageError(
+                        f"the vLLM server did not start: {last} (all of it is in {self._path(number)})"
+                    )
                 time.sleep(0.2)
 
     def kill(self, number: int) -> None:

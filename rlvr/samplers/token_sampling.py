@@ -21,7 +21,9 @@ from rlvr.samplers.protocol import Sampling
 __all__ = ["allowed_tokens", "sample_tokens", "uniforms"]
 
 _GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
-_WIDE_ENOUGH: Final = 256  # the nucleus nearly always has fewer tokens; sorting all 150k takes far longer
+_WIDE_ENOUGH: Final = (
+    256  # the nucleus nearly always has fewer tokens; sorting all 150k takes far longer
+)
 
 
 def uniforms(seeds: Sequence[int], steps: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
@@ -72,14 +74,20 @@ def sample_tokens(
     probs = logprobs.exp()
     if sampling.truncates:
         probs = probs.where(allowed_tokens(probs, sampling), 0.0)
-    exact = torch.float32 if logits.device.type == "mps" else torch.float64  # float64: it sums 150k small numbers
+    exact = (
+        torch.float32 if logits.device.type == "mps" else torch.float64
+    )  # float64: it sums 150k small numbers
     cumulative = probs.cumsum(dim=-1, dtype=exact)
     total = cumulative[:, -1:]
     point = uniform.to(exact).unsqueeze(1) * total
     if exact == torch.float32:  # the product may have rounded up to the total
         point = torch.minimum(point, total * (1 - 2 * torch.finfo(exact).eps))
-    token = torch.searchsorted(cumulative, point, right=True)  # never selects a token of probability 0
-    token = token.clamp_(max=logits.shape[1] - 1)  # NaN leads beyond the end; the caller sees it in the logprobs
+    token = torch.searchsorted(
+        cumulative, point, right=True
+    )  # never selects a token of probability 0
+    token = token.clamp_(
+        max=logits.shape[1] - 1
+    )  # NaN leads beyond the end; the caller sees it in the logprobs
     own = model_logprobs.gather(1, token).squeeze(1)
     drawn = own if sampling.temperature == 1 else logprobs.gather(1, token).squeeze(1)
     if sampling.truncates:

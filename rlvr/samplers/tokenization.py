@@ -71,7 +71,9 @@ class Tokenization:
     def __init__(self, tokenizer: Any, end_ids: Iterable[int], *, chat: bool = False) -> None:
         self.tokenizer, self.end_ids, self.chat = tokenizer, frozenset(end_ids), chat
         if chat and not getattr(tokenizer, "chat_template", None):
-            raise UsageError("chat is True, and this tokenizer has no chat template; set one, or leave chat at False")
+            raise UsageError(
+                "chat is True, and this tokenizer has no chat template; set one, or leave chat at False"
+            )
 
     def encode(
         self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Mapping[str, Any]] = ()
@@ -103,14 +105,18 @@ class Tokenization:
             if tools:
                 self._require_tools()
             messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-            ids = self._ids(self._rendered(messages, tools), special=False)  # the template wrote its special tokens
+            ids = self._ids(
+                self._rendered(messages, tools), special=False
+            )  # the template wrote its special tokens
         if not ids and not after:
             raise UsageError(
                 f"the prompt {brief(prompt)} has no tokens; give a text, or a tokenizer that begins with one"
             )
         return ids
 
-    def parse(self, completion_ids: Sequence[int], tools: Sequence[Mapping[str, Any]]) -> PolicyTurn:
+    def parse(
+        self, completion_ids: Sequence[int], tools: Sequence[Mapping[str, Any]]
+    ) -> PolicyTurn:
         """A turn of the policy with its calls, as the chat template writes them.
 
         Args:
@@ -121,7 +127,11 @@ class Tokenization:
             UsageError: no format is known in which this template writes calls.
         """
         kept = [token for token in completion_ids if token not in self.end_ids]
-        text = str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        text = str(
+            self.tokenizer.decode(
+                kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
+        )
         if self._call_format:
             said = read_turn_of(self._call_format, text, tools)
             return said if said.calls else PolicyTurn(self._answer(said.text, completion_ids))
@@ -144,11 +154,17 @@ class Tokenization:
         asked = [{"role": "user", "content": "?"}, _calling([Ask("probe", _PROBE)])]
         written = self._rendered(asked, [_PROBE_TOOL], prompt=False)
         begun = self._rendered(asked[:1], [_PROBE_TOOL])
-        turn = written.removeprefix(begun) if written.startswith(begun) else written[_common(written, begun) :]
+        turn = (
+            written.removeprefix(begun)
+            if written.startswith(begun)
+            else written[_common(written, begun) :]
+        )
         for name in FORMATS:
             for text in (turn, turn.partition(">assistant")[2]):
                 said = read_turn_of(name, self._without_end(text), [_PROBE_TOOL])
-                if [(call.name, dict(call.arguments), call.fault) for call in said.calls] == [("probe", _PROBE, "")]:
+                if [(call.name, dict(call.arguments), call.fault) for call in said.calls] == [
+                    ("probe", _PROBE, "")
+                ]:
                     return name
         if getattr(self.tokenizer, "response_template", None) is not None:
             return ""
@@ -164,7 +180,10 @@ class Tokenization:
 
     @cached_property
     def _end_texts(self) -> list[str]:
-        found = [self.tokenizer.decode([token], skip_special_tokens=False) for token in sorted(self.end_ids)]
+        found = [
+            self.tokenizer.decode([token], skip_special_tokens=False)
+            for token in sorted(self.end_ids)
+        ]
         return [text for text in found if text]
 
     def _require_tools(self) -> None:
@@ -190,7 +209,11 @@ class Tokenization:
             completion_ids: the tokens.
         """
         kept = [token for token in completion_ids if token not in self.end_ids]
-        return str(self.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        return str(
+            self.tokenizer.decode(
+                kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+        )
 
     def end_ids_with(self, stop: Iterable[str]) -> frozenset[int]:
         """Tokens that end a completion: the end tokens, and the stop texts that are special tokens.
@@ -205,13 +228,23 @@ class Tokenization:
         return list(self.tokenizer(text, add_special_tokens=special)["input_ids"])
 
     def _rendered(
-        self, messages: Sequence[Any], tools: Sequence[Mapping[str, Any]] = (), *, prompt: bool = True
+        self,
+        messages: Sequence[Any],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        prompt: bool = True,
     ) -> str:
         if not getattr(self.tokenizer, "chat_template", None):
-            raise UsageError("the prompt is chat messages and this tokenizer has no chat template; use text prompts")
+            raise UsageError(
+                "the prompt is chat messages and this tokenizer has no chat template; use text prompts"
+            )
         messages = [dict(message) for message in messages]
         shown: dict[str, Any] = {"tools": [dict(tool) for tool in tools]} if tools else {}
-        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt, **shown))
+        return str(
+            self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=prompt, **shown
+            )
+        )
 
     def _rendered_after(self, messages: Sequence[Any]) -> str:
         """What the template writes after the policy's turn, found by rendering a conversation with a known turn."""
@@ -222,7 +255,9 @@ class Tokenization:
         earlier = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _TURN}]
         _, found, rest = self._rendered([*earlier, *messages]).rpartition(_TURN)
         if not found:
-            raise UsageError("the chat template leaves out earlier turns of the assistant; it cannot continue a chat")
+            raise UsageError(
+                "the chat template leaves out earlier turns of the assistant; it cannot continue a chat"
+            )
         return rest
 
     @cached_property
@@ -234,13 +269,19 @@ class Tokenization:
     def _rendered_after_calls(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The same after a turn with calls: what follows the end token of a known turn with calls of these tools."""
         calls = [
-            Ask(str(message.get("name") or "tool"), {"x": _TURN}, id=str(message.get("tool_call_id") or ""))
+            Ask(
+                str(message.get("name") or "tool"),
+                {"x": _TURN},
+                id=str(message.get("tool_call_id") or ""),
+            )
             for message in messages
         ]
         rest = ""
         for known in (calls, calls[-1:]):  # some templates take one call in a turn
             try:
-                rest = self._rendered([{"role": "user", "content": "?"}, _calling(known), *messages])
+                rest = self._rendered(
+                    [{"role": "user", "content": "?"}, _calling(known), *messages]
+                )
                 break
             except Exception as error:  # noqa: BLE001  the template's own, or jinja's
                 refused = error
@@ -267,13 +308,21 @@ class Tokenization:
     @cached_property
     def _special_texts(self) -> list[str]:
         """Texts that become one token of their own, the longest first."""
-        return sorted((text for text in self.tokenizer.get_added_vocab() if len(text) > 2), key=len, reverse=True)
+        return sorted(
+            (text for text in self.tokenizer.get_added_vocab() if len(text) > 2),
+            key=len,
+            reverse=True,
+        )
 
 
 def _calling(calls: Sequence[Ask]) -> dict[str, Any]:
     """A turn of the assistant with calls."""
     asked = [
-        {"id": call.id or "c00000000", "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        {
+            "id": call.id or "c00000000",
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
         for call in calls
     ]
     return {"role": "assistant", "content": "", "tool_calls": asked}
@@ -282,7 +331,8 @@ def _calling(calls: Sequence[Ask]) -> dict[str, Any]:
 def _common(first: str, second: str) -> int:
     """The length of what both begin with."""
     return next(
-        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
+        min(len(first), len(second)),
     )
 
 
@@ -294,5 +344,8 @@ def end_token_ids(model: Any, tokenizer: Any) -> list[int]:
         tokenizer: of transformers.
     """
     configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    found = {tokenizer.eos_token_id, *(configured if isinstance(configured, Iterable) else [configured])}
+    found = {
+        tokenizer.eos_token_id,
+        *(configured if isinstance(configured, Iterable) else [configured]),
+    }
     return sorted(token for token in found if token is not None)

@@ -109,7 +109,9 @@ class VLLMSampler:
         require_number("memory", memory, above=0, most=1)
         self.timeout_s = require_number("timeout_s", timeout_s, above=0)
         self.tokenization, self.version, self._adapter = tokenization, -1, adapter
-        self._asked: dict[str, tuple[Request, float]] = {}  # requests by the engine's name for them; when they began
+        self._asked: dict[
+            str, tuple[Request, float]
+        ] = {}  # requests by the engine's name for them; when they began
         self._names: dict[Hashable, str] = {}
         self._sofar: dict[str, Any] = {}  # what the engine last said of each
         self._count = itertools.count()
@@ -181,7 +183,9 @@ class VLLMSampler:
         """On a CPU, vLLM's small functions are not compiled: that takes ten seconds each, and a C++ compiler."""
         from vllm.platforms import current_platform
 
-        return torch.compiler.set_stance("force_eager") if current_platform.is_cpu() else nullcontext()
+        return (
+            torch.compiler.set_stance("force_eager") if current_platform.is_cpu() else nullcontext()
+        )
 
     def _overdue(self) -> list[tuple[Hashable, Sample | SamplingFailed]]:
         """Requests that were not finished in time; they are dropped."""
@@ -204,7 +208,12 @@ class VLLMSampler:
         logprobs = _logprobs_of(output)
         spans = [(one.version, one.start, one.end) for one in output.weight_versions]
         return sample_of(
-            request, self.tokenization, output.token_ids, logprobs, finish=output.finish_reason, spans=spans
+            request,
+            self.tokenization,
+            output.token_ids,
+            logprobs,
+            finish=output.finish_reason,
+            spans=spans,
         )
 
     def abort(self, ids: Iterable[Hashable]) -> None:
@@ -227,15 +236,23 @@ class VLLMSampler:
         """
         found, dropped = {}, set(ids)
         for name, (request, _) in self._asked.items():
-            if request.id in dropped and (output := self._sofar.get(name)) is not None and output.token_ids:
+            if (
+                request.id in dropped
+                and (output := self._sofar.get(name)) is not None
+                and output.token_ids
+            ):
                 versions = [self.version] * len(output.token_ids)
-                found[request.id] = begun_with(request, output.token_ids, _logprobs_of(output), versions)
+                found[request.id] = begun_with(
+                    request, output.token_ids, _logprobs_of(output), versions
+                )
             elif request.id in dropped and request.begun is not None:
                 found[request.id] = request.begun
         self.abort(dropped)
         return found
 
-    def encode(self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()) -> list[int]:
+    def encode(
+        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()
+    ) -> list[int]:
         """See `Tokenization.encode`."""
         return self.tokenization.encode(prompt, after, tools=tools)
 
@@ -288,7 +305,9 @@ class VLLMSampler:
     def _reset_cache(self) -> None:
         """Drop keys and values of the old weights, those of requests that are under way included."""
         if not self._llm.reset_prefix_cache(reset_running_requests=True):
-            raise UsageError("vLLM keeps its prefix cache, of the old weights; sync while nothing is being sampled")
+            raise UsageError(
+                "vLLM keeps its prefix cache, of the old weights; sync while nothing is being sampled"
+            )
 
     def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
         """The model's own log-probabilities of given completions, one list per row.
@@ -300,12 +319,22 @@ class VLLMSampler:
         """
         from vllm import SamplingParams
 
-        parameters = SamplingParams(max_tokens=1, temperature=1.0, seed=0, prompt_logprobs=0, detokenize=False)
-        prompts = [{"type": "token", "prompt_token_ids": [*row.prompt_ids, *row.completion_ids]} for row in rows]
+        parameters = SamplingParams(
+            max_tokens=1, temperature=1.0, seed=0, prompt_logprobs=0, detokenize=False
+        )
+        prompts = [
+            {"type": "token", "prompt_token_ids": [*row.prompt_ids, *row.completion_ids]}
+            for row in rows
+        ]
         with self._uncompiled():
-            outputs = self._llm.generate(prompts, parameters, use_tqdm=False, lora_request=self._lora)
+            outputs = self._llm.generate(
+                prompts, parameters, use_tqdm=False, lora_request=self._lora
+            )
         return [
-            [entry[token].logprob for token, entry in zip(row.completion_ids, _last(output, row), strict=True)]
+            [
+                entry[token].logprob
+                for token, entry in zip(row.completion_ids, _last(output, row), strict=True)
+            ]
             for row, output in zip(rows, outputs, strict=True)
         ]
 
@@ -376,7 +405,9 @@ class VLLMSampler:
 
 def _logprobs_of(output: Any) -> list[float]:
     """The log-probabilities of a completion's tokens."""
-    return [entry[token].logprob for token, entry in zip(output.token_ids, output.logprobs, strict=True)]
+    return [
+        entry[token].logprob for token, entry in zip(output.token_ids, output.logprobs, strict=True)
+    ]
 
 
 def _last(output: Any, row: Tokenized) -> Sequence[Mapping[int, Any]]:
@@ -392,7 +423,9 @@ def _require_vllm() -> None:
         MissingDependency: it is not installed.
         UsageError: it is another version.
     """
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine in this process: tensors pass by reference
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = (
+        "0"  # the engine in this process: tensors pass by reference
+    )
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -429,13 +462,24 @@ def _engine(
     if current_platform.is_cpu():
         from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-        require_head_size(AutoConfig.from_pretrained(folder), CPUAttentionBackend.get_supported_head_sizes())
+        require_head_size(
+            AutoConfig.from_pretrained(folder), CPUAttentionBackend.get_supported_head_sizes()
+        )
         # Blocks of 32 tokens, not 128: shorter prompts are read once for their group.  And prompts in one piece: behind
         # each other piece vLLM turns the request's generator back, which those of a CPU refuse, and the engine ends.
-        options = {"kv_cache_memory_bytes": _CPU_CACHE_BYTES, "block_size": 32, "enforce_eager": True}
+        options = {
+            "kv_cache_memory_bytes": _CPU_CACHE_BYTES,
+            "block_size": 32,
+            "enforce_eager": True,
+        }
         options |= {"enable_chunked_prefill": False}
     if adapter is not None and adapter.swap:
-        options |= {"enable_lora": True, "max_loras": 2, "max_cpu_loras": 2, "max_lora_rank": adapter.engine_rank}
+        options |= {
+            "enable_lora": True,
+            "max_loras": 2,
+            "max_cpu_loras": 2,
+            "max_lora_rank": adapter.engine_rank,
+        }
     return LLM(
         model=str(folder),
         tokenizer=str(folder),
@@ -456,7 +500,11 @@ def _engine(
 def _generators_kept() -> Iterator[None]:
     """Leave the global random generators and settings of torch as they were; vLLM sets them for the whole process."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  vLLM sets this one
-    threads, set_threads, default = torch.get_num_threads(), torch.set_num_threads, torch.get_default_dtype()
+    threads, set_threads, default = (
+        torch.get_num_threads(),
+        torch.set_num_threads,
+        torch.get_default_dtype(),
+    )
     try:
         with torch.random.fork_rng():
             yield

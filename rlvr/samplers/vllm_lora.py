@@ -40,9 +40,17 @@ class AdapterSettings:
     swap: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("use_rslora", "use_dora", "alpha_pattern", "rank_pattern", "target_parameters"):
+        for name in (
+            "use_rslora",
+            "use_dora",
+            "alpha_pattern",
+            "rank_pattern",
+            "target_parameters",
+        ):
             if self.config.get(name):
-                raise UsageError(f"the LoRA adapter has {name}, which vLLM cannot be given here; use a plain one")
+                raise UsageError(
+                    f"the LoRA adapter has {name}, which vLLM cannot be given here; use a plain one"
+                )
         require_number("lora_alpha", self.config["lora_alpha"], above=0)
         targets = self.config.get("target_modules") or ()
         if self.swap and any(name.rpartition(".")[2] in _ENDS for name in targets):
@@ -50,7 +58,9 @@ class AdapterSettings:
                 "the LoRA adapter is on the head or the embedding, which cannot be swapped; set sampler_lora to merged"
             )
         if self.swap and self.rank > _RANKS[-1]:
-            raise UsageError(f"lora_rank is {self.rank}, and vLLM takes at most {_RANKS[-1]}; send merged weights")
+            raise UsageError(
+                f"lora_rank is {self.rank}, and vLLM takes at most {_RANKS[-1]}; send merged weights"
+            )
 
     @property
     def rank(self) -> int:
@@ -97,7 +107,9 @@ class AdapterFiles:
         own = {name: value for name, value in weights.items() if ".lora_" in name}
         parts = {_peft_name(name): value.detach().cpu().contiguous() for name, value in own.items()}
         if not parts:
-            raise UsageError("these weights have no LoRA adapter; give those of the policy with the adapter")
+            raise UsageError(
+                "these weights have no LoRA adapter; give those of the policy with the adapter"
+            )
         if self._count:
             shutil.rmtree(self._last, ignore_errors=True)
         self._count += 1

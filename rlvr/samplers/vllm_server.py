@@ -53,18 +53,47 @@ def vllm_arguments(
         on_cpu: vLLM was built for CPUs.
         more: further arguments.
     """
-    found = ["--model", model, "--host", host, "--port", str(port), "--dtype", dtype, "--max-num-seqs", str(max_rows)]
+    found = [
+        "--model",
+        model,
+        "--host",
+        host,
+        "--port",
+        str(port),
+        "--dtype",
+        dtype,
+        "--max-num-seqs",
+        str(max_rows),
+    ]
     found += ["--enable-scale-out"]  # the endpoint that takes and gives tokens
     found += ["--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
-    found += ["--worker-extension-cls", EXTENSION, "--enable-prefix-caching", "--disable-uvicorn-access-log"]
+    found += [
+        "--worker-extension-cls",
+        EXTENSION,
+        "--enable-prefix-caching",
+        "--disable-uvicorn-access-log",
+    ]
     if positions is not None:
         found += ["--max-model-len", str(positions)]
     if lora_rank is not None:
-        found += ["--enable-lora", "--max-lora-rank", str(lora_rank), "--max-loras", "2", "--max-cpu-loras", "2"]
+        found += [
+            "--enable-lora",
+            "--max-lora-rank",
+            str(lora_rank),
+            "--max-loras",
+            "2",
+            "--max-cpu-loras",
+            "2",
+        ]
     if dummy:
         found += ["--load-format", "dummy"]
     if on_cpu:
-        found += ["--enforce-eager", "--block-size", "32", "--no-enable-chunked-prefill"]  # see rlvr.samplers.vllm
+        found += [
+            "--enforce-eager",
+            "--block-size",
+            "32",
+            "--no-enable-chunked-prefill",
+        ]  # see rlvr.samplers.vllm
     return [*found, *more]
 
 
@@ -75,11 +104,19 @@ def environment(*, on_cpu: bool, lora: bool = False) -> dict[str, str]:
         on_cpu: vLLM was built for CPUs.
         lora: LoRA adapters are swapped.
     """
-    ours = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
+    ours = {
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+    }
     if lora:
         ours["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
     if on_cpu:
-        ours |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_CI_ENV": "1"}
+        ours |= {
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_CPU_CI_ENV": "1",
+        }
         ours |= {"TORCH_COMPILE_DISABLE": "1"}  # takes minutes, and a C++ compiler
     return {**ours, **os.environ, "VLLM_SERVER_DEV_MODE": "1"}
 
@@ -97,7 +134,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = _installed()
     if found is None or not is_tested(found):
         have = "no vLLM" if found is None else f"vLLM {found}"
-        sys.stderr.write(f"this Python has {have}, and weights are sent to {TESTED}; see docs/using/vllm.md\n")
+        sys.stderr.write(
+            f"this Python has {have}, and weights are sent to {TESTED}; see docs/using/vllm.md\n"
+        )
         return 1
     on_cpu = _built_for_cpus()
     command = vllm_arguments(
@@ -159,7 +198,9 @@ def _members(group: int) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            state, _, its_group = (path / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:3]
+            state, _, its_group = (
+                (path / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:3]
+            )
             is_tracker = b"multiprocessing.resource_tracker" in (path / "cmdline").read_bytes()
             if int(its_group) == group and state != "Z" and not is_tracker:
                 found.append(int(path.name))
@@ -167,16 +208,30 @@ def _members(group: int) -> list[int]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m rlvr.samplers.vllm_server", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m rlvr.samplers.vllm_server", description=__doc__
+    )
     parser.add_argument("model", help="folder or hub id, as for `rlvr train --model`")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine alone)")
-    parser.add_argument("--dtype", default="float32", help="float32, or bfloat16 for --precision bf16")
-    parser.add_argument("--positions", type=int, help="most tokens of prompt and completion together")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: this machine alone)"
+    )
+    parser.add_argument(
+        "--dtype", default="float32", help="float32, or bfloat16 for --precision bf16"
+    )
+    parser.add_argument(
+        "--positions", type=int, help="most tokens of prompt and completion together"
+    )
     parser.add_argument("--max-rows", type=int, default=256, help="completions sampled in parallel")
-    parser.add_argument("--lora-rank", type=int, help="take LoRA adapters up to this rank (sampler_lora=swapped)")
-    parser.add_argument("--key-env", help="environment variable with the key that requests have to have")
-    parser.add_argument("--dummy", action="store_true", help="load no weights: the trainer sends them")
+    parser.add_argument(
+        "--lora-rank", type=int, help="take LoRA adapters up to this rank (sampler_lora=swapped)"
+    )
+    parser.add_argument(
+        "--key-env", help="environment variable with the key that requests have to have"
+    )
+    parser.add_argument(
+        "--dummy", action="store_true", help="load no weights: the trainer sends them"
+    )
     parser.add_argument("--alive-fd", type=int, help=argparse.SUPPRESS)
     return parser
 

@@ -78,7 +78,10 @@ def sampling_parameters(request: Request, tokenization: Tokenization) -> dict[st
     Raises:
         UsageError: the temperature is one that vLLM changes.
     """
-    sampling, done = request.sampling, 0 if request.begun is None else len(request.begun.completion_ids)
+    sampling, done = (
+        request.sampling,
+        0 if request.begun is None else len(request.begun.completion_ids),
+    )
     if 0 < sampling.temperature < _COLDEST:
         raise UsageError(
             f"temperature is {sampling.temperature}, and vLLM raises it to {_COLDEST}; use 0 or at least {_COLDEST}"
@@ -124,7 +127,10 @@ def sample_of(
         spans: (label of the weights, first token, end) as vLLM labels them.
     """
     whole = begun_with(
-        request, ids, logprobs, [version_of(one) for one, start, end in spans for _ in range(start, end)]
+        request,
+        ids,
+        logprobs,
+        [version_of(one) for one, start, end in spans for _ in range(start, end)],
     )
     tokens, stop = len(whole.completion_ids), request.sampling.stop
     truncated = finish == "length"
@@ -146,7 +152,9 @@ def sample_of(
     )
 
 
-def begun_with(request: Request, ids: Sequence[int], logprobs: Sequence[float], versions: Sequence[int]) -> Begun:
+def begun_with(
+    request: Request, ids: Sequence[int], logprobs: Sequence[float], versions: Sequence[int]
+) -> Begun:
     """The tokens of a completion so far: those with which it was begun, and those that were added.
 
     Args:
@@ -156,7 +164,12 @@ def begun_with(request: Request, ids: Sequence[int], logprobs: Sequence[float], 
     before = request.begun
     if before is None:
         return Begun(list(ids), list(logprobs), None, list(versions))
-    return Begun([*before.completion_ids, *ids], [*before.logprobs, *logprobs], None, [*before.versions, *versions])
+    return Begun(
+        [*before.completion_ids, *ids],
+        [*before.logprobs, *logprobs],
+        None,
+        [*before.versions, *versions],
+    )
 
 
 def prompt_of(request: Request) -> list[int]:
@@ -189,7 +202,9 @@ def require_room(request: Request, positions: int) -> None:
     """
     length, limit = len(request.context), request.limit
     if limit < 1 or not length:
-        raise UsageError(f"request {request.id} has {length} tokens and limit {limit}; each must be at least 1")
+        raise UsageError(
+            f"request {request.id} has {length} tokens and limit {limit}; each must be at least 1"
+        )
     if length + limit > positions:
         raise UsageError(
             f"request {request.id} has {length} tokens and may get {limit} more, and the engine was started for "
@@ -264,7 +279,9 @@ def checkpoint_weights(
             continue
         up, base = weights[f"{layer}.lora_B.{rest}"], found.get(f"{layer}.weight")
         if base is None or base.shape != (up.shape[0], down.shape[-1]):
-            raise UsageError(f"the LoRA adapter on {layer} is not on a linear layer; vLLM cannot be given it")
+            raise UsageError(
+                f"the LoRA adapter on {layer} is not on a linear layer; vLLM cannot be given it"
+            )
         wide = up.detach().float() @ down.detach().float()
         found[f"{layer}.weight"] = base.float() + lora_scale * wide
     return found

@@ -36,7 +36,9 @@ class WorkerExtension:
         path = Path(note) if note is not None else None
         config = self.vllm_config.model_config
         return {
-            "note": path.read_text(encoding="utf-8") if path is not None and path.is_file() else None,
+            "note": path.read_text(encoding="utf-8")
+            if path is not None and path.is_file()
+            else None,
             "vllm": vllm.__version__,
             "names": sorted(checkpoint_names(self.model_runner.get_model())),
             "sizes": model_sizes(config.hf_config),
@@ -44,7 +46,8 @@ class WorkerExtension:
             "positions": config.max_model_len,
             "logprobs": str(config.logprobs_mode),
             "dtype": str(config.dtype).removeprefix("torch."),
-            "max_lora_rank": self.vllm_config.lora_config and self.vllm_config.lora_config.max_lora_rank,
+            "max_lora_rank": self.vllm_config.lora_config
+            and self.vllm_config.lora_config.max_lora_rank,
             "prefix_block": self.vllm_config.cache_config.block_size,
         }
 

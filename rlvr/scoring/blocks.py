@@ -28,7 +28,9 @@ from rlvr.scoring.tally import Tally
 
 __all__ = ["Block", "Blocks", "digest_of_lines"]
 
-_LINES: Final = 100  # of the input, in a block: a row that cannot be passed over costs the reading of so many
+_LINES: Final = (
+    100  # of the input, in a block: a row that cannot be passed over costs the reading of so many
+)
 _DIGEST_BYTES: Final = 16
 
 
@@ -136,7 +138,9 @@ class Blocks:
         self._path = partial.with_name(partial.name + ".blocks")
         self._header = stamped(dump_row({"run": digest_of_lines(dump_row(run))}))
         self._waiting: deque[Block] = deque()  # their records are not all written
-        self._kept: Iterator[tuple[Block, int]] = _kept(self._path, self._header) if resume else iter(())
+        self._kept: Iterator[tuple[Block, int]] = (
+            _kept(self._path, self._header) if resume else iter(())
+        )
         self._next = next(self._kept, None)
         self._used = len(self._header)  # bytes of the file that go on to hold
         self._file: IO[bytes] | None = None
@@ -150,7 +154,10 @@ class Blocks:
             lines: of JSON, one row each.
             file: place of the file among those of the run, from 0.
         """
-        lines, is_first = iter(lines), True  # by the first line of a file one knows whether the others have checksums
+        lines, is_first = (
+            iter(lines),
+            True,
+        )  # by the first line of a file one knows whether the others have checksums
         while self._next is not None and self._next[0].file == file:
             block, end = self._next
             taken = list(itertools.islice(lines, block.lines))
@@ -220,7 +227,10 @@ class Blocks:
 
 def _kept(path: Path, header: bytes) -> Iterator[tuple[Block, int]]:
     """The blocks in a file with this header, each with the place of its end, up to the first that is damaged."""
-    with contextlib.suppress(OSError, KeyError, TypeError, ValueError), path.open("rb") as file:  # another version's
+    with (
+        contextlib.suppress(OSError, KeyError, TypeError, ValueError),
+        path.open("rb") as file,
+    ):  # another version's
         if file.readline() != header:
             return
         end = len(header)

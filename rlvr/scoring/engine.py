@@ -68,7 +68,11 @@ class Engine(ABC):
 
     @abstractmethod
     def observe(
-        self, items: Sequence[Item], *, on_seen: OnSeen | None = None, give_up: Callable[[], bool] | None = None
+        self,
+        items: Sequence[Item],
+        *,
+        on_seen: OnSeen | None = None,
+        give_up: Callable[[], bool] | None = None,
     ) -> list[Seen]:
         """Look at the items of a chunk; blocks.  An item that cannot be sent fails alone.
 

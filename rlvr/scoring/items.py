@@ -25,13 +25,33 @@ from rlvr.episode import Episode
 from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.types import Completion, Task
 
-__all__ = ["COLUMNS", "Ids", "Item", "Items", "OnError", "Rows", "item_of", "number_of", "was_there"]
+__all__ = [
+    "COLUMNS",
+    "Ids",
+    "Item",
+    "Items",
+    "OnError",
+    "Rows",
+    "item_of",
+    "number_of",
+    "was_there",
+]
 
 OnError: TypeAlias = Callable[[int, DataError], None]
 """Called with the number of a row, counted from 1, and what is wrong with it."""
 
 COLUMNS = frozenset(
-    {"id", "completion", "length_tokens", "truncated", "episode", "task", "prompt", "reference", "meta"}
+    {
+        "id",
+        "completion",
+        "length_tokens",
+        "truncated",
+        "episode",
+        "task",
+        "prompt",
+        "reference",
+        "meta",
+    }
 )
 """The columns that scoring reads where a row has a reference or names its task; others are passed through."""
 
@@ -119,7 +139,11 @@ class Items:
             if row.row is None:
                 raise DataError(row.error)
             row = row.row
-        item = _with_length(self._env, row) if isinstance(row, Item) else item_of(self._env, row, number)
+        item = (
+            _with_length(self._env, row)
+            if isinstance(row, Item)
+            else item_of(self._env, row, number)
+        )
         self._seen.add(item.id)
         return item
 
@@ -222,16 +246,24 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
                 known[name] = _cell(name, value)
         elif value is not None:
             known[name] = value
-    episode = Episode.from_dict(known["episode"]) if "episode" in known and isinstance(env, ToolEnv) else None
+    episode = (
+        Episode.from_dict(known["episode"])
+        if "episode" in known and isinstance(env, ToolEnv)
+        else None
+    )
     if episode is not None:
         known.setdefault("completion", episode.answer)
     if "completion" not in known:
         names = ", ".join(map(repr, known)) or "none"
         raise DataError(f"no column 'completion'; it has {names}{likely(known, 'completion')}")
     if env.reward.group_level and "reference" in known and "task" not in known:
-        raise DataError(f"no column 'task', and the reward {env.reward} compares the completions of one task")
+        raise DataError(
+            f"no column 'task', and the reward {env.reward} compares the completions of one task"
+        )
     try:
-        completion = Completion(known["completion"], known.get("length_tokens"), known.get("truncated", False), episode)
+        completion = Completion(
+            known["completion"], known.get("length_tokens"), known.get("truncated", False), episode
+        )
     except (TypeError, ValueError) as error:
         raise DataError(str(error)) from error
     try:

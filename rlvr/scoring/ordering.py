@@ -83,8 +83,12 @@ class Ordering(Generic[_R]):
         self._by_group = by_group
         self._combine = combine
         self._window: deque[Taken] = deque()
-        self._pending: list[tuple[Item, Observation]] = []  # of one task, for a reward that compares
-        self._groups: deque[tuple[list[Item], list[_R] | Future[list[_R]]]] = deque()  # of one task each
+        self._pending: list[
+            tuple[Item, Observation]
+        ] = []  # of one task, for a reward that compares
+        self._groups: deque[tuple[list[Item], list[_R] | Future[list[_R]]]] = (
+            deque()
+        )  # of one task each
         self.ended = False  # whether every row was taken
 
     def take(self, most: int) -> list[Taken]:
@@ -159,7 +163,10 @@ class Ordering(Generic[_R]):
     def _flush(self) -> None:
         """Begin the second stage of what is pending."""
         if self._pending:
-            items, seen = [item for item, _ in self._pending], [observation for _, observation in self._pending]
+            items, seen = (
+                [item for item, _ in self._pending],
+                [observation for _, observation in self._pending],
+            )
             self._pending.clear()
             self._groups.append((items, self._combine(items, seen)))
 
@@ -176,4 +183,7 @@ class Ordering(Generic[_R]):
 
 
 def _same(task: Task, other: Task) -> bool:
-    return (task.id, task.prompt) == (other.id, other.prompt)  # rows without ids and tasks all have the id "row"
+    return (task.id, task.prompt) == (
+        other.id,
+        other.prompt,
+    )  # rows without ids and tasks all have the id "row"

@@ -49,10 +49,16 @@ class Pool(Engine):
     chunk_items = 64
 
     def __init__(
-        self, *, workers: int | None = None, wall_s: float = WALL_S, memory_mib: int | None = MEMORY_MIB
+        self,
+        *,
+        workers: int | None = None,
+        wall_s: float = WALL_S,
+        memory_mib: int | None = MEMORY_MIB,
     ) -> None:
         hint = "0 to score in this process"
-        self.workers = usable_cores() if workers is None else require_whole("workers", workers, 0, hint=hint)
+        self.workers = (
+            usable_cores() if workers is None else require_whole("workers", workers, 0, hint=hint)
+        )
         self.chunks_at_once = self.threads = self.spread = max(1, self.workers)
         self._wall_s, self._memory_mib = wall_s, memory_mib
         self._env: Environment | None = None
@@ -60,7 +66,9 @@ class Pool(Engine):
 
     def open(self, env: Environment) -> None:
         if self._env is not None:
-            raise UsageError(f"this pool serves a scorer of {self._env.id} already; make another one")
+            raise UsageError(
+                f"this pool serves a scorer of {self._env.id} already; make another one"
+            )
         self._env, self.awaits = env, env.is_async
         if self.workers and self.awaits:
             self._pool = AsyncPool(
@@ -109,7 +117,11 @@ class Pool(Engine):
         return unsent
 
     def observe(
-        self, items: Sequence[Item], *, on_seen: OnSeen | None = None, give_up: Callable[[], bool] | None = None
+        self,
+        items: Sequence[Item],
+        *,
+        on_seen: OnSeen | None = None,
+        give_up: Callable[[], bool] | None = None,
     ) -> list[Seen]:
         if self._pool is None:
             return [one for item in items for one in finished(_observed_here(self.env, item))]
@@ -120,10 +132,18 @@ class Pool(Engine):
             faults = [_fault(one) for one in work]
             if not any(faults):
                 raise  # the scorer was closed
-        good = iter(self._ran([one for one, fault in zip(work, faults, strict=True) if fault is None], None, give_up))
+        good = iter(
+            self._ran(
+                [one for one, fault in zip(work, faults, strict=True) if fault is None],
+                None,
+                give_up,
+            )
+        )
         return [next(good) if fault is None else fault for fault in faults]
 
-    def _ran(self, work: list[_Work], on_seen: OnSeen | None, give_up: Callable[[], bool] | None) -> list[Observation]:
+    def _ran(
+        self, work: list[_Work], on_seen: OnSeen | None, give_up: Callable[[], bool] | None
+    ) -> list[Observation]:
         """Run in the pool; an item that failed is tried once more."""
         assert isinstance(self._pool, WorkerPool)
         results: dict[int, Observation | Unscored] = {}
@@ -136,7 +156,9 @@ class Pool(Engine):
         self._pool.run(work, wall_s=self._wall_s, on_result=note, give_up=give_up)
         for place, seen in results.items():
             if isinstance(seen, Unscored):
-                [again] = map(_read, self._pool.run([work[place]], wall_s=self._wall_s, give_up=give_up))
+                [again] = map(
+                    _read, self._pool.run([work[place]], wall_s=self._wall_s, give_up=give_up)
+                )
                 results[place] = unscored(again) if isinstance(again, Unscored) else again
         return [seen for _, seen in sorted(results.items()) if isinstance(seen, Observation)]
 
@@ -182,7 +204,9 @@ def _read(result: Any) -> Observation | Unscored:
     try:
         return decoded_observation(result)
     except (TypeError, ValueError, KeyError) as error:
-        return WorkerDied(f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}")
+        return WorkerDied(
+            f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}"
+        )
 
 
 async def _observed_here(env: Environment, item: Item) -> list[Seen]:
@@ -194,13 +218,19 @@ async def _observed_here(env: Environment, item: Item) -> list[Seen]:
             seen = await (asyncio.ensure_future(observing) if env.is_async else observing)
             text = json.dumps(encoded_observation(seen), allow_nan=False)
             if len(text) > REPLY_MIB << 20:
-                return [unscored(WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB"))]
+                return [
+                    unscored(
+                        WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB")
+                    )
+                ]
             return [decoded_observation(json.loads(text))]
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # becomes UNSCORED, as in a worker
             given_up = isinstance(error, asyncio.CancelledError) and cancelled_by_us()
-            if given_up or (env.is_async and isinstance(error, GeneratorExit)):  # after it a coroutine awaits nothing
+            if given_up or (
+                env.is_async and isinstance(error, GeneratorExit)
+            ):  # after it a coroutine awaits nothing
                 raise
             if attempt == 2:
                 return [unscored(WorkerError(*described(error)))]
@@ -222,7 +252,9 @@ def unscored(error: Unscored) -> Observation:
     Args:
         error: how.
     """
-    detail = {"traceback": error.traceback} if isinstance(error, WorkerError) and error.traceback else {}
+    detail = (
+        {"traceback": error.traceback} if isinstance(error, WorkerError) and error.traceback else {}
+    )
     return Observation(Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}", detail=detail), {})
 
 

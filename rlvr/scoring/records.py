@@ -42,7 +42,9 @@ __all__ = [
 _COMPARED = ("outcome", "value", "why", "answer", "detail", "total", "parts")
 """The fields that a replay must reproduce exactly."""
 
-_READ = frozenset(("id", "task", "prompt", "outcome", "total", "parts", "why"))  # of the rows of a stopped run
+_READ = frozenset(
+    ("id", "task", "prompt", "outcome", "total", "parts", "why")
+)  # of the rows of a stopped run
 
 _NO_SCORE = Score(None, {}, Verdict(Outcome.UNSCORED))
 
@@ -57,11 +59,17 @@ def provenance(env: Environment, name: str) -> dict[str, Any]:
     Raises:
         UsageError: an option's value cannot be written as JSON.
     """
-    options = env.config if takes_options(name) else {}  # else it is as its file makes it, and has none
+    options = (
+        env.config if takes_options(name) else {}
+    )  # else it is as its file makes it, and has none
     try:
-        config = json.loads(json.dumps(options, allow_nan=False))  # as it will be read back: tuples become lists
+        config = json.loads(
+            json.dumps(options, allow_nan=False)
+        )  # as it will be read back: tuples become lists
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{name}: its options {brief(options)} cannot be recorded as JSON: {error}") from error
+        raise UsageError(
+            f"{name}: its options {brief(options)} cannot be recorded as JSON: {error}"
+        ) from error
     primary = env.reward.primary
     verifier = primary.verifier.id if primary is not None and primary.verifier is not None else None
     return {
@@ -82,7 +90,13 @@ def record(scored: Scored, run: Mapping[str, Any]) -> dict[str, Any]:
         run: the `provenance` of the run.
     """
     item = scored.item
-    return {"id": item.id, **score_fields(scored.score), **_item_fields(item), **run, "row": dict(item.row)}
+    return {
+        "id": item.id,
+        **score_fields(scored.score),
+        **_item_fields(item),
+        **run,
+        "row": dict(item.row),
+    }
 
 
 def _item_fields(item: Item) -> dict[str, Any]:
@@ -126,7 +140,9 @@ def score_from(row: Row) -> Score:
     Raises:
         KeyError, TypeError, ValueError: it holds no score.
     """
-    verdict = Verdict(Outcome(row["outcome"]), row["value"], row["why"], row["answer"], row["detail"])
+    verdict = Verdict(
+        Outcome(row["outcome"]), row["value"], row["why"], row["answer"], row["detail"]
+    )
     return Score(row["total"], row["parts"], verdict)
 
 
@@ -210,7 +226,10 @@ def is_record_of(row: Row, item: Item, run: Mapping[str, Any]) -> bool:
         item: the item.
         run: the `provenance` of the run.
     """
-    return all(row.get(name) == value for name, value in json.loads(dump_row(input_fields(item, run))).items())
+    return all(
+        row.get(name) == value
+        for name, value in json.loads(dump_row(input_fields(item, run))).items()
+    )
 
 
 def require_same_run(row: Row, run: Mapping[str, Any], partial: Path) -> None:
@@ -261,7 +280,9 @@ class Difference:
         return f"{self.id}: {self.field} was {_cut(self.recorded)}, is now {_cut(self.replayed)}"
 
 
-def replay(records: Iterable[Row] | str | Path, *, workers: int | None = None) -> Iterator[list[Difference]]:
+def replay(
+    records: Iterable[Row] | str | Path, *, workers: int | None = None
+) -> Iterator[list[Difference]]:
     """Score every record again; one list per record, in order, empty where nothing differs.
 
     UNSCORED records are passed over: they hold a failure of rlvr, no verdict.  The versions of rlvr and of the packages
@@ -284,15 +305,25 @@ def replay(records: Iterable[Row] | str | Path, *, workers: int | None = None) -
         env = make(run["env"], **run["config"])
         now = provenance(env, run["env"])
         if edited := changed_source(batch[0].get("source"), now["source"]):
-            warnings.warn(f"{run['env']} is not what gave these scores: {edited} since", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"{run['env']} is not what gave these scores: {edited} since",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         with Scorer(env, workers=workers) as scorer:
             items = [_item(row, number) for number, row in enumerate(batch)]
             for row, scored in zip(batch, scorer.stream(items), strict=True):
                 again = record(scored, now)
                 compared = ("reward", "verifier", *_COMPARED)
                 differ = [name for name in compared if row[name] != again[name]]
-                differ += [name for name in ("source", "rlvr", "versions") if differ and row.get(name) != again[name]]
-                yield [Difference(str(row["id"]), name, row.get(name), again[name]) for name in differ]
+                differ += [
+                    name
+                    for name in ("source", "rlvr", "versions")
+                    if differ and row.get(name) != again[name]
+                ]
+                yield [
+                    Difference(str(row["id"]), name, row.get(name), again[name]) for name in differ
+                ]
 
 
 def _cut(value: Any) -> str:
@@ -305,9 +336,17 @@ def _by_run(records: Iterable[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]
     key, run = "", dict[str, Any]()
     batch: list[Row] = []
     for row in records:
-        missing = {"id", "env", "config", "completion", "task", "reference", "reward", "verifier", *_COMPARED} - set(
-            row
-        )
+        missing = {
+            "id",
+            "env",
+            "config",
+            "completion",
+            "task",
+            "reference",
+            "reward",
+            "verifier",
+            *_COMPARED,
+        } - set(row)
         if missing:
             raise DataError(
                 f"record {row.get('id')!r} is not one that `rlvr score` wrote: it lacks {', '.join(sorted(missing))}"
@@ -331,7 +370,9 @@ def _item(row: Row, number: int) -> Item:
     try:
         task = Task(row["task"], row.get("prompt") or "", row["reference"], row.get("meta") or {})
         episode = None if row.get("episode") is None else Episode.from_dict(row["episode"])
-        completion = Completion(row["completion"], row.get("length_tokens"), row.get("truncated") or False, episode)
+        completion = Completion(
+            row["completion"], row.get("length_tokens"), row.get("truncated") or False, episode
+        )
         return Item(str(number), task, completion)
     except (TypeError, ValueError) as error:
         raise DataError(f"record {row['id']!r}: {error}") from error

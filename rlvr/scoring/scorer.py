@@ -91,7 +91,9 @@ class Scorer:
         if engine is None:
             engine = Pool(workers=workers, wall_s=wall_s, memory_mib=memory_mib)
         elif not isinstance(engine, Engine):
-            raise UsageError(f"engine is {brief(engine)}; rlvr.engines.Services or .RayCluster makes one")
+            raise UsageError(
+                f"engine is {brief(engine)}; rlvr.engines.Services or .RayCluster makes one"
+            )
         elif workers is not None:
             raise UsageError(
                 f"workers={workers} are processes of this machine, and the engine has its own; leave out one"
@@ -178,7 +180,9 @@ class Scorer:
         self._require_single()
         return (await self.ascore_group(task, [completion]))[0]
 
-    async def ascore_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
+    async def ascore_group(
+        self, task: Task, completions: Sequence[str | Completion]
+    ) -> list[Score]:
         """Score the completions of one task together without blocking the event loop.
 
         Args:
@@ -192,14 +196,24 @@ class Scorer:
 
     def _require_single(self) -> None:
         if self.env.reward.group_level:
-            raise UsageError(f"the reward {self.env.reward} compares completions of one task: use score_group")
+            raise UsageError(
+                f"the reward {self.env.reward} compares completions of one task: use score_group"
+            )
 
     def _group(self, task: Task, completions: Sequence[str | Completion]) -> list[Item]:
         if isinstance(completions, str):
-            raise UsageError(f"score_group got the text {completions[:60]!r}; give it a list of completions")
-        items = [Item("", task, c if isinstance(c, Completion) else Completion(c)) for c in completions]
-        if self.env.reward.needs_length and any(item.completion.length_tokens is None for item in items):
-            raise UsageError(f"the reward {self.env.reward} reads length_tokens: give Completion(text, length_tokens)")
+            raise UsageError(
+                f"score_group got the text {completions[:60]!r}; give it a list of completions"
+            )
+        items = [
+            Item("", task, c if isinstance(c, Completion) else Completion(c)) for c in completions
+        ]
+        if self.env.reward.needs_length and any(
+            item.completion.length_tokens is None for item in items
+        ):
+            raise UsageError(
+                f"the reward {self.env.reward} reads length_tokens: give Completion(text, length_tokens)"
+            )
         return items
 
     def _shares(self, items: list[Item]) -> list[list[Item]]:
@@ -207,7 +221,9 @@ class Scorer:
         share = max(1, min(self._chunk, -(-len(items) // self.engine.spread)))
         return [items[i : i + share] for i in range(0, len(items), share)]
 
-    def stream(self, rows: Rows, *, on_error: OnError | None = None) -> Generator[Scored, None, None]:
+    def stream(
+        self, rows: Rows, *, on_error: OnError | None = None
+    ) -> Generator[Scored, None, None]:
         """Scores in the order of the rows; a bounded number of rows is under way.
 
         A row has `completion` and says which task it answers: `task`, an index or an id of the environment; or
@@ -225,7 +241,9 @@ class Scorer:
                 except those of a group that it may belong to.
         """
         window: _Window = deque()
-        ordering = Ordering(self.env, rows, on_error, self.combine, by_group=self.env.reward.group_level)
+        ordering = Ordering(
+            self.env, rows, on_error, self.combine, by_group=self.env.reward.group_level
+        )
         at_once = self.env.max_concurrent
         try:
             while True:
@@ -238,9 +256,15 @@ class Scorer:
                     for taken, seen in zip(chunk, future.result(), strict=True):
                         taken.seen = seen
                 else:
-                    under_way: list[Future[Any]] = [future for _, future in window if not future.done()]
+                    under_way: list[Future[Any]] = [
+                        future for _, future in window if not future.done()
+                    ]
                     # In slices: a Ctrl-C that comes just before a wait without end is only seen after it.
-                    wait([*under_way, *filter(None, [ordering.combining])], _SLICE_S, return_when=FIRST_COMPLETED)
+                    wait(
+                        [*under_way, *filter(None, [ordering.combining])],
+                        _SLICE_S,
+                        return_when=FIRST_COMPLETED,
+                    )
                 yield from starmap(Scored, ordering.ready(at_once))
             yield from starmap(Scored, ordering.rest())
         finally:
@@ -284,7 +308,11 @@ class Scorer:
         return seen
 
     def observe(
-        self, items: Sequence[Item], *, on_seen: OnSeen | None = None, give_up: Callable[[], bool] | None = None
+        self,
+        items: Sequence[Item],
+        *,
+        on_seen: OnSeen | None = None,
+        give_up: Callable[[], bool] | None = None,
     ) -> list[Seen]:
         """The first stage for a chunk of an environment that is not async, in one worker; blocks.
 
@@ -305,7 +333,13 @@ class Scorer:
         """Double the size of chunks while they are quick, halve it when they are slow."""
         if done == self._chunk:
             work_s, most = self.engine.chunk_s, self.engine.chunk_items
-            self._chunk = min(2 * done, most) if took_s < work_s / 2 else max(done // 2, 1) if took_s > work_s else done
+            self._chunk = (
+                min(2 * done, most)
+                if took_s < work_s / 2
+                else max(done // 2, 1)
+                if took_s > work_s
+                else done
+            )
 
     def combine(self, items: Sequence[Item], seen: Sequence[Seen]) -> Scores:
         """The second stage for the completions of a task: done at once, unless a group-level part is async.
@@ -342,7 +376,9 @@ class Scorer:
             if isinstance(error, asyncio.CancelledError) and cancelled_by_us():
                 raise
             late = reward.combines_async and limit.expired()
-            lost = unscored(WorkerTimeout("it ran out of wall time") if late else WorkerError(*described(error)))
+            lost = unscored(
+                WorkerTimeout("it ran out of wall time") if late else WorkerError(*described(error))
+            )
         return [Score(None, {}, lost.verdict) for _ in items]
 
 

@@ -48,7 +48,9 @@ class Shard:
         self.number, self.count, self.by_group = number, count, by_group
         self._task: tuple[Any, ...] | None = None  # of the group that is being read
         self._groups, self._owner = 0, 0
-        self._last: list[tuple[Any, ...] | None] = [None] * count  # the task of each shard's last group
+        self._last: list[tuple[Any, ...] | None] = [
+            None
+        ] * count  # the task of each shard's last group
 
     @classmethod
     def read(cls, text: str, *, by_group: bool) -> Shard:
@@ -63,10 +65,15 @@ class Shard:
         """
         found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
         if found is None or int(found[2]) < 1:
-            raise UsageError(f"--shard {text}: write i/n, such as --shard 3/16 for the third of sixteen shards")
+            raise UsageError(
+                f"--shard {text}: write i/n, such as --shard 3/16 for the third of sixteen shards"
+            )
         number, count = int(found[1]), int(found[2])
         if not 1 <= number <= count:
-            hint = f"; shards count from 1, so an array from 0 passes its number plus 1, here 1/{count}" * (not number)
+            hint = (
+                f"; shards count from 1, so an array from 0 passes its number plus 1, here 1/{count}"
+                * (not number)
+            )
             raise UsageError(f"--shard {text}: there is no shard {number} of {count}{hint}")
         return cls(number, count, by_group=by_group)
 
@@ -156,7 +163,9 @@ def read_totals(files: Sequence[Path]) -> list[ShardTotals]:
                 f"{file} is one of {it.of} shards, and {files[0]} one of {first.of}; join those of one run"
             )
         if it.shard in places:
-            raise UsageError(f"{file} and {places[it.shard]} are both shard {it.shard} of {it.of}; give one of them")
+            raise UsageError(
+                f"{file} and {places[it.shard]} are both shard {it.shard} of {it.of}; give one of them"
+            )
         places[it.shard] = file
         if (it.rows, it.inputs) != (first.rows, first.inputs):
             raise UsageError(
@@ -164,7 +173,9 @@ def read_totals(files: Sequence[Path]) -> list[ShardTotals]:
                 f"({_shown(first)}); score all shards of one input"
             )
         if edited := changed_source(it.run.get("source"), first.run.get("source", {})):
-            raise UsageError(f"{file} was scored by another program than {files[0]}: {edited}; score it again")
+            raise UsageError(
+                f"{file} was scored by another program than {files[0]}: {edited}; score it again"
+            )
         for name in sorted({*it.run, *first.run}):
             if it.run.get(name) != first.run.get(name):
                 raise UsageError(
@@ -183,8 +194,13 @@ def read_totals(files: Sequence[Path]) -> list[ShardTotals]:
 def _totals_of(file: Path) -> ShardTotals:
     if not file.is_file():
         partial = file.with_name(file.name + ".partial")
-        stopped = f"; its run was stopped, as {partial} says: run it again with --resume" * partial.exists()
-        raise UsageError(f"{file}: there is no such file{stopped or '; name the outputs of rlvr score --shard'}")
+        stopped = (
+            f"; its run was stopped, as {partial} says: run it again with --resume"
+            * partial.exists()
+        )
+        raise UsageError(
+            f"{file}: there is no such file{stopped or '; name the outputs of rlvr score --shard'}"
+        )
     path = ShardTotals.path(file)
     try:
         return ShardTotals(**json.loads(path.read_bytes()))
@@ -193,7 +209,9 @@ def _totals_of(file: Path) -> ShardTotals:
             f"{file} is no shard: there is no {path.name} beside it, which `rlvr score --shard i/n` writes"
         ) from None
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{path} is not what `rlvr score --shard` writes: {error}; score the shard again") from None
+        raise UsageError(
+            f"{path} is not what `rlvr score --shard` writes: {error}; score the shard again"
+        ) from None
 
 
 def _shown(totals: ShardTotals) -> str:
@@ -233,7 +251,9 @@ def joined_rows(files: Sequence[Path]) -> Iterator[JoinedRow]:
     before = 0
     for row in heapq.merge(*streams, key=lambda row: row.place):
         if row.place == before:
-            raise DataError(f"{row.file}: row {row.place} of the input is there twice; score this shard again")
+            raise DataError(
+                f"{row.file}: row {row.place} of the input is there twice; score this shard again"
+            )
         if row.place != before + 1:
             raise DataError(f"row {before + 1} of the input is in no shard; score the shards again")
         before = row.place
@@ -253,7 +273,9 @@ def _records(file: Path, totals: ShardTotals) -> Iterator[JoinedRow]:
             count, before = count + 1, int(found[1])
             yield JoinedRow(before, file, b"{" + without_checksum(raw)[found.end() :], True)
     if count != totals.scored:
-        raise DataError(f"{file} has {count} records, and its run wrote {totals.scored}; score this shard again")
+        raise DataError(
+            f"{file} has {count} records, and its run wrote {totals.scored}; score this shard again"
+        )
 
 
 def _left_out(file: Path, totals: ShardTotals) -> list[JoinedRow]:
@@ -263,11 +285,17 @@ def _left_out(file: Path, totals: ShardTotals) -> list[JoinedRow]:
         try:
             entries = path.read_bytes().splitlines()
         except FileNotFoundError:
-            raise UsageError(f"{path} is missing: shard {totals.shard} left {totals.left_out} rows out") from None
+            raise UsageError(
+                f"{path} is missing: shard {totals.shard} left {totals.left_out} rows out"
+            ) from None
         for number, line in enumerate(entries, 1):
             if (place := _PLACE.match(line)) is None:
-                raise DataError(f"{path}, line {number}: it is not of a shard; score this shard again")
+                raise DataError(
+                    f"{path}, line {number}: it is not of a shard; score this shard again"
+                )
             found.append(JoinedRow(int(place[1]), file, b"{" + line[place.end() :], False))
     if len(found) != totals.left_out:
-        raise DataError(f"{file}: {len(found)} of {totals.left_out} rows that were left out are known; score it again")
+        raise DataError(
+            f"{file}: {len(found)} of {totals.left_out} rows that were left out are known; score it again"
+        )
     return sorted(found, key=lambda row: row.place)

@@ -55,7 +55,9 @@ class Tally:
         """
         self._add(Outcome(row["outcome"]), row["why"], row["total"], row["parts"])
 
-    def _add(self, outcome: Outcome, why: str, total: float | None, parts: Mapping[str, float]) -> None:
+    def _add(
+        self, outcome: Outcome, why: str, total: float | None, parts: Mapping[str, float]
+    ) -> None:
         self.outcomes[outcome] += 1
         self.reasons[outcome, _reason(why)] += 1
         if (
@@ -85,7 +87,9 @@ class Tally:
     def as_row(self) -> dict[str, Any]:
         """The counts as JSON."""
         return {
-            "reasons": [[outcome.value, reason, count] for (outcome, reason), count in self.reasons.items()],
+            "reasons": [
+                [outcome.value, reason, count] for (outcome, reason), count in self.reasons.items()
+            ],
             "parts": self.parts,
             "total": self.total,
             "unscored_whys": self.unscored_whys,
@@ -101,7 +105,9 @@ class Tally:
         Raises:
             KeyError, TypeError, ValueError: it is none.
         """
-        tally = cls(parts=dict(row["parts"]), total=row["total"], unscored_whys=list(row["unscored_whys"]))
+        tally = cls(
+            parts=dict(row["parts"]), total=row["total"], unscored_whys=list(row["unscored_whys"])
+        )
         for outcome, reason, count in row["reasons"]:
             tally.outcomes[Outcome(outcome)] += count
             tally.reasons[Outcome(outcome), reason] += count
@@ -133,7 +139,12 @@ class Tally:
             if not self.outcomes[outcome]:
                 continue
             table.add_section()
-            table.add_row(f"[bold]{outcome}", "", f"[bold]{self.outcomes[outcome]}", f"[bold]{self._share(outcome)}")
+            table.add_row(
+                f"[bold]{outcome}",
+                "",
+                f"[bold]{self.outcomes[outcome]}",
+                f"[bold]{self._share(outcome)}",
+            )
             for (of, reason), count in self.reasons.most_common():
                 if of is outcome:
                     table.add_row("", escape(reason), str(count), "")

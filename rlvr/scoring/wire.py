@@ -94,10 +94,19 @@ def decoded_item(row: Any, number: int) -> Item:
         DataError: it is none.
     """
     try:
-        task = Task(row["task"], _unpacked(row["prompt"]), _unpacked(row["reference"]), _unpacked(row["meta"]))
-        return Item(number, task, Completion(row["completion"], row["length_tokens"], row["truncated"]))
+        task = Task(
+            row["task"],
+            _unpacked(row["prompt"]),
+            _unpacked(row["reference"]),
+            _unpacked(row["meta"]),
+        )
+        return Item(
+            number, task, Completion(row["completion"], row["length_tokens"], row["truncated"])
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"row {number} is no item of a scorer: {type(error).__name__}: {str(error)[:200]}") from None
+        raise DataError(
+            f"row {number} is no item of a scorer: {type(error).__name__}: {str(error)[:200]}"
+        ) from None
 
 
 def _packed(value: Any, where: str) -> Any:
@@ -137,7 +146,9 @@ def identity_of(env: Environment) -> dict[str, Any]:
     return {
         "env": env.id,
         "options": json.loads(json.dumps(options, sort_keys=True, default=_named)),
-        "verifier": primary.verifier.id if primary is not None and primary.verifier is not None else None,
+        "verifier": primary.verifier.id
+        if primary is not None and primary.verifier is not None
+        else None,
         "reward": str(env.reward),
         "source": source_of(env),
         **package_versions(),
@@ -146,7 +157,10 @@ def identity_of(env: Environment) -> dict[str, Any]:
 
 def package_versions() -> dict[str, Any]:
     """The versions on which verdicts depend: of rlvr, and of the packages that it computes with."""
-    return {"rlvr": _version("rlvr"), "versions": {package: _version(package) for package in _DECIDE}}
+    return {
+        "rlvr": _version("rlvr"),
+        "versions": {package: _version(package) for package in _DECIDE},
+    }
 
 
 def _version(package: str) -> str:
@@ -176,4 +190,7 @@ def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
         here, there: see `identity_of`.
     """
     names = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
-    return ", ".join(f"{name} is {brief(there.get(name))} there and {brief(here.get(name))} here" for name in names)
+    return ", ".join(
+        f"{name} is {brief(there.get(name))} there and {brief(here.get(name))} here"
+        for name in names
+    )

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Service", "ServiceLimits", "app_of", "listen", "run", "run_processes"]
 
-_MODULES = {"Service": "service", "app_of": "app", "listen": "server", "run": "server", "run_processes": "server"}
+_MODULES = {
+    "Service": "service",
+    "app_of": "app",
+    "listen": "server",
+    "run": "server",
+    "run_processes": "server",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -80,10 +80,18 @@ class _App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
-            raise NotImplementedError(f"this is an application for HTTP alone, not for {scope['type']}")
+            raise NotImplementedError(
+                f"this is an application for HTTP alone, not for {scope['type']}"
+            )
         started, status, service = time.perf_counter(), 499, self._service
         path = scope["path"]
-        label = path if path in self._routes else "/openrlhf" if path.startswith("/openrlhf/") else "other"
+        label = (
+            path
+            if path in self._routes
+            else "/openrlhf"
+            if path.startswith("/openrlhf/")
+            else "other"
+        )
         share = MemoryShare(service.memory)
         service.under_way += 1
         try:
@@ -94,7 +102,9 @@ class _App:
                 share.release()
             service.metrics.count_request(label, status, time.perf_counter() - started)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, share: MemoryShare, label: str) -> int:
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, share: MemoryShare, label: str
+    ) -> int:
         """Send a response, and give its status."""
         response: Response | None = None
         try:
@@ -117,14 +127,22 @@ class _App:
                 await response(scope, receive, send)
         return 499 if response is None else response.status
 
-    async def _response(self, scope: Scope, receive: Receive, share: MemoryShare, label: str) -> Response:
+    async def _response(
+        self, scope: Scope, receive: Receive, share: MemoryShare, label: str
+    ) -> Response:
         path, method, service = scope["path"], scope["method"], self._service
         connection = scope.get("rlvr.connection")
-        crowded = service.under_way > service.limits.connections or (connection is not None and connection.crowded)
+        crowded = service.under_way > service.limits.connections or (
+            connection is not None and connection.crowded
+        )
         if crowded and path != _LIVE:
-            raise Refused(503, "crowded", "there are too many requests; ask again in 1 s", retry_after_s=1)
+            raise Refused(
+                503, "crowded", "there are too many requests; ask again in 1 s", retry_after_s=1
+            )
         headers = dict(reversed(scope["headers"]))  # of two with one name the first counts
-        if service.loopback_only and not _is_loopback(headers.get(b"host", b"localhost").decode("latin-1")):
+        if service.loopback_only and not _is_loopback(
+            headers.get(b"host", b"localhost").decode("latin-1")
+        ):
             message = "the Host header is not this machine's loopback, as if a web page of elsewhere asked; set a key"
             raise Refused(421, "wrong-host", message)
         caller = self._caller(headers.get(b"authorization", b"").decode("latin-1"), path)
@@ -132,7 +150,11 @@ class _App:
         handler = handlers.get("GET" if method == "HEAD" else method)
         if handler is None:
             status, what = (405, "Method Not Allowed") if handlers else (404, "Not Found")
-            raise Refused(status, "no-such-page", f"{method[:20]} {path[:200]}: {what}; see /docs for what there is")
+            raise Refused(
+                status,
+                "no-such-page",
+                f"{method[:20]} {path[:200]}: {what}; see /docs for what there is",
+            )
         return await handler(Asked(scope, receive, headers, share, caller))
 
     def _caller(self, authorization: str, path: str) -> str:
@@ -169,7 +191,9 @@ class _Routes:
         rows = _rows(service, body.asked)
         if type(queue.scorer.env).task_of is Environment.task_of:
             _drop_unread(rows)
-        job = service.job(queue, rows, asked.share, request_id=request_id, digest=body.digest, caller=asked.caller)
+        job = service.job(
+            queue, rows, asked.share, request_id=request_id, digest=body.digest, caller=asked.caller
+        )
         stream = "application/x-ndjson" in asked.header(b"accept")
         release = functools.partial(service.release, queue, job)
         return ScoresResponse(job, queue.name, service.limits, stream=stream, on_end=release)
@@ -182,7 +206,10 @@ class _Routes:
         queue = service.queue_of(_text(body.asked, "identity"))
         request_id = _text(body.asked, "request_id")
         try:
-            items = [decoded_item(row, number) for number, row in enumerate(_rows(service, body.asked), 1)]
+            items = [
+                decoded_item(row, number)
+                for number, row in enumerate(_rows(service, body.asked), 1)
+            ]
         except DataError as error:
             raise Refused(422, "bad-item", str(error)) from None
         job = service.job(
@@ -195,13 +222,18 @@ class _Routes:
             combines=False,
         )
         release = functools.partial(service.release, queue, job)
-        return ScoresResponse(job, queue.name, service.limits, stream=True, beats=True, on_end=release)
+        return ScoresResponse(
+            job, queue.name, service.limits, stream=True, beats=True, on_end=release
+        )
 
     async def envs(self, asked: Asked) -> Response:
         """What is served: what scorers on other machines compare with what they have, and the number of workers."""
         queues = self._service.queues
         return json_response(
-            {name: {**what, "workers": queues[name].scorer.workers} for name, what in self._service.identities.items()}
+            {
+                name: {**what, "workers": queues[name].scorer.workers}
+                for name, what in self._service.identities.items()
+            }
         )
 
     async def openrlhf(self, asked: Asked) -> Response:
@@ -209,9 +241,16 @@ class _Routes:
         service = self._service
         service.require_accepting()
         body = await service.bodies.read(asked)
-        queue = service.queue(asked.scope["path"].removeprefix("/openrlhf").removeprefix("/") or None)
-        _rows(service, {"rows": body.asked.get("query") if isinstance(body.asked.get("query"), list) else []})
-        job = service.job(queue, items_of(queue.scorer.env, body.asked), asked.share, caller=asked.caller)
+        queue = service.queue(
+            asked.scope["path"].removeprefix("/openrlhf").removeprefix("/") or None
+        )
+        _rows(
+            service,
+            {"rows": body.asked.get("query") if isinstance(body.asked.get("query"), list) else []},
+        )
+        job = service.job(
+            queue, items_of(queue.scorer.env, body.asked), asked.share, caller=asked.caller
+        )
         release = functools.partial(service.release, queue, job)
         return ScoresResponse(job, queue.name, service.limits, shape=response_of, on_end=release)
 
@@ -244,7 +283,9 @@ class _Routes:
     async def docs(self, asked: Asked) -> Response:
         """The interface, for reading."""
         headers = {"content-security-policy": "default-src 'none'"}
-        return WholeResponse(schema.page().encode(), 200, headers, media_type="text/html; charset=utf-8")
+        return WholeResponse(
+            schema.page().encode(), 200, headers, media_type="text/html; charset=utf-8"
+        )
 
     async def openapi(self, asked: Asked) -> Response:
         """The interface, as data."""
@@ -254,7 +295,9 @@ class _Routes:
 class _RewardsResponse:
     """Asks the reward model, and sends what it says."""
 
-    def __init__(self, queue: RewardModelQueue, rows: list[Any], share: MemoryShare, limits: ServiceLimits) -> None:
+    def __init__(
+        self, queue: RewardModelQueue, rows: list[Any], share: MemoryShare, limits: ServiceLimits
+    ) -> None:
         self._queue, self._rows, self._share, self._limits = queue, rows, share, limits
         self.status = 499
 
@@ -284,10 +327,16 @@ def _rows(service: Service, asked: dict[str, Any]) -> list[Any]:
     rows = asked.pop("rows", None)
     if not isinstance(rows, list):
         what = "missing" if rows is None else f"a {type(rows).__name__}"
-        raise Refused(422, "no-rows", f"'rows' is {what}; send a list of rows, each with its 'completion'")
+        raise Refused(
+            422, "no-rows", f"'rows' is {what}; send a list of rows, each with its 'completion'"
+        )
     if len(rows) > service.limits.request_rows:
         most = service.limits.request_rows
-        raise Refused(413, "too-many-rows", f"the request has {len(rows)} rows and the limit is {most}; split it")
+        raise Refused(
+            413,
+            "too-many-rows",
+            f"the request has {len(rows)} rows and the limit is {most}; split it",
+        )
     return rows
 
 
@@ -295,7 +344,11 @@ def _drop_unread(rows: list[Any]) -> None:
     """Drop the columns that scoring does not read, before the rows wait."""
     for row in rows:
         # Without a reference or a task the row has the columns of the environment's own data set.
-        if isinstance(row, dict) and ("reference" in row or "task" in row) and not row.keys() <= COLUMNS:
+        if (
+            isinstance(row, dict)
+            and ("reference" in row or "task" in row)
+            and not row.keys() <= COLUMNS
+        ):
             for name in row.keys() - COLUMNS:
                 del row[name]
 
@@ -304,6 +357,8 @@ def _text(asked: dict[str, Any], name: str) -> str | None:
     value = asked.get(name)
     if value is not None and not (isinstance(value, str) and 0 < len(value) <= MOST_ID_LETTERS):
         raise Refused(
-            422, f"bad-{name}", f"{name!r} is {str(value)[:60]!r}; send a text of 1 to {MOST_ID_LETTERS} letters"
+            422,
+            f"bad-{name}",
+            f"{name!r} is {str(value)[:60]!r}; send a text of 1 to {MOST_ID_LETTERS} letters",
         )
     return value

@@ -27,13 +27,17 @@ from rlvr.serve.refused import Refused
 
 __all__ = ["Asked", "Body", "BodyReader"]
 
-_AT_ONCE_BYTES = 1 << 14  # parsed in the event loop: it takes less than a hop to another thread and back
+_AT_ONCE_BYTES = (
+    1 << 14
+)  # parsed in the event loop: it takes less than a hop to another thread and back
 _TURN_VALUES, _TURN_S = (
     256,
     5e-5,
 )  # values after which other threads get the interpreter: they would wait 5 ms each time
 _DEEPEST = 200  # lists and objects in each other: Python itself cannot show, copy or send what is 1000 deep
-_VALUE_BYTES = 120  # what Python needs for a value beside its text, on average, in the worst of shapes
+_VALUE_BYTES = (
+    120  # what Python needs for a value beside its text, on average, in the worst of shapes
+)
 _WINDOW = 1 << 16  # bytes that are searched at once
 _WIDE = re.compile(rb"\\u[dD][89abAB]|[\xf0-\xf7]")  # a letter of 4 bytes in Python
 _SIGNS = (b",", b":", b"[", b"{")
@@ -94,7 +98,9 @@ class BodyReader:
 
     def __init__(self, limits: ServiceLimits) -> None:
         self._limits = limits
-        self._thread = ThreadPoolExecutor(1, "rlvr-bodies")  # one: two would take the interpreter from each other
+        self._thread = ThreadPoolExecutor(
+            1, "rlvr-bodies"
+        )  # one: two would take the interpreter from each other
 
     def close(self) -> None:
         """End the thread."""
@@ -114,7 +120,9 @@ class BodyReader:
         if kind != "application/json" or asked.header(b"content-encoding") not in ("", "identity"):
             # A web page can send other types to this machine without a CORS request, but never JSON.
             named = kind[:60] or "of no stated type"
-            raise Refused(415, "not-json", f"the body is {named}; send application/json, uncompressed")
+            raise Refused(
+                415, "not-json", f"the body is {named}; send application/json, uncompressed"
+            )
         share = asked.share
         connection = asked.scope.get("rlvr.connection")
         if connection is not None and connection.has_body:
@@ -132,7 +140,9 @@ class BodyReader:
                 raise Refused(408, "too-slow", message) from None
         if len(body) <= _AT_ONCE_BYTES:
             return self._parsed(body, share)
-        parsed = await asyncio.get_running_loop().run_in_executor(self._thread, self._parsed, body, share, connection)
+        parsed = await asyncio.get_running_loop().run_in_executor(
+            self._thread, self._parsed, body, share, connection
+        )
         if connection is not None and connection.has_left:
             raise ClientDisconnect
         return parsed
@@ -142,7 +152,10 @@ class BodyReader:
         declared = asked.header(b"content-length")
         if declared.isdecimal() and int(declared[:20]) > most:
             raise _too_large(most)
-        body, more = bytearray(), True  # it grows without a copy, where joining parts would stop all threads
+        body, more = (
+            bytearray(),
+            True,
+        )  # it grows without a copy, where joining parts would stop all threads
         while more:
             message = await asked.receive()
             if message["type"] == "http.disconnect":
@@ -166,12 +179,18 @@ class BodyReader:
             else:
                 values, places, plain = _scanned(body, self._limits.body_values)
                 share.set(len(body) * (1 + _width(body)) + _VALUE_BYTES * values)
-                asked = _loaded_by_rows(body, places, plain=plain) if places else _loaded(body, plain=plain)
+                asked = (
+                    _loaded_by_rows(body, places, plain=plain)
+                    if places
+                    else _loaded(body, plain=plain)
+                )
         except (ValueError, RecursionError) as error:
             message = f"the body is not JSON: {str(error)[:200]}; send one JSON object"
             raise Refused(400, "not-json", message) from None
         if not isinstance(asked, dict):
-            raise Refused(422, "not-an-object", f"the body is a {type(asked).__name__}; send one JSON object")
+            raise Refused(
+                422, "not-an-object", f"the body is a {type(asked).__name__}; send one JSON object"
+            )
         digest = hashlib.blake2b(body, digest_size=16).digest() if "request_id" in asked else b""
         if len(body) > _AT_ONCE_BYTES:
             share.add(-len(body))  # the bytes are gone, the values stay
@@ -179,7 +198,9 @@ class BodyReader:
 
 
 def _too_large(most: int) -> Refused:
-    return Refused(413, "too-large", f"the body has more than {most} bytes; send fewer rows at once")
+    return Refused(
+        413, "too-large", f"the body has more than {most} bytes; send fewer rows at once"
+    )
 
 
 def _require_flat(body: bytes | bytearray) -> None:
@@ -202,7 +223,9 @@ def _width(body: bytes | bytearray) -> int:
     width = 1
     for at in range(0, len(body), _WINDOW):
         window = body[at : at + _WINDOW + 5]  # a letter may begin in one and end in the next
-        if not window.isascii() or (b"\\" in window and b"\\u" in window):  # one letter is found far more quickly
+        if not window.isascii() or (
+            b"\\" in window and b"\\u" in window
+        ):  # one letter is found far more quickly
             if _WIDE.search(window):
                 return 4
             width = 2
@@ -222,7 +245,9 @@ def _loaded(text: bytes | bytearray, *, plain: bool) -> Any:
     if plain:
         try:
             return orjson.loads(text)
-        except ValueError:  # such as half of a surrogate pair; if anything else is wrong, that is said below
+        except (
+            ValueError
+        ):  # such as half of a surrogate pair; if anything else is wrong, that is said below
             pass
     return _decode(text.decode("utf-8", "surrogatepass"))
 
@@ -271,7 +296,9 @@ def _scanned(body: bytes | bytearray, most: int) -> tuple[int, Sequence[tuple[in
             continue
         values += 1
         if values > most:
-            message = f"the body has more than {most} values; send fewer rows at once, or fewer columns"
+            message = (
+                f"the body has more than {most} values; send fewer rows at once, or fewer columns"
+            )
             raise Refused(413, "too-many-values", message)
         if values % _TURN_VALUES == 0:
             time.sleep(_TURN_S)
@@ -307,7 +334,9 @@ def _end_of_text(body: bytes | bytearray, at: int) -> int:
     return len(body)
 
 
-def _loaded_by_rows(body: bytes | bytearray, places: Sequence[tuple[int, int]], *, plain: bool) -> Any:
+def _loaded_by_rows(
+    body: bytes | bytearray, places: Sequence[tuple[int, int]], *, plain: bool
+) -> Any:
     """The same as `_loaded`, in as many steps as there are rows.
 
     Raises:
@@ -319,8 +348,14 @@ def _loaded_by_rows(body: bytes | bytearray, places: Sequence[tuple[int, int]], 
         asked = _loaded(body[:start] + body[end:], plain=plain)  # with an empty list
     except ValueError:
         asked = None
-    if not isinstance(asked, dict) or asked.get("rows") != [] or any(body[a:b].strip() != b"," for a, b in between):
-        return _loaded(body, plain=plain)  # rows that are no objects, or an error, which is found once more
+    if (
+        not isinstance(asked, dict)
+        or asked.get("rows") != []
+        or any(body[a:b].strip() != b"," for a, b in between)
+    ):
+        return _loaded(
+            body, plain=plain
+        )  # rows that are no objects, or an error, which is found once more
     rows = []
     for number, (begin, stop) in enumerate(places, 1):
         try:

@@ -28,7 +28,9 @@ _LINGER_S = 5.0  # that a caller may go on sending after its answer
 _SIP_S = 0.02  # between two reads of what is not wanted: 1-byte chunks then cost 50 reads a second and no more
 _MOST_HEAD = 1 << 16  # bytes
 _MOST_HEADERS = 256
-_MOST_FRAMING = 1 << 12  # bytes around a body's chunks, and a quarter of the bytes within: each chunk is a call
+_MOST_FRAMING = (
+    1 << 12
+)  # bytes around a body's chunks, and a quarter of the bytes within: each chunk is a call
 _SLICE = 1 << 12  # bytes that are parsed before the limits are looked at
 _RESERVE = 16  # connections beyond the limit, which get a 503 instead of silence
 _SWEEP_S = 0.5
@@ -44,7 +46,9 @@ class Connections:
 
     def __init__(self, limits: ServiceLimits, metrics: Metrics) -> None:
         self.limits, self.metrics = limits, metrics
-        self._idle: dict[Connection, float] = {}  # those without a request under way; the longest idle is first
+        self._idle: dict[
+            Connection, float
+        ] = {}  # those without a request under way; the longest idle is first
         self._peers: Counter[str] = Counter()
         self.open = 0
         self._sweeping: asyncio.TimerHandle | None = None
@@ -73,7 +77,9 @@ class Connections:
 
     def _over(self, connection: Connection) -> tuple[int, int]:
         limits = self.limits
-        return self._peers[connection.peer] - limits.peer_connections, self.open - limits.connections
+        return self._peers[
+            connection.peer
+        ] - limits.peer_connections, self.open - limits.connections
 
     def is_idle(self, connection: Connection) -> None:
         """Count the time from now on in which a connection has no request under way.
@@ -110,7 +116,9 @@ class Connections:
         for connection, since in list(self._idle.items()):
             if now - since > connection.allowed_s:
                 connection.end(connection.waits_for)
-        self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep) if self.open else None
+        self._sweeping = (
+            asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep) if self.open else None
+        )
 
 
 class Connection(HttpToolsProtocol):
@@ -129,10 +137,14 @@ class Connection(HttpToolsProtocol):
         self.when_lost: Callable[[], None] | None = None  # called when the caller leaves
         self.allowed_s, self.waits_for = connections.limits.head_s, "slow-head"
         self._head_bytes = 0
-        self._sent_bytes = self._body_bytes = 0  # after the slice with the end of the head; in chunks of the body
+        self._sent_bytes = self._body_bytes = (
+            0  # after the slice with the end of the head; in chunks of the body
+        )
         self._in_headers = True
         self._pipelined = False
-        self._sipped: int | None = None  # bytes read after the answer, once that is all that is done
+        self._sipped: int | None = (
+            None  # bytes read after the answer, once that is all that is done
+        )
 
     # ------------------------------------------------------------------------------------------ what arrives
 
@@ -185,9 +197,15 @@ class Connection(HttpToolsProtocol):
             return self._sipped is not None  # the rest is counted then
         if self._head_bytes > _MOST_HEAD and self._answered:
             self._refuse_head(f"the head of the request has more than {_MOST_HEAD} bytes")
-        elif not self._answered and self.cycle.more_body and self._framing > _MOST_FRAMING + self._body_bytes // 4:
+        elif (
+            not self._answered
+            and self.cycle.more_body
+            and self._framing > _MOST_FRAMING + self._body_bytes // 4
+        ):
             self._all.metrics.count("rlvr_rejected_total", reason="tiny-chunks")
-            self.refuse(400, "the body has chunks of a few bytes, or more around its chunks than in them")
+            self.refuse(
+                400, "the body has chunks of a few bytes, or more around its chunks than in them"
+            )
         return True
 
     @property
@@ -274,7 +292,9 @@ class Connection(HttpToolsProtocol):
         """
         cycle = self.cycle
         if cycle.disconnected or self.transport.is_closing():
-            cycle.disconnected = True  # so that the server, which may not know yet, does not miss an answer
+            cycle.disconnected = (
+                True  # so that the server, which may not know yet, does not miss an answer
+            )
             return False
         if cycle.response_started:
             self.end("broken")
@@ -353,7 +373,9 @@ class Connection(HttpToolsProtocol):
         """
         body = json.dumps({"error": message}).encode()
         retry = b"retry-after: 1\r\n" if status == 503 else b""
-        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%s\r\n"
+        head = (
+            b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%s\r\n"
+        )
         self.transport.write(STATUS_LINE[status] + head % (len(body), retry) + body)
         self.linger()
 
@@ -384,7 +406,11 @@ class _Lingering:
         connection = self._connection
         if connection._sipped is not None:  # it was answered otherwise
             return
-        if not self._began and connection.cycle.response_started and not connection.cycle.response_complete:
+        if (
+            not self._began
+            and connection.cycle.response_started
+            and not connection.cycle.response_complete
+        ):
             self._began, self._head = True, data
             return
         if self._head:

@@ -34,7 +34,11 @@ LINE_BYTES = 60  # what Python needs for a line beside its text
 _CUT_BYTES = 1024  # up to which a line's buffer has its first size
 
 # Ends of lines to others, such as Python's `str.splitlines`.  In JSON they stand in texts alone.
-_LINE_ENDS = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
+_LINE_ENDS = (
+    (b"\xe2\x80\xa8", rb"\u2028"),
+    (b"\xe2\x80\xa9", rb"\u2029"),
+    (b"\xc2\x85", rb"\u0085"),
+)
 
 _to_json = json.JSONEncoder(allow_nan=False).encode
 
@@ -84,7 +88,9 @@ class Readers:
             job: has new lines, or has ended.
         """
         self._changed.append(job)
-        if not self._is_called:  # else it will see this job too: it takes them out after it has cleared this
+        if (
+            not self._is_called
+        ):  # else it will see this job too: it takes them out after it has cleared this
             self._is_called = True
             with suppress(RuntimeError):  # the loop is closed: there are no readers
                 self.loop.call_soon_threadsafe(self._run)
@@ -143,9 +149,13 @@ class Job:
         self._ordering: Ordering[Score] | Ordering[Observation] | None  # None after the end
         if combines:
             by_group = env.reward.group_level
-            self._ordering = Ordering(env, self._next_rows(), self._refuse, scorer.combine, by_group=by_group)
+            self._ordering = Ordering(
+                env, self._next_rows(), self._refuse, scorer.combine, by_group=by_group
+            )
         else:
-            self._ordering = Ordering(env, self._next_rows(), self._refuse, _as_observed, by_group=False)
+            self._ordering = Ordering(
+                env, self._next_rows(), self._refuse, _as_observed, by_group=False
+            )
         self._combining: Future[Any] | None = None
         self._size = 0  # of the lines, in bytes
         self._released = False
@@ -245,17 +255,32 @@ class Job:
                 row: Any = self._rows.pop()
             except IndexError:  # also when the job was ended meanwhile
                 return
-            self._id = row.id if isinstance(row, Item) else row.get("id") if isinstance(row, dict) else None
+            self._id = (
+                row.id
+                if isinstance(row, Item)
+                else row.get("id")
+                if isinstance(row, dict)
+                else None
+            )
             if not isinstance(row, (dict, Item)):
-                yield Line(number, None, "null, not a mapping of columns" if row is None else _kind(row))
+                yield Line(
+                    number, None, "null, not a mapping of columns" if row is None else _kind(row)
+                )
             elif len(str(self._id)) > MOST_ID_LETTERS:
-                yield Line(number, None, f"the id has more than {MOST_ID_LETTERS} letters; give a shorter one")
+                yield Line(
+                    number,
+                    None,
+                    f"the id has more than {MOST_ID_LETTERS} letters; give a shorter one",
+                )
             else:
                 yield Line(number, cast("Row", row), "")
 
     def _refuse(self, number: int, error: DataError) -> None:
         name, text = shown_id(self._ids.pop(number, self._id), number), str(error)
-        self._errors[number] = name, text if len(text) <= _MOST_ERROR_LETTERS else f"{text[:_MOST_ERROR_LETTERS]}…"
+        self._errors[number] = (
+            name,
+            text if len(text) <= _MOST_ERROR_LETTERS else f"{text[:_MOST_ERROR_LETTERS]}…",
+        )
 
     def _advance(self) -> None:
         """Put in the lines whose turn has come."""
@@ -347,7 +372,9 @@ class Job:
     def _let_go(self) -> None:
         if self.finished and not self._under_way:
             self.share.set(0 if self._released else min(self._size, self.share.held))
-            self._ordering = None  # which knows this job: together they would wait for the garbage collector
+            self._ordering = (
+                None  # which knows this job: together they would wait for the garbage collector
+            )
 
     # ------------------------------------------------------------------------------------------ for the readers
 
@@ -367,7 +394,9 @@ class Job:
                 break
             else:
                 changed = self._waiter(self._at_lines)
-                if not (self.finished or len(self.lines) > read):  # it may have changed before it knew of the waiter
+                if not (
+                    self.finished or len(self.lines) > read
+                ):  # it may have changed before it knew of the waiter
                     await changed
         if self.refused is not None:
             raise self.refused
@@ -435,4 +464,6 @@ def _as_observed(items: Sequence[Item], seen: Sequence[Observation]) -> list[Obs
 
 
 def _fields(result: Score | Observation) -> dict[str, Any]:
-    return score_fields(result) if isinstance(result, Score) else {"seen": encoded_observation(result)}
+    return (
+        score_fields(result) if isinstance(result, Score) else {"seen": encoded_observation(result)}
+    )

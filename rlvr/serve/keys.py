@@ -67,7 +67,9 @@ class Keys:
         self._look()
         found = None
         for key, name in (*self._own.items(), *self._named.items()):
-            if hmac.compare_digest(given, key):  # each of them, so that the time says nothing of which it is
+            if hmac.compare_digest(
+                given, key
+            ):  # each of them, so that the time says nothing of which it is
                 found = name
         return found
 
@@ -93,11 +95,15 @@ class Keys:
         for number, line in enumerate(lines, 1):
             parts = line.partition("#")[0].split()
             if parts and len(parts) != 2:
-                raise UsageError(f"{file}, line {number}, has {len(parts)} words; write a name and a key")
+                raise UsageError(
+                    f"{file}, line {number}, has {len(parts)} words; write a name and a key"
+                )
             if parts:
                 key = _checked(parts[1], f"{file}, line {number}: the key")
                 if key in named or key in self._own:
-                    raise UsageError(f"{file}, line {number}: this key is there twice; give each caller its own")
+                    raise UsageError(
+                        f"{file}, line {number}: this key is there twice; give each caller its own"
+                    )
                 named[key] = parts[0]
         if not named:
             raise UsageError(f"{file} holds no key; write lines of a name and a key")
@@ -122,9 +128,13 @@ def given_key(authorization: str) -> bytes | None:
 
 def _checked(key: str, what: str) -> bytes:
     if not key.strip():
-        raise UsageError(f"{what} is blank; set one of {LEAST_KEY_LETTERS} letters or more, or none at all")
+        raise UsageError(
+            f"{what} is blank; set one of {LEAST_KEY_LETTERS} letters or more, or none at all"
+        )
     if not (key.isascii() and key.isprintable() and " " not in key):
-        raise UsageError(f"{what} has spaces, line ends or letters beyond ASCII; use letters and digits")
+        raise UsageError(
+            f"{what} has spaces, line ends or letters beyond ASCII; use letters and digits"
+        )
     return key.encode()
 
 

@@ -26,7 +26,24 @@ __all__ = ["CONTENT_TYPE", "Gauges", "Metrics", "are_shared", "forget_process", 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
-_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_BUCKETS_S = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+)
 
 _COUNTERS = {
     "rlvr_requests_total": ("Requests that were answered, by path and status.", ("path", "status")),
@@ -35,14 +52,32 @@ _COUNTERS = {
         ("env", "outcome"),
     ),
     "rlvr_rewards_total": ("Completions that the reward model has scored.", ()),
-    "rlvr_rows_refused_total": ("Rows that could not be used and got an error instead of a score.", ("env",)),
+    "rlvr_rows_refused_total": (
+        "Rows that could not be used and got an error instead of a score.",
+        ("env",),
+    ),
     "rlvr_rejected_total": ("Requests that were refused, by reason.", ("reason",)),
-    "rlvr_repeated_total": ("Requests whose id was known: answered without scoring again.", ("env",)),
+    "rlvr_repeated_total": (
+        "Requests whose id was known: answered without scoring again.",
+        ("env",),
+    ),
     "rlvr_cancelled_total": ("Requests whose caller disconnected before the response.", ("env",)),
-    "rlvr_connections_closed_total": ("Connections that the service closed, by reason.", ("reason",)),
-    "rlvr_log_lines_dropped_total": ("Lines that were not logged, as there were too many of their kind.", ()),
-    "rlvr_worker_starts_total": ("Worker processes started, warm spares and replacements included.", ("env",)),
-    "rlvr_worker_losses_total": ("Worker processes that died or were killed before their time.", ("env",)),
+    "rlvr_connections_closed_total": (
+        "Connections that the service closed, by reason.",
+        ("reason",),
+    ),
+    "rlvr_log_lines_dropped_total": (
+        "Lines that were not logged, as there were too many of their kind.",
+        (),
+    ),
+    "rlvr_worker_starts_total": (
+        "Worker processes started, warm spares and replacements included.",
+        ("env",),
+    ),
+    "rlvr_worker_losses_total": (
+        "Worker processes that died or were killed before their time.",
+        ("env",),
+    ),
 }
 _GAUGES = {
     "rlvr_queue_rows": ("Rows that wait or are being scored.", ("env",)),
@@ -92,16 +127,30 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         more: Any = {"registry": self._registry}
-        self._counters = {name: Counter(name, what, labels, **more) for name, (what, labels) in _COUNTERS.items()}
+        self._counters = {
+            name: Counter(name, what, labels, **more) for name, (what, labels) in _COUNTERS.items()
+        }
         self._gauges = {
-            name: Gauge(name, what, labels, multiprocess_mode="livemin" if name == "rlvr_ready" else "livesum", **more)
+            name: Gauge(
+                name,
+                what,
+                labels,
+                multiprocess_mode="livemin" if name == "rlvr_ready" else "livesum",
+                **more,
+            )
             for name, (what, labels) in _GAUGES.items()
         }
         self._seconds = Histogram(
-            _SECONDS, "Seconds from a request's head to its answer's last byte.", ("path",), buckets=_BUCKETS_S, **more
+            _SECONDS,
+            "Seconds from a request's head to its answer's last byte.",
+            ("path",),
+            buckets=_BUCKETS_S,
+            **more,
         )
         self._known: dict[tuple[str, ...], Any] = {}  # looking labels up is the slow part
-        self._requests: dict[tuple[str, int], tuple[Any, Any]] = {}  # counter and histogram, by path and status
+        self._requests: dict[
+            tuple[str, int], tuple[Any, Any]
+        ] = {}  # counter and histogram, by path and status
         self._totals: dict[tuple[str, str], float] = {}
 
     def count(self, name: str, number: float = 1, **labels: str) -> None:
@@ -126,7 +175,10 @@ class Metrics:
         if known is None:
             name = "rlvr_requests_total"
             counter = self._child(self._counters[name], name, {"path": path, "status": str(status)})
-            known = self._requests[path, status] = counter, self._child(self._seconds, _SECONDS, {"path": path})
+            known = self._requests[path, status] = (
+                counter,
+                self._child(self._seconds, _SECONDS, {"path": path}),
+            )
         known[0].inc()
         known[1].observe(seconds)
 

@@ -41,11 +41,16 @@ def items_of(env: Environment, asked: dict[str, Any]) -> list[Item]:
         raise Refused(422, "bad-request", str(error)) from None
     if env.reward.group_level:
         work = [(replace(task, id=_task_digest(task)), completion) for task, completion in work]
-    return [Item(f"line:{number}", task, completion) for number, (task, completion) in enumerate(work, 1)]
+    return [
+        Item(f"line:{number}", task, completion)
+        for number, (task, completion) in enumerate(work, 1)
+    ]
 
 
 def _task_digest(task: Task) -> str:
-    return hashlib.blake2b(task_key(task).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        task_key(task).encode("utf-8", "surrogatepass"), digest_size=16
+    ).hexdigest()
 
 
 def response_of(lines: Sequence[bytes]) -> dict[str, Any]:
@@ -64,7 +69,9 @@ def response_of(lines: Sequence[bytes]) -> dict[str, Any]:
     names = dict.fromkeys(name for row in rows for name in row["parts"])
     return reply_of(
         rewards=[row["total"] for row in rows],
-        correct=[None if row["total"] is None else float(row["outcome"] == "correct") for row in rows],
+        correct=[
+            None if row["total"] is None else float(row["outcome"] == "correct") for row in rows
+        ],
         parts={name: [row["parts"].get(name, 0.0) for row in rows] for name in names},
         logs={"unscored": [float(row["total"] is None) for row in rows]},
     )

@@ -33,11 +33,15 @@ from rlvr.workers.threads import Threads
 __all__ = ["EnvironmentQueue"]
 
 _CHUNK_S = 0.01  # work per chunk: long against the pipe's delay, short for the next owner
-_CHUNK_BYTES = 1 << 19  # of a chunk of one job: it is pickled in one call, which all threads wait for
+_CHUNK_BYTES = (
+    1 << 19
+)  # of a chunk of one job: it is pickled in one call, which all threads wait for
 _SENT_BYTES_S = 10 << 20  # bytes per second that reach a worker at least, on a machine that is busy
 _SENT_S = 1.0  # that this takes at most
 _PUT_S = 0.005  # between two hand-overs of what was observed
-_ROUND_S = 0.03  # within which each owner has a turn; where there are many, their chunks are smaller
+_ROUND_S = (
+    0.03  # within which each owner has a turn; where there are many, their chunks are smaller
+)
 _MOST_ITEMS = 64  # in a chunk of one job
 _MOST_TOGETHER = 32  # in a chunk of several jobs, which wait for each other
 _QUICK_S = 0.002  # of work per row, at most, of rows that are worth collecting
@@ -73,8 +77,12 @@ class EnvironmentQueue:
         self._lock = threading.Lock()
         self._jobs: set[Job] = set()
         self._most_waiting = 0  # all rows of these, also those that have a line
-        self._ring: OrderedDict[Hashable, deque[Job]] = OrderedDict()  # jobs that have rows to take; the first is next
-        self._passed: set[Hashable] = set()  # owners that a new one was let before, since their last chunk began
+        self._ring: OrderedDict[Hashable, deque[Job]] = (
+            OrderedDict()
+        )  # jobs that have rows to take; the first is next
+        self._passed: set[Hashable] = (
+            set()
+        )  # owners that a new one was let before, since their last chunk began
         self._busy: Counter[Hashable] = Counter()  # chunks of each owner that are under way
         self._under_way = 0  # chunks; items, if the environment is async
         self._running = 0  # threads
@@ -147,10 +155,17 @@ class EnvironmentQueue:
 
     def _admit(self, job: Job) -> None:
         small = job.count <= _SMALL
-        most = self._limits.queue_rows if small else self._limits.queue_rows - self._limits.queue_rows // 8
+        most = (
+            self._limits.queue_rows
+            if small
+            else self._limits.queue_rows - self._limits.queue_rows // 8
+        )
         own_most = most if job.is_alone else most // 2
         row_s = self._row_s() / self.scorer.at_once
-        if self._most_waiting + job.count <= own_most and row_s * self._most_waiting <= self._limits.request_s:
+        if (
+            self._most_waiting + job.count <= own_most
+            and row_s * self._most_waiting <= self._limits.request_s
+        ):
             return  # without a look at each job
         waiting = self._waiting()
         if waiting and waiting + job.count > most:
@@ -178,7 +193,9 @@ class EnvironmentQueue:
 
     def _full(self, reason: str, what: str, wait_s: float) -> Refused:
         retry_after_s = int(min(max(wait_s, 1), 60))
-        return Refused(429, reason, f"{what}; ask again in {retry_after_s} s", retry_after_s=retry_after_s)
+        return Refused(
+            429, reason, f"{what}; ask again in {retry_after_s} s", retry_after_s=retry_after_s
+        )
 
     def _row_s(self) -> float:
         return self._spent_s / self._spent_rows if self._spent_rows >= _KNOWN_ROWS else 0.0
@@ -227,7 +244,12 @@ class EnvironmentQueue:
         if self._under_way and now < self._looks_at:
             return
         rest_s = self._began_s + _COLLECT_S - now
-        if self._under_way and rest_s > 0 and len(self._ring) < _MOST_TOGETHER and self._are_quick():
+        if (
+            self._under_way
+            and rest_s > 0
+            and len(self._ring) < _MOST_TOGETHER
+            and self._are_quick()
+        ):
             self._looks_at = now + rest_s
             loop.call_later(rest_s, self._spur)
         else:
@@ -263,7 +285,9 @@ class EnvironmentQueue:
         with self._lock:
             owner = None
             if self._under_way < self.scorer.at_once:
-                owner = next((one for one in self._ring if self._busy[one] < self._most_of_one), None)
+                owner = next(
+                    (one for one in self._ring if self._busy[one] < self._most_of_one), None
+                )
             if owner is None:
                 self._running -= 1
                 return None
@@ -273,7 +297,10 @@ class EnvironmentQueue:
             room = min(_MOST_TOGETHER, -(-sum(map(len, self._ring.values())) // shares) + small)
             while not self.scorer.awaits and small < room and self._ring:
                 owner = next(iter(self._ring))
-                if self._busy[owner] >= self._most_of_one or small + self._ring[owner][0].left > room:
+                if (
+                    self._busy[owner] >= self._most_of_one
+                    or small + self._ring[owner][0].left > room
+                ):
                     break
                 jobs.append(self._popped(owner))
                 small += jobs[-1].left
@@ -352,7 +379,11 @@ class EnvironmentQueue:
         share = min(1.0, _ROUND_S / _CHUNK_S * self.scorer.at_once / max(len(self._ring), 1))
         try:
             for job in jobs:
-                most = 1 if self.scorer.awaits else max(1, min(int(job.chunk * share), _CHUNK_BYTES // job.row_bytes))
+                most = (
+                    1
+                    if self.scorer.awaits
+                    else max(1, min(int(job.chunk * share), _CHUNK_BYTES // job.row_bytes))
+                )
                 try:
                     parts += [(job, taken) for taken in job.take(most)]
                 except Exception as error:  # noqa: BLE001  a bug of rlvr or of an environment, which the other jobs' rows did not meet
@@ -381,7 +412,9 @@ class EnvironmentQueue:
         def take_over(future: Future[list[Seen]]) -> None:
             took_s = time.monotonic() - start
             try:
-                self._threads.submit(done, future, took_s)  # no code of a reward runs in the loop of the workers
+                self._threads.submit(
+                    done, future, took_s
+                )  # no code of a reward runs in the loop of the workers
             except UsageError:
                 done(future, took_s)
 
@@ -460,7 +493,9 @@ class _Chunk:
         except GivenUp:
             self._put()
         except Exception as error:  # noqa: BLE001  what it means is decided there
-            self._queue._failed([part for part in self._parts if part[0].is_awaited(part[1])], error)
+            self._queue._failed(
+                [part for part in self._parts if part[0].is_awaited(part[1])], error
+            )
         finally:
             self._queue._finish(self._jobs, self._parts, time.monotonic() - start)
 
@@ -499,7 +534,9 @@ class _Chunk:
             self._scatter()
         if self._done != self._slow:
             return True
-        if time.monotonic() < self._sent_by:  # it may not have begun, and a new worker takes longer to start
+        if (
+            time.monotonic() < self._sent_by
+        ):  # it may not have begun, and a new worker takes longer to start
             return False
         return not any(job.is_awaited(taken) for job, taken in self._left[self._done :])
 

@@ -15,6 +15,8 @@ class Refused(Exception):
         retry_after_s: seconds after which the request may be sent again; None if it would be refused again.
     """
 
-    def __init__(self, status: int, reason: str, message: str, *, retry_after_s: int | None = None) -> None:
+    def __init__(
+        self, status: int, reason: str, message: str, *, retry_after_s: int | None = None
+    ) -> None:
         super().__init__(message)
         self.status, self.reason, self.retry_after_s = status, reason, retry_after_s

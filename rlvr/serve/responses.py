@@ -15,13 +15,27 @@ from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.refused import Refused
 from rlvr.serve.rewards import RewardLines
 
-__all__ = ["Left", "Response", "ScoresResponse", "WholeResponse", "error_response", "json_response", "while_connected"]
+__all__ = [
+    "Left",
+    "Response",
+    "ScoresResponse",
+    "WholeResponse",
+    "error_response",
+    "json_response",
+    "while_connected",
+]
 
 _PIECE_BYTES = 1 << 16
 _WATCH_AFTER_S = 0.02  # most answers are there before it is worth watching whether the caller is
 _BEAT_S = 3.0
 _JSON = ((b"content-type", b"application/json"),)
-_CLOSING = (401, 408, 413, 431, 503)  # the rest of the body is not read, or another service takes over
+_CLOSING = (
+    401,
+    408,
+    413,
+    431,
+    503,
+)  # the rest of the body is not read, or another service takes over
 
 
 class Response(Protocol):
@@ -59,7 +73,9 @@ class WholeResponse:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
-        headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()]
+        headers = [
+            (name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()
+        ]
         try:
             await _send_at_once(scope, send, self.status, headers, self.body)
         except Left:
@@ -147,7 +163,13 @@ class ScoresResponse:
         beats: bool = False,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        self._job, self._env, self._limits, self._stream, self._shape = job, env, limits, stream, shape
+        self._job, self._env, self._limits, self._stream, self._shape = (
+            job,
+            env,
+            limits,
+            stream,
+            shape,
+        )
         self._beats, self._on_end = beats, on_end
         self._connection: Any = None
         self.status = 499

@@ -51,7 +51,9 @@ class RewardModelQueue:
         count: called with the number of rows that were scored, and of those that could not be used.
     """
 
-    def __init__(self, model: ServableModel, limits: ServiceLimits, count: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, model: ServableModel, limits: ServiceLimits, count: Callable[[int, int], None]
+    ) -> None:
         self.version, self.waiting = model.version, 0
         self._model, self._limits, self._count = model, limits, count
         self._thread = Threads(1, "reward model")
@@ -89,10 +91,14 @@ class RewardModelQueue:
             async with asyncio.timeout(self._limits.request_s):
                 found: list[bytes] = []
                 for begin in range(0, len(rows), _AT_ONCE):
-                    found += await self._scored(range(begin, min(begin + _AT_ONCE, len(rows))), rows)
+                    found += await self._scored(
+                        range(begin, min(begin + _AT_ONCE, len(rows))), rows
+                    )
                 return found
         except TimeoutError:
-            message = f"{len(rows)} rows were not scored within {self._limits.request_s:g} s; send fewer"
+            message = (
+                f"{len(rows)} rows were not scored within {self._limits.request_s:g} s; send fewer"
+            )
             raise Refused(504, "too-long", message) from None
         finally:
             self.waiting -= len(rows)
@@ -115,26 +121,41 @@ class RewardModelQueue:
         scores: dict[int, float] = {}
         try:
             scores = dict(zip(good, self._ask([rows[place] for place in good]), strict=True))
-        except UsageError:  # of one row, such as a chat without a template: the others have their scores
+        except (
+            UsageError
+        ):  # of one row, such as a chat without a template: the others have their scores
             for place in good:
                 try:
                     [scores[place]] = self._ask([rows[place]])
                 except UsageError as error:
                     errors[place] = str(error)
         self._count(len(scores), len(errors))
-        return [_line(rows[i], before + i + 1, scores.get(i), errors.get(i, "")) for i in range(len(rows))]
+        return [
+            _line(rows[i], before + i + 1, scores.get(i), errors.get(i, ""))
+            for i in range(len(rows))
+        ]
 
     def _ask(self, rows: Sequence[Mapping[str, Any]]) -> list[float]:
         try:
-            found = self._model.scores([row["prompt"] for row in rows], [row["completion"] for row in rows])
+            found = self._model.scores(
+                [row["prompt"] for row in rows], [row["completion"] for row in rows]
+            )
         except UsageError:
             raise
         except Exception as error:  # noqa: BLE001  the model's failure is the service's: no caller may take it as a score
-            said = str(error) if isinstance(error, RlvrError) else f"{described(error)[0]}; its log has the traceback"
+            said = (
+                str(error)
+                if isinstance(error, RlvrError)
+                else f"{described(error)[0]}; its log has the traceback"
+            )
             _log.error("the reward model failed", exc_info=error)
-            raise Refused(500, "bug", f"the reward model failed: {' '.join(said.split())[:200]}") from None
+            raise Refused(
+                500, "bug", f"the reward model failed: {' '.join(said.split())[:200]}"
+            ) from None
         if len(found) != len(rows) or not all(0 <= one <= 1 for one in found):
-            raise Refused(500, "bug", "the reward model gave no number in [0, 1] for each completion")
+            raise Refused(
+                500, "bug", "the reward model gave no number in [0, 1] for each completion"
+            )
         return found
 
 
@@ -175,14 +196,26 @@ def _unfit(row: Any) -> str:
     if isinstance(prompt, str):
         return ""
     is_chat = isinstance(prompt, list) and prompt and all(_is_message(one) for one in prompt)
-    return "" if is_chat else "'prompt' is neither a text nor a list of messages, each with 'role' and 'content'"
+    return (
+        ""
+        if is_chat
+        else "'prompt' is neither a text nor a list of messages, each with 'role' and 'content'"
+    )
 
 
 def _is_message(one: Any) -> bool:
-    return isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
+    return (
+        isinstance(one, dict)
+        and isinstance(one.get("role"), str)
+        and isinstance(one.get("content"), str)
+    )
 
 
 def _line(row: Any, number: int, score: float | None, error: str) -> bytes:
     given = row.get("id") if isinstance(row, dict) else None
-    said = {"error": " ".join(error.split())[:_MOST_ERROR_LETTERS]} if score is None else {"reward": score}
+    said = (
+        {"error": " ".join(error.split())[:_MOST_ERROR_LETTERS]}
+        if score is None
+        else {"reward": score}
+    )
     return json.dumps({"id": shown_id(given, number), **said}, allow_nan=False).encode()

@@ -26,7 +26,9 @@ def _list(items: Any) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-def _operation(asked: dict[str, Any], example: Any, answered: dict[str, Any], **media: Any) -> dict[str, Any]:
+def _operation(
+    asked: dict[str, Any], example: Any, answered: dict[str, Any], **media: Any
+) -> dict[str, Any]:
     errors = {
         "400": "not JSON",
         "401": "the API key is missing or wrong",
@@ -44,9 +46,15 @@ def _operation(asked: dict[str, Any], example: Any, answered: dict[str, Any], **
     }
     error = {"application/json": {"schema": _object({"error": _TEXT})}}
     return {
-        "requestBody": {"required": True, "content": {"application/json": {"schema": asked, "example": example}}},
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": asked, "example": example}},
+        },
         "responses": {
-            "200": {"description": "scored", "content": {"application/json": {"schema": answered}, **media}},
+            "200": {
+                "description": "scored",
+                "content": {"application/json": {"schema": answered}, **media},
+            },
             **{status: {"description": what, "content": error} for status, what in errors.items()},
         },
     }
@@ -66,7 +74,10 @@ _SCORED = _object(
         "why": {**_TEXT, "description": "'reason' or 'reason: text'"},
         "answer": {"type": ["string", "null"]},
         "detail": {"type": "object"},
-        "error": {**_TEXT, "description": "why the row cannot be used; then only the id stands beside it"},
+        "error": {
+            **_TEXT,
+            "description": "why the row cannot be used; then only the id stands beside it",
+        },
     }
 )
 
@@ -88,7 +99,10 @@ _SCORE = _operation(
                     required=["completion"],
                 )
             ),
-            "request_id": {**_TEXT, "description": "a request that is sent again with the same id is not scored again"},
+            "request_id": {
+                **_TEXT,
+                "description": "a request that is sent again with the same id is not scored again",
+            },
         },
         required=["rows"],
     ),
@@ -98,13 +112,21 @@ _SCORE = _operation(
 )
 
 _OPENRLHF = _operation(
-    _object({"query": _list(_TEXT), "prompts": _list(_TEXT), "labels": _list({})}, required=["query", "labels"]),
+    _object(
+        {"query": _list(_TEXT), "prompts": _list(_TEXT), "labels": _list({})},
+        required=["query", "labels"],
+    ),
     {"query": ["What is 1 + 1? It is \\boxed{2}."], "prompts": ["What is 1 + 1?"], "labels": ["2"]},
-    _object({"rewards": _list(_NUMBER), "scores": _list(_NUMBER), "extra_logs": {"type": "object"}}),
+    _object(
+        {"rewards": _list(_NUMBER), "scores": _list(_NUMBER), "extra_logs": {"type": "object"}}
+    ),
 )
 
 _OBSERVE = _operation(
-    _object({"identity": _TEXT, "rows": _list(_object({})), "request_id": _TEXT}, required=["identity", "rows"]),
+    _object(
+        {"identity": _TEXT, "rows": _list(_object({})), "request_id": _TEXT},
+        required=["identity", "rows"],
+    ),
     {"identity": "as computed from GET /envs", "rows": []},
     _object({"id": _NUMBER, "seen": _list({})}),
 )
@@ -112,8 +134,16 @@ _OBSERVE = _operation(
 _REWARDS = _operation(
     _object(
         {
-            "rows": _list(_object({"prompt": {}, "completion": _TEXT, "id": _TEXT}, required=["prompt", "completion"])),
-            "version": {**_TEXT, "description": "of the model that is expected; another one answers 503"},
+            "rows": _list(
+                _object(
+                    {"prompt": {}, "completion": _TEXT, "id": _TEXT},
+                    required=["prompt", "completion"],
+                )
+            ),
+            "version": {
+                **_TEXT,
+                "description": "of the model that is expected; another one answers 503",
+            },
         },
         required=["rows"],
     ),
@@ -125,24 +155,44 @@ _REWARD_MODEL: dict[str, Any] = {"responses": {"200": {"description": "its versi
 
 _ENVS: dict[str, Any] = {"responses": {"200": {"description": "by name"}}}
 
-_HEALTH: dict[str, Any] = {"responses": {"200": {"description": "yes"}, "503": {"description": "no longer"}}}
+_HEALTH: dict[str, Any] = {
+    "responses": {"200": {"description": "yes"}, "503": {"description": "no longer"}}
+}
 
-_METRICS: dict[str, Any] = {"responses": {"200": {"description": "text format 0.0.4", "content": {"text/plain": {}}}}}
+_METRICS: dict[str, Any] = {
+    "responses": {"200": {"description": "text format 0.0.4", "content": {"text/plain": {}}}}
+}
 
 _PATHS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "/score": ("post", "Score completions: one entry per row, in order; as NDJSON if that is accepted.", _SCORE),
-    "/observe": ("post", "For scorers on other machines (rlvr.engines): what is seen of each completion.", _OBSERVE),
+    "/score": (
+        "post",
+        "Score completions: one entry per row, in order; as NDJSON if that is accepted.",
+        _SCORE,
+    ),
+    "/observe": (
+        "post",
+        "For scorers on other machines (rlvr.engines): what is seen of each completion.",
+        _OBSERVE,
+    ),
     "/envs": ("get", "What is served, in which version and with which options.", _ENVS),
     "/openrlhf": ("post", "The remote reward model of OpenRLHF: its --remote_rm_url.", _OPENRLHF),
     "/openrlhf/{env}": ("post", "The same, for one of several environments.", _OPENRLHF),
-    "/rewards": ("post", "What the reward model says of completions, in [0, 1]: a line of NDJSON per row.", _REWARDS),
+    "/rewards": (
+        "post",
+        "What the reward model says of completions, in [0, 1]: a line of NDJSON per row.",
+        _REWARDS,
+    ),
     "/reward-model": ("get", "Which reward model there is.", _REWARD_MODEL),
     "/health": (
         "get",
         "Readiness: 200 while requests are accepted, 503 while the service stops. Needs no key.",
         _HEALTH,
     ),
-    "/health/live": ("get", "Liveness: 200 as long as the process responds. Needs no key.", _HEALTH),
+    "/health/live": (
+        "get",
+        "Liveness: 200 as long as the process responds. Needs no key.",
+        _HEALTH,
+    ),
     "/metrics": ("get", "Counters in Prometheus's text format.", _METRICS),
 }
 
@@ -157,20 +207,28 @@ def openapi(*, wants_key: bool) -> dict[str, Any]:
     key = {"key": {"type": "http", "scheme": "bearer"}}
     paths: dict[str, Any] = {}
     for path, (method, summary, operation) in _PATHS.items():
-        names = [{"name": "env", "in": "path", "required": True, "schema": _TEXT}] if "{env}" in path else []
+        names = (
+            [{"name": "env", "in": "path", "required": True, "schema": _TEXT}]
+            if "{env}" in path
+            else []
+        )
         paths[path] = {method: {"summary": summary, "parameters": names, **operation}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "rlvr", "version": version("rlvr"), "description": _ABOUT},
         "paths": paths,
-        **({"components": {"securitySchemes": key}, "security": [{"key": []}]} if wants_key else {}),
+        **(
+            {"components": {"securitySchemes": key}, "security": [{"key": []}]} if wants_key else {}
+        ),
     }
 
 
 @functools.cache
 def page() -> str:
     """The interface as HTML, without scripts."""
-    parts = [f"<!doctype html><title>rlvr</title><h1>rlvr {version('rlvr')}</h1><p>{html.escape(_ABOUT)}</p>"]
+    parts = [
+        f"<!doctype html><title>rlvr</title><h1>rlvr {version('rlvr')}</h1><p>{html.escape(_ABOUT)}</p>"
+    ]
     parts.append('<p><a href="openapi.json">The same as OpenAPI.</a></p>')
     for path, (method, summary, operation) in _PATHS.items():
         parts.append(f"<h2><code>{method.upper()} {path}</code></h2><p>{html.escape(summary)}</p>")

@@ -47,9 +47,13 @@ def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket
     Raises:
         UsageError: other machines can reach the address and must not, or it cannot be listened on.
     """
-    require_whole("port", port, 0, 65535, hint="0 for any that is free")  # some systems would take 65536 as 0
+    require_whole(
+        "port", port, 0, 65535, hint="0 for any that is free"
+    )  # some systems would take 65536 as 0
     try:
-        [(family, *_, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        [(family, *_, address), *_] = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         if not beyond_this_machine and not ipaddress.ip_address(address[0]).is_loopback:
             raise UsageError(
                 f"{host!r} can be reached from other machines and there is no API key; set RLVR_API_KEY, listen on "
@@ -57,7 +61,9 @@ def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket
             )
         listening = socket.create_server(address[:2], family=family, backlog=1024)
     except OSError as error:
-        raise UsageError(f"cannot listen on {host!r}, port {port}: {error}; choose another --host or --port") from error
+        raise UsageError(
+            f"cannot listen on {host!r}, port {port}: {error}; choose another --host or --port"
+        ) from error
     # Its connections inherit this.  asyncio sets it only where a socket's protocol is spelled out, which this one's is
     # not, and without it every answer in two parts waits 40 ms for the caller's acknowledgement of the first.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -73,7 +79,9 @@ def is_loopback(listening: socket.socket) -> bool:
     return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
-def run(service: Service, listening: socket.socket, *, on_ready: Callable[[], None] | None = None) -> None:
+def run(
+    service: Service, listening: socket.socket, *, on_ready: Callable[[], None] | None = None
+) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP, then drain: refuse new requests with 503, finish those under way, return.
 
     Requests that are not finished `limits.drain_s` later get 503.  A second signal does not wait for them.
@@ -86,7 +94,11 @@ def run(service: Service, listening: socket.socket, *, on_ready: Callable[[], No
     Raises:
         UsageError: a key is too short for an address that other machines can reach.
     """
-    if not is_loopback(listening) and service.keys.any and service.keys.shortest < LEAST_KEY_LETTERS:
+    if (
+        not is_loopback(listening)
+        and service.keys.any
+        and service.keys.shortest < LEAST_KEY_LETTERS
+    ):
         raise UsageError(
             f"a key has {service.keys.shortest} letters, and other machines can reach "
             f"{listening.getsockname()[0]}; use {LEAST_KEY_LETTERS} or more, such as those of `openssl rand -hex 16`"
@@ -213,7 +225,11 @@ def _few_log_lines(metrics: Metrics) -> Iterator[None]:
 
 
 def run_processes(
-    make: Callable[[], Service], listening: socket.socket, count: int, *, on_ready: Callable[[], None]
+    make: Callable[[], Service],
+    listening: socket.socket,
+    count: int,
+    *,
+    on_ready: Callable[[], None],
 ) -> None:
     """Serve with several processes that take the connections of one socket; each has a service of its own.
 
@@ -237,14 +253,21 @@ class _Processes:
     """The parent of the processes of a service, which serves nothing itself."""
 
     def __init__(
-        self, make: Callable[[], Service], listening: socket.socket, count: int, on_ready: Callable[[], None]
+        self,
+        make: Callable[[], Service],
+        listening: socket.socket,
+        count: int,
+        on_ready: Callable[[], None],
     ) -> None:
         self._make, self._listening, self._count, self._on_ready = make, listening, count, on_ready
         self._pids: set[int] = set()
         self._stopping: int | None = None
 
     def run(self) -> None:
-        before = {sig: signal.signal(sig, self._stop) for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        before = {
+            sig: signal.signal(sig, self._stop)
+            for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        }
         try:
             ready = [self._start() for _ in range(self._count)]
             for reader in ready:

@@ -64,14 +64,18 @@ class Service:
         reward_model: ServableModel | None = None,
     ) -> None:
         if not envs and reward_model is None:
-            raise UsageError("there is no environment to serve; name one, such as gsm8k-v2, or give a reward model")
+            raise UsageError(
+                "there is no environment to serve; name one, such as gsm8k-v2, or give a reward model"
+            )
         self.keys = Keys(api_key, keys_file)
         self.limits = limits or ServiceLimits()
         self.metrics = Metrics()
         self.under_way = 0  # requests whose response is not sent yet
         self.open = 0  # connections
         self.draining = False
-        self.loopback_only = False  # whether the Host of a request must be a name of this machine's loopback
+        self.loopback_only = (
+            False  # whether the Host of a request must be a name of this machine's loopback
+        )
         self.memory = Memory(self.limits.held_mib)
         self.bodies = BodyReader(self.limits)
         self._idempotency_cache = IdempotencyCache(int(self.limits.remembered_mib * MIB))
@@ -163,7 +167,9 @@ class Service:
             message = "this service has no reward model; start it with `rlvr serve --reward-model RUN/model`"
             raise Refused(404, "no-reward-model", message)
         if version not in (None, self._rewards.version):
-            message = f"the reward model here is {self._rewards.version} and not {str(version)[:60]}"
+            message = (
+                f"the reward model here is {self._rewards.version} and not {str(version)[:60]}"
+            )
             raise Refused(503, "other-model", message)  # the caller asks another service
         return self._rewards
 
@@ -251,7 +257,9 @@ class Service:
 
     def abort(self) -> None:
         """Answer all requests under way with 503: the time to drain is over."""
-        refused = Refused(503, "aborted", "the service was stopped before this was scored; ask again")
+        refused = Refused(
+            503, "aborted", "the service was stopped before this was scored; ask again"
+        )
         for queue in self.queues.values():
             queue.abort(refused)
         if self._rewards is not None:

@@ -36,9 +36,7 @@ _PLAIN_WORDS = re.compile(r"[a-zA-Z]+(?:[ -][a-zA-Z]+)*")
 _NUMBERS = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?", re.ASCII)
 # Pairs that look alike and stay different characters even after NFKC: Latin and Cyrillic, digits and letters.
 _LATIN = "aceopxyiABCEHKMOPTX"
-_CYRILLIC = (
-    "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0410\u0412\u0421\u0415\u041d\u041a\u041c\u041e\u0420\u0422\u0425"
-)
+_CYRILLIC = "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0410\u0412\u0421\u0415\u041d\u041a\u041c\u041e\u0420\u0422\u0425"
 _TWINS = str.maketrans(_LATIN + "01358", _CYRILLIC + "OlESB")
 
 
@@ -48,7 +46,11 @@ def prompt_text(prompt: Prompt) -> str:
     Args:
         prompt: a text or chat messages.
     """
-    return prompt if isinstance(prompt, str) else "\n".join(str(message["content"]) for message in prompt)
+    return (
+        prompt
+        if isinstance(prompt, str)
+        else "\n".join(str(message["content"]) for message in prompt)
+    )
 
 
 def plain_answer(value: Any) -> str | None:
@@ -124,7 +126,11 @@ def wrong_answers(answer: str, others: Iterable[str], count: int, rng: random.Ra
     """
     found: list[str] = []
     for other in (*others, *_made_up(answer, rng)):
-        if not any(same(other, known) for known in (answer, *found)) and answer not in other and other not in answer:
+        if (
+            not any(same(other, known) for known in (answer, *found))
+            and answer not in other
+            and other not in answer
+        ):
             found.append(other)
         if len(found) == count:
             break
@@ -148,7 +154,11 @@ def near_misses(answer: str) -> list[str]:
     digits = [i for i, char in enumerate(answer) if char.isascii() and char.isdigit()]
     texts += [_other_digit(answer, at) for at in digits[:2]]
     read = ((text, _number(text)) for text in dict.fromkeys(texts))
-    return [text for text, value in read if value is not None and abs(value - number) > abs(number) / 100]
+    return [
+        text
+        for text, value in read
+        if value is not None and abs(value - number) > abs(number) / 100
+    ]
 
 
 def permuted(answer: str) -> list[str]:
@@ -190,7 +200,11 @@ def disguised(answer: str) -> str | None:
         answer: the right answer.
     """
     twin = answer.translate(_TWINS)
-    return None if unicodedata.normalize("NFKC", twin) == unicodedata.normalize("NFKC", answer) else twin
+    return (
+        None
+        if unicodedata.normalize("NFKC", twin) == unicodedata.normalize("NFKC", answer)
+        else twin
+    )
 
 
 def _other_character(answer: str) -> Iterator[str]:
@@ -211,13 +225,18 @@ def _other_digit(answer: str, at: int) -> str:
 def _made_up(answer: str, rng: random.Random) -> Sequence[str]:
     number = _number(answer)
     if number is None:
-        return [f"{word}{rng.randrange(100)}" for word in ("quartz", "willow", "ember", "falcon", "sierra", "anchor")]
+        return [
+            f"{word}{rng.randrange(100)}"
+            for word in ("quartz", "willow", "ember", "falcon", "sierra", "anchor")
+        ]
     return [str(int(number) + step) for step in rng.sample(range(2, 100), 40)]
 
 
 @lru_cache(maxsize=8192)
 def _folded(text: str) -> str:
-    digits = "".join(char if char.isascii() else str(unicodedata.decimal(char, char)) for char in text[:100_000])
+    digits = "".join(
+        char if char.isascii() else str(unicodedata.decimal(char, char)) for char in text[:100_000]
+    )
     folded = " ".join(unicodedata.normalize("NFKC", digits).casefold().split())
     return folded.strip(".,;:!?'\"`*$ ")
 
@@ -225,7 +244,9 @@ def _folded(text: str) -> str:
 @lru_cache(maxsize=1024)
 def _sizes(text: str) -> frozenset[Fraction]:
     """The numbers in a text, without their signs."""
-    return frozenset(abs(number) for found in _NUMBERS.findall(text) if (number := _number(found)) is not None)
+    return frozenset(
+        abs(number) for found in _NUMBERS.findall(text) if (number := _number(found)) is not None
+    )
 
 
 def _number(text: str) -> Fraction | None:

@@ -50,8 +50,22 @@ _COUNTED = 1000  # greatest number of reasons counted; there may be many, as a r
 _OTHERS = "(other reasons)"
 _LONGEST = 200  # characters of a reason
 _AT_ONCE = 64  # completions that a reward model scores together
-_LABELS: Final = {"true": True, "correct": True, "right": True, "yes": True, "1": True, "pass": True}
-_LABELS_NOT: Final = {"false": False, "wrong": False, "incorrect": False, "no": False, "0": False, "fail": False}
+_LABELS: Final = {
+    "true": True,
+    "correct": True,
+    "right": True,
+    "yes": True,
+    "1": True,
+    "pass": True,
+}
+_LABELS_NOT: Final = {
+    "false": False,
+    "wrong": False,
+    "incorrect": False,
+    "no": False,
+    "0": False,
+    "fail": False,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +142,10 @@ class Confusion:
     @property
     def rates(self) -> dict[str, Rate]:
         """False positives among the wrong, false negatives among the right, agreement among all scored completions."""
-        wrong, right = self.false_positive + self.true_negative, self.false_negative + self.true_positive
+        wrong, right = (
+            self.false_positive + self.true_negative,
+            self.false_negative + self.true_positive,
+        )
         return {
             "false positives": Rate(self.false_positive, wrong),
             "false negatives": Rate(self.false_negative, right),
@@ -304,7 +321,9 @@ class Audit:
     @property
     def whole(self) -> bool:
         """True if every row was scored, by both environments."""
-        second = self.disagreement is None or not (self.disagreement.unscored or self.disagreement.left_out)
+        second = self.disagreement is None or not (
+            self.disagreement.unscored or self.disagreement.left_out
+        )
         return second and not (self.left_out or self.total.unscored)
 
     def show(self, console: Console) -> None:
@@ -320,7 +339,9 @@ class Audit:
             console.print(inert(line), markup=False, emoji=False, highlight=False)
 
         it = self.total
-        matrix = Table("", "said correct", "said not", title=Text(inert(f"{self.env} against {self.label!r}")))
+        matrix = Table(
+            "", "said correct", "said not", title=Text(inert(f"{self.env} against {self.label!r}"))
+        )
         matrix.add_row("labelled right", str(it.true_positive), f"[red]{it.false_negative}")
         matrix.add_row("labelled wrong", f"[red]{it.false_positive}", str(it.true_negative))
         console.print(matrix)
@@ -328,7 +349,9 @@ class Audit:
             say(f"{name}: {rate}")
         say(f"unscored: {it.unscored}; rows left out: {len(self.left_out)}")
         for column, values in self.slices.items():
-            table = Table(Column(Text(inert(column))), "false positives", "false negatives", "unscored")
+            table = Table(
+                Column(Text(inert(column))), "false positives", "false negatives", "unscored"
+            )
             for value, confusion in values.items():
                 rates = confusion.rates
                 row = (rates["false positives"], rates["false negatives"], confusion.unscored)
@@ -360,7 +383,9 @@ def label_of(value: Any) -> bool:
         return bool(value)
     known = _LABELS | _LABELS_NOT
     if word not in known:
-        raise DataError(f"the label is {brief(value)}; it must be true or false, 1 or 0, correct or wrong")
+        raise DataError(
+            f"the label is {brief(value)}; it must be true or false, 1 or 0, correct or wrong"
+        )
     return known[word]
 
 
@@ -424,7 +449,9 @@ def audit(
         for column, values in slices.items():
             values[_value(scored.item, column)].add(right, said)
             if len(values) > _VALUES:
-                raise UsageError(f"column {column!r} has more than {_VALUES} values; slice by another")
+                raise UsageError(
+                    f"column {column!r} has more than {_VALUES} values; slice by another"
+                )
         if said is not right:
             kind = "unscored" if said is None else "false positive" if said else "false negative"
             _count(reasons[kind], scored.score.verdict.reason)
@@ -434,7 +461,9 @@ def audit(
     if found.ranking is not None and reward_model is not None:
         _rank(found.ranking, reward_model, waiting)
     if not found.total.scored + found.total.unscored:
-        raise DataError(f"no row could be used: {found.left_out[0] if found.left_out else 'there are none'}")
+        raise DataError(
+            f"no row could be used: {found.left_out[0] if found.left_out else 'there are none'}"
+        )
     found.slices = {column: dict(sorted(values.items())) for column, values in slices.items()}
     found.reasons = {kind: _commonest(counts) for kind, counts in sorted(reasons.items())}
     found.cases = kept.listed()
@@ -451,9 +480,13 @@ def audit(
     return found
 
 
-def _rank(found: Ranking, reward_model: RewardModelScores, waiting: list[tuple[Item, bool]]) -> None:
+def _rank(
+    found: Ranking, reward_model: RewardModelScores, waiting: list[tuple[Item, bool]]
+) -> None:
     """Score the completions that wait, together."""
-    scores = reward_model([item.task.prompt for item, _ in waiting], [item.completion.text for item, _ in waiting])
+    scores = reward_model(
+        [item.task.prompt for item, _ in waiting], [item.completion.text for item, _ in waiting]
+    )
     for (item, label), said in zip(waiting, scores, strict=True):
         found.scores[item.task.id].append((label, said))
     waiting.clear()
@@ -465,19 +498,29 @@ def _with_columns(rows: Rows, label: str, by: Sequence[str]) -> Rows:
     Raises:
         UsageError: none of the first rows has the label, or a value to slice by.
     """
-    if not isinstance(rows, (str, Path)) and (isinstance(rows, Mapping) or type(rows).__name__ == "DataFrame"):
+    if not isinstance(rows, (str, Path)) and (
+        isinstance(rows, Mapping) or type(rows).__name__ == "DataFrame"
+    ):
         return rows  # neither is a sequence of rows; the scorer reports that
     lines = iter(read_rows(rows) if isinstance(rows, (str, Path)) else rows)
     head = list(islice(lines, _HEAD))
     known: set[str] = set()
     for line in head:
         row = line.row if isinstance(line, (Item, Line)) else line
-        known |= {name for name, value in row.items() if value is not None} if isinstance(row, Mapping) else set()
+        known |= (
+            {name for name, value in row.items() if value is not None}
+            if isinstance(row, Mapping)
+            else set()
+        )
     if known and label not in known:
-        raise UsageError(f"no row has a label in column {label!r}; there are {', '.join(map(repr, sorted(known)))}")
+        raise UsageError(
+            f"no row has a label in column {label!r}; there are {', '.join(map(repr, sorted(known)))}"
+        )
     for column in by:
         if known and column not in known | {"task"}:
-            raise UsageError(f"no row has a value in column {column!r}, so that there is nothing to slice by")
+            raise UsageError(
+                f"no row has a value in column {column!r}, so that there is nothing to slice by"
+            )
     if isinstance(rows, Sequence):
         return rows
     return chain(head, lines) if not isinstance(rows, (str, Path)) else rows
@@ -504,7 +547,10 @@ class _Kept:
 
     def add(self, case: AuditCase) -> None:
         key = case.kind, case.why.partition(":")[0][:_LONGEST]
-        if key not in self._cases and sum(kind == case.kind for kind, _ in self._cases) >= self._most:
+        if (
+            key not in self._cases
+            and sum(kind == case.kind for kind, _ in self._cases) >= self._most
+        ):
             return  # one case of each known reason already fills the list
         if len(self._cases[key]) < self._most:
             self._cases[key].append(case)
@@ -513,8 +559,12 @@ class _Kept:
         """By kind; the first of each reason, then the second of each."""
         found: list[AuditCase] = []
         for kind in sorted({kind for kind, _ in self._cases}):
-            of_each_reason = [cases for (its_kind, _), cases in self._cases.items() if its_kind == kind]
-            mixed = [case for cases in zip_longest(*of_each_reason) for case in cases if case is not None]
+            of_each_reason = [
+                cases for (its_kind, _), cases in self._cases.items() if its_kind == kind
+            ]
+            mixed = [
+                case for cases in zip_longest(*of_each_reason) for case in cases if case is not None
+            ]
             found += mixed[: self._most]
         return found
 
@@ -543,7 +593,10 @@ def _case(kind: str, scored: Scored, label: bool | None, why: str | None = None)
 
 
 def _compare(
-    found: Disagreement, first: Mapping[str | int, tuple[bool | None, bool, str]], second: Iterator[Scored], worst: int
+    found: Disagreement,
+    first: Mapping[str | int, tuple[bool | None, bool, str]],
+    second: Iterator[Scored],
+    worst: int,
 ) -> None:
     kept: dict[str, list[AuditCase]] = {"only the first": [], "only the second": []}
     for other in second:
@@ -560,5 +613,7 @@ def _compare(
         found.only_second += two and not one
         kind = "only the first" if one else "only the second"
         if one is not two and len(kept[kind]) < worst:
-            kept[kind].append(_case(kind, other, label, f"{why}; the second: {other.score.verdict.why}"))
+            kept[kind].append(
+                _case(kind, other, label, f"{why}; the second: {other.score.verdict.why}")
+            )
     found.cases = [case for cases in kept.values() for case in cases]

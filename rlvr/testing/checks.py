@@ -13,7 +13,13 @@ from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv, ToolEnv
 from rlvr.errors import NonConforming, UsageError
 from rlvr.scoring import WALL_S
 from rlvr.testing.findings import CheckReport, Findings, Severity
-from rlvr.testing.repeats import check_episodes, check_gym, check_repeats, check_task_repeats, check_tools
+from rlvr.testing.repeats import (
+    check_episodes,
+    check_gym,
+    check_repeats,
+    check_task_repeats,
+    check_tools,
+)
 from rlvr.testing.scores import TimeBudget, Tries, score_tasks
 from rlvr.testing.tasks import check_tasks, sample
 from rlvr.validate import require_optional_whole, require_seconds
@@ -55,7 +61,9 @@ def check(
         UsageError: `env` is no environment, an argument cannot work, or this machine cannot score completions.
     """
     if not isinstance(env, (SingleTurnEnv, MultiTurnEnv)):
-        raise UsageError(f"{env!r} is neither a SingleTurnEnv nor a MultiTurnEnv; rlvr.make('gsm8k-v2') gives one")
+        raise UsageError(
+            f"{env!r} is neither a SingleTurnEnv nor a MultiTurnEnv; rlvr.make('gsm8k-v2') gives one"
+        )
     tasks = require_optional_whole("tasks", tasks, 1, none="all")
     require_seconds("budget_s", budget_s)
     require_seconds("wall_s", wall_s)
@@ -104,7 +112,9 @@ def check_environment(
         NonConforming: lists every hole and warning, the worst first.
         UsageError: see `check`.
     """
-    report = check(env, tasks=tasks, seed=seed, budget_s=budget_s, wall_s=wall_s, only=only, skip=skip)
+    report = check(
+        env, tasks=tasks, seed=seed, budget_s=budget_s, wall_s=wall_s, only=only, skip=skip
+    )
     if not report.clean:
         lines = [str(it) for it in report.findings if it.severity is not Severity.NOTE]
         raise NonConforming(f"{env.id} does not pass its check:\n  - " + "\n  - ".join(lines))
@@ -138,7 +148,12 @@ def _check_single(
     if budget.left_out:
         severity = Severity.WARNING if done.share < _HALF else Severity.NOTE
         what = f"the time was up: {budget.left_out} tasks or batches were not tried to the end"
-        found.add("not-checked", severity, what, got=f"{done.share:.0%} of the catalogue" if done.shares else "")
+        found.add(
+            "not-checked",
+            severity,
+            what,
+            got=f"{done.share:.0%} of the catalogue" if done.shares else "",
+        )
     return len(drawn)
 
 

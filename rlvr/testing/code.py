@@ -123,9 +123,16 @@ def _check_forms(env: Environment, found: Findings) -> None:
         if isinstance(leaf, Correct):
             wrong[leaf.name], right[leaf.name] = 0.0, 1.0
     in_form, without = reward.evaluate(wrong)[0], reward.evaluate(right)[0]
-    gated = without <= reward.evaluate({**wrong, **dict.fromkeys((leaf.name for leaf in forms), 0.0)})[0]
-    if in_form >= without and not gated:  # behind a gate, a right answer without the form earns nothing on purpose
-        got = f"{reward}: {in_form:g} for a wrong answer in form, {without:g} for a right one without"
+    gated = (
+        without
+        <= reward.evaluate({**wrong, **dict.fromkeys((leaf.name for leaf in forms), 0.0)})[0]
+    )
+    if (
+        in_form >= without and not gated
+    ):  # behind a gate, a right answer without the form earns nothing on purpose
+        got = (
+            f"{reward}: {in_form:g} for a wrong answer in form, {without:g} for a right one without"
+        )
         found.add("format-outweighs", Severity.HOLE, got=got, wanted="correctness counts for more")
 
 
@@ -143,8 +150,14 @@ def _check_judge(env: Environment, found: Findings) -> None:
         rate = json.loads(Path(verifier.audit).read_text())["total"]["rates"]["false positives"]
         high = float(rate["interval"][1])
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        found.add("judge-alone", Severity.HOLE, got=f"its audit {verifier.audit} cannot be read: {error!r}")
+        found.add(
+            "judge-alone",
+            Severity.HOLE,
+            got=f"its audit {verifier.audit} cannot be read: {error!r}",
+        )
         return
     if high > verifier.most_false:
         got = f"up to {high:.1%} of wrong answers are accepted, by its audit of {rate['n']} wrong ones"
-        found.add("judge-alone", Severity.HOLE, got=got, wanted=f"at most {verifier.most_false:.1%}")
+        found.add(
+            "judge-alone", Severity.HOLE, got=got, wanted=f"at most {verifier.most_false:.1%}"
+        )

@@ -17,14 +17,24 @@ from rlvr.testing.findings import Severity
 from rlvr.testing.scores import as_completion
 from rlvr.types import Outcome, Score
 
-__all__ = ["Breach", "JUNK", "episode_breaches", "greedy_breaches", "gym_breaches", "junk_breaches", "trace"]
+__all__ = [
+    "Breach",
+    "JUNK",
+    "episode_breaches",
+    "greedy_breaches",
+    "gym_breaches",
+    "junk_breaches",
+    "trace",
+]
 
 Breach: TypeAlias = tuple[str, str, str, str]
 
 _TURNS = 100
 _ENDLESS = 1000
 _LONG = 100_000  # characters of an observation
-_NAMED = re.compile(r"secret|answer|target|solution|goal|word|number|reference|hidden|truth|key", re.IGNORECASE)
+_NAMED = re.compile(
+    r"secret|answer|target|solution|goal|word|number|reference|hidden|truth|key", re.IGNORECASE
+)
 _RAISES = "an episode raises; a bad action is answered, not raised"
 
 JUNK: Final = {
@@ -73,8 +83,16 @@ def episode_breaches(env: MultiTurnEnv, seed: int) -> list[Breach]:
         played, again = _played(env, seed, moves), _played(env, seed, moves)
     except Exception as error:  # noqa: BLE001  see above
         return [_breach("episode", _RAISES, _said(error))]
-    if not (isinstance(played[0], tuple) and len(played[0]) == 2 and isinstance(played[0][1], dict)):
-        return [_breach("reset", "reset must return (observation, info)", f"reset returned {brief(played[0])}")]
+    if not (
+        isinstance(played[0], tuple) and len(played[0]) == 2 and isinstance(played[0][1], dict)
+    ):
+        return [
+            _breach(
+                "reset",
+                "reset must return (observation, info)",
+                f"reset returned {brief(played[0])}",
+            )
+        ]
     last = list(_step_breaches(played[-1]))
     if last:
         return last
@@ -108,17 +126,33 @@ def _greedy_breaches(env: MultiTurnEnv, seed: int) -> Iterator[Breach]:
     told, info, secrets = _begun(env, seed)
     longest = max((len(str(step[0])) for step in _played(env, seed, ["move"] * 3)), default=0)
     if longest > _LONG:
-        yield "long-reply", Severity.WARNING, "an observation is longer than any context", f"{longest} characters"
-    others = [one for other in range(seed + 1, seed + 9) for one in _begun(env, other)[2] if one not in secrets]
+        yield (
+            "long-reply",
+            Severity.WARNING,
+            "an observation is longer than any context",
+            f"{longest} characters",
+        )
+    others = [
+        one
+        for other in range(seed + 1, seed + 9)
+        for one in _begun(env, other)[2]
+        if one not in secrets
+    ]
     for secret in secrets:
-        if _holds(f"{told} {info}", secret) and not any(_holds(f"{told} {info}", one) for one in others):
-            yield _breach("secret", "the first observation or its info holds what decides the episode", secret)
+        if _holds(f"{told} {info}", secret) and not any(
+            _holds(f"{told} {info}", one) for one in others
+        ):
+            yield _breach(
+                "secret", "the first observation or its info holds what decides the episode", secret
+            )
     for action in _actions(secrets):
         step = _first_step(env, seed, action)
         if _is_paid(step):
             several = " ".join([*others[:6], action, *others[:6]])
             if others and _is_paid(_first_step(env, seed, several)):
-                yield _breach("hedge", "many answers in one action, one of them right, are paid", several[:80])
+                yield _breach(
+                    "hedge", "many answers in one action, one of them right, are paid", several[:80]
+                )
         yield from _again(env, seed, action)
     last = _played(env, seed, [f"move {turn}" for turn in range(_ENDLESS)])[-1]
     if not (last[2] or last[3]):
@@ -128,8 +162,14 @@ def _greedy_breaches(env: MultiTurnEnv, seed: int) -> Iterator[Breach]:
         numbers = " ".join(map(str, range(1001)))
         if _is_paid(_first_step(env, seed, numbers)):
             yield _breach("hedge", "an action that names every number is paid", "0 1 2 … 1000")
-    seen = " ".join(str(step[0]) for step in _played(env, seed, [f"move {turn}" for turn in range(3)])[1:])
-    leaked = [one for one in secrets if _holds(seen, one) and not any(_holds(seen, other) for other in others)]
+    seen = " ".join(
+        str(step[0]) for step in _played(env, seed, [f"move {turn}" for turn in range(3)])[1:]
+    )
+    leaked = [
+        one
+        for one in secrets
+        if _holds(seen, one) and not any(_holds(seen, other) for other in others)
+    ]
     for secret in leaked:
         yield _breach("secret", "a reply holds what decides the episode", secret)
 
@@ -152,9 +192,17 @@ def _begun(env: MultiTurnEnv, seed: int) -> tuple[str, str, list[str]]:
     """The first observation, its info, and texts under attributes that are no options, and so decide the episode."""
     told, info = env.reset(seed=seed)
     options = getattr(type(env), "__dataclass_fields__", {})
-    first = {name: value for name, value in vars(env).items() if name not in options or name.startswith("_")}
+    first = {
+        name: value
+        for name, value in vars(env).items()
+        if name not in options or name.startswith("_")
+    }
     kept = [value for name, value in first.items() if _NAMED.search(name)]
-    found = [str(value) for value in kept if isinstance(value, (str, int)) and not isinstance(value, bool)]
+    found = [
+        str(value)
+        for value in kept
+        if isinstance(value, (str, int)) and not isinstance(value, bool)
+    ]
     return str(told), str(info), [one for one in dict.fromkeys(found) if 0 < len(one) < 100]
 
 
@@ -166,7 +214,9 @@ def _is_paid(step: Any) -> bool:
     if not (isinstance(step, tuple) and len(step) == 5):
         return False
     score = step[4].get("score")
-    return bool(step[1] > 0 or (isinstance(score, Score) and score.verdict.outcome is Outcome.CORRECT))
+    return bool(
+        step[1] > 0 or (isinstance(score, Score) and score.verdict.outcome is Outcome.CORRECT)
+    )
 
 
 def _holds(text: str, word: str) -> bool:
@@ -220,7 +270,11 @@ def _earned(env: MultiTurnEnv, hole: str, steps: list[Any]) -> list[Breach]:
     found: list[Breach] = []
     if isinstance(score, Score) and score.verdict.outcome is Outcome.CORRECT:
         found.append(
-            _breach(hole, "an episode of nothing else is correct", f"{score.verdict.why}, total {score.total}")
+            _breach(
+                hole,
+                "an episode of nothing else is correct",
+                f"{score.verdict.why}, total {score.total}",
+            )
         )
     elif earned > 0:
         what = "an episode of nothing else is paid"
@@ -241,7 +295,9 @@ def _step_breaches(step: Any, *, must_end: bool = False) -> Iterator[Breach]:
     if not isinstance(reward, Real):
         yield _breach("step", "step's reward must be a finite number", f"the reward {reward!r}")
     elif not math.isfinite(reward):
-        yield _breach("not-finite", "step's reward must be a finite number", f"the reward {reward!r}")
+        yield _breach(
+            "not-finite", "step's reward must be a finite number", f"the reward {reward!r}"
+        )
     if not (_is_bool(terminated) and _is_bool(truncated) and isinstance(info, dict)):
         what = "step must return booleans for terminated and truncated, and a dict for info"
         yield _breach("step", what, brief(step[2:]))
@@ -255,7 +311,9 @@ def _breach(hole: str, what: str, got: str = "") -> Breach:
 
 def _is_bool(value: Any) -> bool:
     """True for Python's bool and for numpy's, which is no subclass of it."""
-    return isinstance(value, bool) or (type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"))
+    return isinstance(value, bool) or (
+        type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
+    )
 
 
 def _said(error: Exception) -> str:

@@ -218,7 +218,9 @@ class Findings:
         """
         assert hole in HOLES
         if self.wants(hole):
-            case = Finding(hole, severity, what or HOLES[hole], task, completion, got[:_LONGEST], wanted)
+            case = Finding(
+                hole, severity, what or HOLES[hole], task, completion, got[:_LONGEST], wanted
+            )
             key = hole, severity, what if hole == "not-checked" else ""
             self._first.setdefault(key, case)
             self._count[key] += 1
@@ -227,7 +229,9 @@ class Findings:
         """All findings, the worst first, then in the order of `HOLES`."""
         ranks, order = list(Severity), list(HOLES)
         found = [
-            replace(first, count=self._count[key], tried=max(self._count[key], self._tried[first.hole]))
+            replace(
+                first, count=self._count[key], tried=max(self._count[key], self._tried[first.hole])
+            )
             for key, first in self._first.items()
         ]
         return tuple(sorted(found, key=lambda f: (ranks.index(f.severity), order.index(f.hole))))
@@ -289,7 +293,13 @@ class CheckReport:
         colours = {Severity.HOLE: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
         table = Table("", "found", "of", "first case", show_lines=True)
         for it in self.findings:
-            case = (("", it.what), ("task ", it.task), ("said ", it.completion), ("got ", it.got), ("want ", it.wanted))
+            case = (
+                ("", it.what),
+                ("task ", it.task),
+                ("said ", it.completion),
+                ("got ", it.got),
+                ("want ", it.wanted),
+            )
             lines = "\n".join(escape(name + text) for name, text in case if text)
             mark = f"[{colours[it.severity]}]{it.severity}"
             table.add_row(mark, it.hole, f"{it.count}/{it.tried}" if it.tried > 1 else "", lines)

@@ -55,12 +55,16 @@ def require_grader(name: str) -> None:
     """
     if name not in GRADERS:
         if ":" not in name:
-            raise UsageError(f"there is no grader {name!r}; choose of {', '.join(GRADERS)}, or write file.py:function")
+            raise UsageError(
+                f"there is no grader {name!r}; choose of {', '.join(GRADERS)}, or write file.py:function"
+            )
         _adapted(_imported(name))
         return
     for package, pip in GRADERS[name][1].items():
         if importlib.util.find_spec(package) is None:
-            raise UsageError(f"the grader {name} needs the package {pip}, which is not installed; pip install {pip}")
+            raise UsageError(
+                f"the grader {name} needs the package {pip}, which is not installed; pip install {pip}"
+            )
 
 
 def _rlvr() -> Grader:
@@ -85,7 +89,9 @@ def _trl() -> Grader:
     rewards = importlib.import_module("trl.rewards")
 
     def grade(completion: str, reference: str, task: str | None) -> Grade:
-        [score] = rewards.accuracy_reward([[{"role": "assistant", "content": completion}]], [f"${reference}$"])
+        [score] = rewards.accuracy_reward(
+            [[{"role": "assistant", "content": completion}]], [f"${reference}$"]
+        )
         return score == 1.0, "reference-skipped" if score is None else ""
 
     return grade
@@ -93,9 +99,15 @@ def _trl() -> Grader:
 
 def _inspect_ai() -> Grader:
     """Its scorer `math()` is a coroutine: one event loop for all rows, as in an evaluation."""
-    model, solver = importlib.import_module("inspect_ai.model"), importlib.import_module("inspect_ai.solver")
+    model, solver = (
+        importlib.import_module("inspect_ai.model"),
+        importlib.import_module("inspect_ai.solver"),
+    )
     target = importlib.import_module("inspect_ai.scorer").Target
-    score, loop = importlib.import_module("inspect_ai.scorer._math").math(), asyncio.new_event_loop()
+    score, loop = (
+        importlib.import_module("inspect_ai.scorer._math").math(),
+        asyncio.new_event_loop(),
+    )
 
     def grade(completion: str, reference: str, task: str | None) -> Grade:
         output = model.ModelOutput.from_content("none/none", completion)
@@ -110,7 +122,10 @@ GRADERS: Final[dict[str, tuple[Callable[[], Grader], dict[str, str]]]] = {
     "rlvr": (_rlvr, {}),
     "math-verify": (_math_verify, {"math_verify": "math-verify"}),
     "trl": (_trl, {"trl": "trl", "math_verify": "math-verify"}),
-    "inspect_ai": (_inspect_ai, {"inspect_ai": "inspect-ai", "latex2sympy2_extended": "latex2sympy2_extended"}),
+    "inspect_ai": (
+        _inspect_ai,
+        {"inspect_ai": "inspect-ai", "latex2sympy2_extended": "latex2sympy2_extended"},
+    ),
 }
 """Name → what makes the grader, and the packages it needs with the names by which pip installs them."""
 
@@ -125,7 +140,9 @@ def _adapted(found: Any) -> Grader:
         found = found()
     call = getattr(found, "verify", found)
     if not callable(call):
-        raise UsageError(f"{brief(found)} is no function of (completion, reference), and has no method `verify`")
+        raise UsageError(
+            f"{brief(found)} is no function of (completion, reference), and has no method `verify`"
+        )
     asks = _takes_task(call)
 
     def grade(completion: str, reference: str, task: str | None) -> Grade:
@@ -185,7 +202,11 @@ def _imported(name: str) -> Any:
             sys.path.insert(0, str(path.parent))
         module = importlib.import_module(path.stem)
         if Path(getattr(module, "__file__", None) or "").resolve() != path:
-            raise ImportError(f"the name {path.stem!r} is taken by {getattr(module, '__file__', module)}")
+            raise ImportError(
+                f"the name {path.stem!r} is taken by {getattr(module, '__file__', module)}"
+            )
         return getattr(module, attribute)
     except (ImportError, FileNotFoundError, AttributeError, ValueError) as error:
-        raise UsageError(f"no grader at {name!r}: {error}; write module:NAME or path/to/file.py:NAME") from error
+        raise UsageError(
+            f"no grader at {name!r}: {error}; write module:NAME or path/to/file.py:NAME"
+        ) from error

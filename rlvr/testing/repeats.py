@@ -14,7 +14,14 @@ from typing import Any, TypeAlias
 from rlvr.environment import Environment, MultiTurnEnv, RowsEnv, SingleTurnEnv, ToolEnv
 from rlvr.errors import RlvrError, Unscored, UsageError
 from rlvr.scoring import MEMORY_MIB
-from rlvr.testing.episodes import JUNK, episode_breaches, greedy_breaches, gym_breaches, junk_breaches, trace
+from rlvr.testing.episodes import (
+    JUNK,
+    episode_breaches,
+    greedy_breaches,
+    gym_breaches,
+    junk_breaches,
+    trace,
+)
 from rlvr.testing.exploits import harmless
 from rlvr.testing.findings import HOLES, Findings, Severity
 from rlvr.testing.scores import TimeBudget, Tries
@@ -35,10 +42,14 @@ _Asked: TypeAlias = tuple[str, Any]
 
 
 @contextmanager
-def _elsewhere(env: Environment, found: Findings, hash_seed: int = _HASH_SEED) -> Iterator[WorkerPool | None]:
+def _elsewhere(
+    env: Environment, found: Findings, hash_seed: int = _HASH_SEED
+) -> Iterator[WorkerPool | None]:
     """A worker with the environment, which answers requests; None if it cannot be started."""
     try:
-        pool = WorkerPool(partial(_handler, env), memory_mib=MEMORY_MIB, spares=0, hash_seed=hash_seed)
+        pool = WorkerPool(
+            partial(_handler, env), memory_mib=MEMORY_MIB, spares=0, hash_seed=hash_seed
+        )
     except UsageError as error:
         found.add("unpicklable", Severity.HOLE, got=str(error))
         yield None
@@ -53,7 +64,9 @@ def _elsewhere(env: Environment, found: Findings, hash_seed: int = _HASH_SEED) -
         yield pool
 
 
-def check_task_repeats(env: SingleTurnEnv, drawn: Sequence[Task], found: Findings, wall_s: float) -> None:
+def check_task_repeats(
+    env: SingleTurnEnv, drawn: Sequence[Task], found: Findings, wall_s: float
+) -> None:
     """Check that another process makes the same tasks; not for `from_rows`, whose rows travel with the environment.
 
     Args:
@@ -74,7 +87,12 @@ def check_task_repeats(env: SingleTurnEnv, drawn: Sequence[Task], found: Finding
             found.tried("tasks-differ")
             here = json.loads(_task_text(task))
             if made is not None and json.loads(made) != here:
-                found.add("tasks-differ", Severity.HOLE, task=task.id, got=f"{made[:200]} in another process")
+                found.add(
+                    "tasks-differ",
+                    Severity.HOLE,
+                    task=task.id,
+                    got=f"{made[:200]} in another process",
+                )
 
 
 def check_repeats(
@@ -93,7 +111,11 @@ def check_repeats(
     quick = [one for one in done.tries if one[2].total is not None and one[3] < _QUICK_S]
     drawn = random.Random(seed).sample(quick, min(len(quick), _MOST))
     spent_s = itertools.accumulate(took_s for *_, took_s in drawn)
-    again = [(t, c, s) for (t, c, s, _), so_far_s in zip(drawn, spent_s, strict=True) if so_far_s < _REPEATED_S]
+    again = [
+        (t, c, s)
+        for (t, c, s, _), so_far_s in zip(drawn, spent_s, strict=True)
+        if so_far_s < _REPEATED_S
+    ]
     if not again:
         return
     with _elsewhere(env.without_tasks(), found) as pool:
@@ -109,13 +131,22 @@ def check_repeats(
                 lost, there = _asked(pool, ("score", (threads, work)), wall_s * len(batch))
                 where = "in another process" if threads == 1 else f"in {threads} threads"
                 if lost:
-                    found.add("nondeterministic", Severity.HOLE, got=f"{lost} {where}", wanted="as in the first worker")
+                    found.add(
+                        "nondeterministic",
+                        Severity.HOLE,
+                        got=f"{lost} {where}",
+                        wanted="as in the first worker",
+                    )
                     return
                 _compare(env, batch, there, where, found)
 
 
 def _compare(
-    env: SingleTurnEnv, batch: Sequence[tuple[Task, Completion, Score]], there: list[Any], where: str, found: Findings
+    env: SingleTurnEnv,
+    batch: Sequence[tuple[Task, Completion, Score]],
+    there: list[Any],
+    where: str,
+    found: Findings,
 ) -> None:
     low, high = env.reward.bounds
     for (task, completion, score), other in zip(batch, there, strict=True):
@@ -125,9 +156,21 @@ def _compare(
         if first != other:
             pairs = zip(first, other, strict=True) if isinstance(other, list) else [(first, other)]
             got, wanted = next((str(b), str(a)) for a, b in pairs if a != b)
-            found.add("nondeterministic", Severity.HOLE, **case, got=f"{got} {where}", wanted=f"{wanted}, as before")
+            found.add(
+                "nondeterministic",
+                Severity.HOLE,
+                **case,
+                got=f"{got} {where}",
+                wanted=f"{wanted}, as before",
+            )
         if isinstance(other, list) and other[0] is not None and not low <= other[0] <= high:
-            found.add("out-of-bounds", Severity.HOLE, **case, got=str(other[0]), wanted=f"[{low:g}, {high:g}]")
+            found.add(
+                "out-of-bounds",
+                Severity.HOLE,
+                **case,
+                got=str(other[0]),
+                wanted=f"[{low:g}, {high:g}]",
+            )
 
 
 def check_gym(env: SingleTurnEnv, found: Findings, seed: int, wall_s: float) -> None:
@@ -187,24 +230,37 @@ def check_tools(env: ToolEnv, tasks: Sequence[Task], found: Findings, wall_s: fl
         with _elsewhere(env, found, hash_seed) as pool:
             if pool is None:
                 return
-            if hash_seed == 0 and not _report(pool, ("tools", tasks), (TOOLS_S + wall_s) * len(tasks), found):
+            if hash_seed == 0 and not _report(
+                pool, ("tools", tasks), (TOOLS_S + wall_s) * len(tasks), found
+            ):
                 return
             seen.append(_asked(pool, ("trace", tasks), (TOOLS_S + wall_s) * len(tasks))[1])
     found.tried("nondeterministic")
     if seen[0] != seen[1]:
-        found.add("nondeterministic", Severity.HOLE, "the same turns give other replies in another process")
+        found.add(
+            "nondeterministic",
+            Severity.HOLE,
+            "the same turns give other replies in another process",
+        )
 
 
 def _report(pool: WorkerPool, asked: _Asked, wall_s: float, found: Findings) -> bool:
     """Add the findings of the other process; False if it was lost, or the environment breaks its contract."""
     lost, breaches = _asked(pool, asked, wall_s)
     if lost:
-        found.add("hang" if lost.startswith("worker-timeout") else "episode", Severity.HOLE, "an episode", got=lost)
+        found.add(
+            "hang" if lost.startswith("worker-timeout") else "episode",
+            Severity.HOLE,
+            "an episode",
+            got=lost,
+        )
         return False
     for hole, severity, what, got in breaches:
         assert hole in HOLES
         found.add(hole, Severity(severity), what, got=got)
-    return not any(severity == Severity.HOLE and hole not in JUNK for hole, severity, *_ in breaches)
+    return not any(
+        severity == Severity.HOLE and hole not in JUNK for hole, severity, *_ in breaches
+    )
 
 
 def _asked(pool: WorkerPool, asked: _Asked, wall_s: float) -> tuple[str, Any]:

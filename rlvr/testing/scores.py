@@ -18,7 +18,15 @@ from rlvr.rewards.parts import Format
 from rlvr.scoring import Scorer
 from rlvr.testing.answers import answer_in, mentions, plain_answer, prompt_text
 from rlvr.testing.code import canaries, check_reward, phrases_of
-from rlvr.testing.exploits import EMPTY_FORMS, OF_ANSWERS, Attempt, Known, attempts, harmless, is_code
+from rlvr.testing.exploits import (
+    EMPTY_FORMS,
+    OF_ANSWERS,
+    Attempt,
+    Known,
+    attempts,
+    harmless,
+    is_code,
+)
 from rlvr.testing.findings import Findings, Severity
 from rlvr.text import squeezed
 from rlvr.types import Completion, Score, Task
@@ -30,14 +38,18 @@ __all__ = ["TimeBudget", "Tries", "as_completion", "score_tasks"]
 _MANY = 20  # tasks; for fewer, starting processes costs more than it saves
 _SLOW_S = 5.0  # on a busy machine a tenth of a second may become one second
 _LONG_S = 2.0  # a completion that took longer at one task is not tried at the next
-_OTHERS = 0.1  # if a larger share of other tasks' answers is accepted, they are not all right by chance
+_OTHERS = (
+    0.1  # if a larger share of other tasks' answers is accepted, they are not all right by chance
+)
 _HANGS = 2  # each costs twice the limit, as a lost completion is tried again
 _LOST_EXAMPLES = 3
 _OURS: Final = frozenset({"IsolationUnavailable", "SandboxFailed", "MissingDependency"})
 _MIN_TOKENS = 16  # so that parts that read the length treat all short texts alike
 
 # Partial credit for these proves nothing: a program may pass some tests, and an answer may be partly right.
-_MAY_EARN: Final = frozenset({"other-answer", "prompt-echo", "look-alike", "hostile-code", "near-miss", "restated"})
+_MAY_EARN: Final = frozenset(
+    {"other-answer", "prompt-echo", "look-alike", "hostile-code", "near-miss", "restated"}
+)
 
 
 class TimeBudget:
@@ -150,7 +162,9 @@ def score_tasks(
                 done.shares.append(_try_all(run, one, reference, others, budget, rng))
         _judge_others(run)
         if run.passed_over:
-            what = f"tries were left out, as their text took more than {_LONG_S:g} s at another task"
+            what = (
+                f"tries were left out, as their text took more than {_LONG_S:g} s at another task"
+            )
             found.add("not-checked", Severity.NOTE, f"{run.passed_over} {what}")
         if run.hopeless:
             what = "hangs and lost examples cost too much time: the rest was left out"
@@ -164,7 +178,9 @@ class _Run:
     def __init__(self, env: SingleTurnEnv, scorer: Scorer, found: Findings, done: Tries) -> None:
         self.env, self.found, self.done = env, found, done
         self.hangs = self.lost_examples = self.passed_over = 0
-        self.gone: set[str] = set()  # completions that hung, died or took long, as they would at each task
+        self.gone: set[str] = (
+            set()
+        )  # completions that hung, died or took long, as they would at each task
         self.of_others: list[dict[str, str]] = []  # answers of other tasks that were accepted
         self._scorer = scorer
 
@@ -182,7 +198,9 @@ class _Run:
     def workers(self) -> int:
         return self._scorer.workers
 
-    def score(self, task: Task, text: str, ahead: _Ahead | None = None, *, may_take_long: bool = False) -> Score:
+    def score(
+        self, task: Task, text: str, ahead: _Ahead | None = None, *, may_take_long: bool = False
+    ) -> Score:
         completion = as_completion(text)
         score, took_s = self.timed(task, text) if ahead is None else ahead.take(text)
         for hole in ("crash", "hang", "slow"):
@@ -197,11 +215,23 @@ class _Run:
         if (
             took_s > _SLOW_S
             and not may_take_long
-            and (took_s := min(took_s, self.timed(task, text)[1])) > _SLOW_S  # the machine may have been busy
+            and (took_s := min(took_s, self.timed(task, text)[1]))
+            > _SLOW_S  # the machine may have been busy
         ):
-            self.found.add("slow", Severity.WARNING, **case, got=f"{took_s:.1f} s", wanted=f"less than {_SLOW_S:g} s")
+            self.found.add(
+                "slow",
+                Severity.WARNING,
+                **case,
+                got=f"{took_s:.1f} s",
+                wanted=f"less than {_SLOW_S:g} s",
+            )
         if not score.verdict.why:
-            self.found.add("no-reason", Severity.WARNING, **case, wanted="why='reason', or 'reason: text for people'")
+            self.found.add(
+                "no-reason",
+                Severity.WARNING,
+                **case,
+                wanted="why='reason', or 'reason: text for people'",
+            )
         return score
 
     def _lost(self, score: Score, case: dict[str, str]) -> None:
@@ -218,7 +248,10 @@ class _Run:
             hole = "unscored"
         elif kind == "RewardError" or "a verdict's value is" in why:
             strange = any(f" {value}" in why for value in ("nan", "inf", "-inf"))
-            hole, wanted = ("not-finite" if strange else "out-of-bounds"), "a finite number inside the bounds"
+            hole, wanted = (
+                ("not-finite" if strange else "out-of-bounds"),
+                "a finite number inside the bounds",
+            )
         self.found.add(hole, Severity.HOLE, **case, got=why, wanted=wanted)
 
 
@@ -239,9 +272,14 @@ class _Ahead:
     def take(self, text: str) -> tuple[Score, float]:
         """The score of a text and the seconds that it took; blocks."""
         while True:
-            while len(self._begun) < self._run.workers and (next_one := next(self._texts, None)) is not None:
+            while (
+                len(self._begun) < self._run.workers
+                and (next_one := next(self._texts, None)) is not None
+            ):
                 if next_one not in self._run.gone:
-                    self._begun.append((next_one, self._threads.submit(self._run.timed, self._task, next_one)))
+                    self._begun.append(
+                        (next_one, self._threads.submit(self._run.timed, self._task, next_one))
+                    )
             begun, future = self._begun.popleft()
             if begun == text:
                 return future.result()
@@ -253,7 +291,9 @@ class _Ahead:
         self._threads.close()
 
 
-def _examples(run: _Run, tasks: Sequence[Task], budget: TimeBudget) -> list[tuple[Known, Score | None]]:
+def _examples(
+    run: _Run, tasks: Sequence[Task], budget: TimeBudget
+) -> list[tuple[Known, Score | None]]:
     """Each task with a completion that is right, if there is one, and that completion's score."""
     known: list[tuple[Known, Score | None]] = []
     for number, task in enumerate(tasks):
@@ -282,7 +322,14 @@ def _examples(run: _Run, tasks: Sequence[Task], budget: TimeBudget) -> list[tupl
             run.lost_examples += 1
             continue
         _judge_example(run, task, example, score)
-        known.append((_known(run, task, example, answer_in(example, score.verdict.answer, task.reference)), score))
+        known.append(
+            (
+                _known(
+                    run, task, example, answer_in(example, score.verdict.answer, task.reference)
+                ),
+                score,
+            )
+        )
     return known
 
 
@@ -307,10 +354,18 @@ def _is_readable(run: _Run, task: Task) -> bool:
             why = primary.verifier.check(task.reference)
             if why is not None:
                 run.found.add(
-                    "reference-as-text", Severity.NOTE, task=task.id, got=f"{str(task.reference)[:80]!r}: {why}"
+                    "reference-as-text",
+                    Severity.NOTE,
+                    task=task.id,
+                    got=f"{str(task.reference)[:80]!r}: {why}",
                 )
     except Exception as error:  # noqa: BLE001  a DataError, or anything that the author's code raises
-        run.found.add("reference-unreadable", Severity.HOLE, task=task.id, got=f"{type(error).__name__}: {error}")
+        run.found.add(
+            "reference-unreadable",
+            Severity.HOLE,
+            task=task.id,
+            got=f"{type(error).__name__}: {error}",
+        )
         return False
     return True
 
@@ -322,15 +377,33 @@ def _judge_example(run: _Run, task: Task, example: str, score: Score) -> None:
     if not score.verdict.correct:
         run.found.add("reference-rejected", Severity.HOLE, **case, got=got, wanted="correct")
     elif score.verdict.value < 1:
-        run.found.add("reference-partial", Severity.HOLE, **case, got=f"value {score.verdict.value:g}", wanted="1")
+        run.found.add(
+            "reference-partial",
+            Severity.HOLE,
+            **case,
+            got=f"value {score.verdict.value:g}",
+            wanted="1",
+        )
     elif total is not None and total < high - 1e-9:
-        formless = any(isinstance(leaf, Format) and score.parts.get(leaf.name) == 0 for leaf in run.env.reward.leaves)
-        severity = Severity.WARNING if formless else Severity.NOTE  # other parts may prefer other texts
-        run.found.add("reference-below-maximum", severity, **case, got=f"total {total:g}", wanted=f"{high:g}")
+        formless = any(
+            isinstance(leaf, Format) and score.parts.get(leaf.name) == 0
+            for leaf in run.env.reward.leaves
+        )
+        severity = (
+            Severity.WARNING if formless else Severity.NOTE
+        )  # other parts may prefer other texts
+        run.found.add(
+            "reference-below-maximum", severity, **case, got=f"total {total:g}", wanted=f"{high:g}"
+        )
 
 
 def _try_all(
-    run: _Run, known: Known, reference: Score | None, others: Sequence[Known], budget: TimeBudget, rng: random.Random
+    run: _Run,
+    known: Known,
+    reference: Score | None,
+    others: Sequence[Known],
+    budget: TimeBudget,
+    rng: random.Random,
 ) -> float:
     """Try the whole catalogue at one task; returns the share of it that there was time for."""
     floor: float | None = None
@@ -356,7 +429,9 @@ def _try_all(
                 run.gone.add(attempt.text)
                 continue
             floor = score.total if attempt.hole == "empty" else floor
-            for hole in () if attempt.hole in _MAY_EARN else ("partial-credit", "outscores-reference"):
+            for hole in (
+                () if attempt.hole in _MAY_EARN else ("partial-credit", "outscores-reference")
+            ):
                 run.found.tried(hole)
             if not attempt.lucky:
                 _judge(run, known, attempt, score, reference, floor)
@@ -364,7 +439,12 @@ def _try_all(
 
 
 def _judge(
-    run: _Run, known: Known, attempt: Attempt, score: Score, reference: Score | None, floor: float | None
+    run: _Run,
+    known: Known,
+    attempt: Attempt,
+    score: Score,
+    reference: Score | None,
+    floor: float | None,
 ) -> None:
     """Add a finding if a completion that deserves nothing earned something."""
     assert score.total is not None
@@ -379,12 +459,24 @@ def _judge(
         severity = Severity.NOTE if unknown else Severity.HOLE
         run.found.add(attempt.hole, severity, **case, got=got, wanted="not correct")
     elif reference is not None and reference.total is not None and score.total > reference.total:
-        run.found.add("outscores-reference", Severity.HOLE, **case, got=got, wanted=f"less than {reference.total:g}")
+        run.found.add(
+            "outscores-reference",
+            Severity.HOLE,
+            **case,
+            got=got,
+            wanted=f"less than {reference.total:g}",
+        )
     elif score.verdict.value > 0 and attempt.hole not in _MAY_EARN:
         what = f"credit for {attempt.hole}, a text that deserves none"
         run.found.add("partial-credit", Severity.WARNING, what, **case, got=got, wanted="value 0")
     elif attempt.text in EMPTY_FORMS and floor is not None and score.total > floor + 1e-9:
-        run.found.add(attempt.hole, Severity.WARNING, **case, got=got, wanted=f"{floor:g}, as for no text at all")
+        run.found.add(
+            attempt.hole,
+            Severity.WARNING,
+            **case,
+            got=got,
+            wanted=f"{floor:g}, as for no text at all",
+        )
 
 
 def _try_code(run: _Run, known: Known) -> None:
@@ -395,9 +487,18 @@ def _try_code(run: _Run, known: Known) -> None:
             continue
         for text in (phrase, f"\\boxed{{{phrase}}}", f"I think so. {phrase}"):
             score = run.score(known.task, text)
-            if score.verdict.correct and run.score(known.task, text.replace(phrase, "quartz willow")).total == 0:
+            if (
+                score.verdict.correct
+                and run.score(known.task, text.replace(phrase, "quartz willow")).total == 0
+            ):
                 case = {"task": known.task.id, "completion": harmless(text)}
-                run.found.add("secret-phrase", Severity.HOLE, **case, got=score.verdict.why[:200], wanted="not correct")
+                run.found.add(
+                    "secret-phrase",
+                    Severity.HOLE,
+                    **case,
+                    got=score.verdict.why[:200],
+                    wanted="not correct",
+                )
                 return
     if not run.found.wants("evaluates"):
         return
@@ -408,7 +509,13 @@ def _try_code(run: _Run, known: Known) -> None:
             run.score(known.task, program)
             if trace.exists():
                 case = {"task": known.task.id, "completion": harmless(program)}
-                run.found.add("evaluates", Severity.HOLE, **case, got="it was run", wanted="it is read as data")
+                run.found.add(
+                    "evaluates",
+                    Severity.HOLE,
+                    **case,
+                    got="it was run",
+                    wanted="it is read as data",
+                )
                 return
 
 
@@ -419,6 +526,9 @@ def _judge_others(run: _Run) -> None:
     if count > 1 and count > _OTHERS * tried:
         severity, what = Severity.HOLE, ""
     elif count > 1:
-        severity, what = Severity.WARNING, "answers to other tasks, too many for all to be right here"
+        severity, what = (
+            Severity.WARNING,
+            "answers to other tasks, too many for all to be right here",
+        )
     for case in run.of_others:
         run.found.add("other-answer", severity, what, **case)

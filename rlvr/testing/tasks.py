@@ -78,7 +78,9 @@ def check_tasks(env: TasksEnv, drawn: Sequence[Task], found: Findings) -> bool:
         False if the tasks are so broken that further checks have no meaning.
     """
     if isinstance(env, ToolEnv):
-        return _recordable(drawn, found)  # two tasks may read the same and differ in what the tools have
+        return _recordable(
+            drawn, found
+        )  # two tasks may read the same and differ in what the tools have
     try:
         first = _listed(env, _FIRST)
         again = _listed(env, len(first))
@@ -91,7 +93,12 @@ def check_tasks(env: TasksEnv, drawn: Sequence[Task], found: Findings) -> bool:
         return False  # nor can they be compared: `==` of numpy's arrays has no single truth value
     if again != first:
         remedy = "draw from rlvr.seeded(self.id, self.split, index)"
-        found.add("tasks-differ", Severity.HOLE, "tasks come out differently the second time", wanted=remedy)
+        found.add(
+            "tasks-differ",
+            Severity.HOLE,
+            "tasks come out differently the second time",
+            wanted=remedy,
+        )
     elif by_index != first:
         found.add("index-disagrees", Severity.HOLE)
     ids = Counter(task.id for task in scanned)
@@ -144,13 +151,27 @@ def said(error: Exception) -> str:
 def _recordable(tasks: Sequence[Task], found: Findings) -> bool:
     for task in tasks:
         try:
-            reference, _, _ = json.loads(json.dumps([task.reference, task.prompt, dict(task.meta)], allow_nan=False))
+            reference, _, _ = json.loads(
+                json.dumps([task.reference, task.prompt, dict(task.meta)], allow_nan=False)
+            )
         except (TypeError, ValueError) as error:
-            found.add("unrecordable", Severity.HOLE, task=task.id, got=said(error), wanted="what JSON can hold")
+            found.add(
+                "unrecordable",
+                Severity.HOLE,
+                task=task.id,
+                got=said(error),
+                wanted="what JSON can hold",
+            )
             return False
         if reference != task.reference:
             got = f"{task.reference!r} is read back as {reference!r}"
-            found.add("unrecordable", Severity.HOLE, task=task.id, got=got, wanted="a list where there is a tuple")
+            found.add(
+                "unrecordable",
+                Severity.HOLE,
+                task=task.id,
+                got=got,
+                wanted="a list where there is a tuple",
+            )
     return True
 
 
@@ -170,14 +191,28 @@ def _repeated(env: TasksEnv, tasks: Sequence[Task], found: Findings) -> None:
             got = f"{brief(known.reference)} at {known.id!r}, {brief(task.reference)} here"
             found.add("contradiction", Severity.WARNING, task=task.id, got=got)
         else:
-            found.add("duplicate-tasks", severity, task=task.id, got=f"{known.id!r} has the same prompt")
+            found.add(
+                "duplicate-tasks", severity, task=task.id, got=f"{known.id!r} has the same prompt"
+            )
     if env.size is not None:  # a generator's tasks follow one pattern on purpose
         for earlier, later in near_duplicates(texts):
-            found.add("near-duplicates", Severity.NOTE, task=kept[later].id, got=f"much like {kept[earlier].id!r}")
-    answers = Counter(answer for task in tasks if (answer := plain_answer(task.reference)) is not None)
+            found.add(
+                "near-duplicates",
+                Severity.NOTE,
+                task=kept[later].id,
+                got=f"much like {kept[earlier].id!r}",
+            )
+    answers = Counter(
+        answer for task in tasks if (answer := plain_answer(task.reference)) is not None
+    )
     for answer, count in answers.most_common(1):
         if len(tasks) >= 10 and count > len(tasks) / 2:
-            found.add("constant-answer", Severity.NOTE, completion=harmless(answer), got=f"{count} of {len(tasks)}")
+            found.add(
+                "constant-answer",
+                Severity.NOTE,
+                completion=harmless(answer),
+                got=f"{count} of {len(tasks)}",
+            )
 
 
 def _splits(env: TasksEnv, tasks: Sequence[Task], found: Findings) -> None:
@@ -199,7 +234,11 @@ def _splits(env: TasksEnv, tasks: Sequence[Task], found: Findings) -> None:
     ours = {folded(prompt_text(task.prompt)): task for task in tasks}
     shared = [words for words in ours if words in theirs]
     if env.size is not None and len(shared) == len(ours) == len(theirs):
-        found.add("split-overlap", Severity.NOTE, f"splits {env.split!r} and {split!r} are the same tasks, all of them")
+        found.add(
+            "split-overlap",
+            Severity.NOTE,
+            f"splits {env.split!r} and {split!r} are the same tasks, all of them",
+        )
         return
     share = len(shared) / max(len(ours), 1)
     severity = Severity.HOLE if share > _MANY else Severity.WARNING

@@ -85,7 +85,9 @@ def tool_trace(env: ToolEnv, tasks: Sequence[Task]) -> list[str]:
         env: the environment.
         tasks: of the environment.
     """
-    return [json.dumps(_without_times(_played(env, task, _turns_of(env, task))[0])) for task in tasks]
+    return [
+        json.dumps(_without_times(_played(env, task, _turns_of(env, task))[0])) for task in tasks
+    ]
 
 
 def _played(env: ToolEnv, task: Task, turns: Sequence[_Turn]) -> tuple[Episode, Score]:
@@ -123,14 +125,19 @@ def _example(env: ToolEnv, task: Task) -> Iterator[Breach]:
     record, score = _played(env, task, turns)
     again, _ = _played(env, task, turns)
     if _without_times(record) != _without_times(again):
-        yield _hole("nondeterministic", "the same task and turns give other replies; the task alone must decide them")
+        yield _hole(
+            "nondeterministic",
+            "the same task and turns give other replies; the task alone must decide them",
+        )
     if score.total is None:
         yield _hole("unscored", "verify returns UNSCORED", score.verdict.why)
         return
     high = env.reward.bounds[1]
     if env.example_episode(task) is not None:
         if score.verdict.outcome is not Outcome.CORRECT:
-            yield _hole("reference-rejected", "the example episode is not CORRECT", score.verdict.why)
+            yield _hole(
+                "reference-rejected", "the example episode is not CORRECT", score.verdict.why
+            )
         elif score.total < high - 1e-9 and not env.reward.group_level:
             what = f"the example episode earns {score.total:g}, and the reward's upper bound is {high:g}"
             yield "reference-below-maximum", Severity.WARNING, what, ""
@@ -142,7 +149,9 @@ def _example(env: ToolEnv, task: Task) -> Iterator[Breach]:
     yield from _twice(env, task, turns, score, high)
 
 
-def _twice(env: ToolEnv, task: Task, turns: Sequence[_Turn], score: Score, high: float) -> Iterator[Breach]:
+def _twice(
+    env: ToolEnv, task: Task, turns: Sequence[_Turn], score: Score, high: float
+) -> Iterator[Breach]:
     """Every call of the example three times: no more may be earned by it."""
     calls = [turn for turn in turns if not isinstance(turn, str)]
     if not calls:
@@ -155,7 +164,11 @@ def _twice(env: ToolEnv, task: Task, turns: Sequence[_Turn], score: Score, high:
     rewards = env.turn_rewards(task, record)
     total = sum(one or 0.0 for one in rewards or ())
     if total > max(high, more.total or 0.0) + 1e-9:
-        yield _hole("collected-twice", "calls that are repeated have rewards of turns above the total", f"{total:g}")
+        yield _hole(
+            "collected-twice",
+            "calls that are repeated have rewards of turns above the total",
+            f"{total:g}",
+        )
 
 
 # --------------------------------------------------------------------------------------------------------- the replies
@@ -179,7 +192,9 @@ def _probed(env: ToolEnv, task: Task) -> tuple[str, list[Breach]]:
                 except Unscored as error:
                     found.append(
                         _hole(
-                            "crash", f"the tool {name!r} raises, so a policy can make its rollout UNSCORED", str(error)
+                            "crash",
+                            f"the tool {name!r} raises, so a policy can make its rollout UNSCORED",
+                            str(error),
                         )
                     )
                     running.close()
@@ -188,10 +203,19 @@ def _probed(env: ToolEnv, task: Task) -> tuple[str, list[Breach]]:
                 code = any(value in _CODE for value in probe.values())
                 if call.reply.startswith("error: time limit"):
                     got = json.dumps(probe, default=str)[:100]
-                    found.append(_hole("hang", f"a call of the tool {name!r} exceeds {_CALL_S:g} s", got))
+                    found.append(
+                        _hole("hang", f"a call of the tool {name!r} exceeds {_CALL_S:g} s", got)
+                    )
                 if len(call.reply) > _LONG and not code:
                     got = f"{len(call.reply)} characters"
-                    found.append(("long-reply", Severity.WARNING, f"the tool {name!r} gives a very long reply", got))
+                    found.append(
+                        (
+                            "long-reply",
+                            Severity.WARNING,
+                            f"the tool {name!r} gives a very long reply",
+                            got,
+                        )
+                    )
                 if str(os.getpid()) in call.reply and "getpid" in str(probe):
                     what = f"the tool {name!r} runs the policy's text in the process that holds the references"
                     found.append(_hole("evaluates", what))
@@ -259,13 +283,22 @@ def _secrets(seen: Sequence[tuple[Task, str]]) -> Iterator[Breach]:
     own = other = count = 0
     for i, (task, said) in enumerate(seen):
         reference, foreign = _shown(task), _shown(seen[i - 1][0])
-        if reference is None or foreign is None or reference == foreign or _holds(_text_of(task), reference):
+        if (
+            reference is None
+            or foreign is None
+            or reference == foreign
+            or _holds(_text_of(task), reference)
+        ):
             continue
         count += 1
         own += _holds(said, reference)
         other += _holds(said, foreign)
     if count and own > count / 2 and own > other:
-        yield _hole("secret", "a reply, the prompt or a schema holds the reference", f"in {own} of {count} tasks")
+        yield _hole(
+            "secret",
+            "a reply, the prompt or a schema holds the reference",
+            f"in {own} of {count} tasks",
+        )
 
 
 def _shown(task: Task) -> str | None:
@@ -292,7 +325,11 @@ def _junk(env: ToolEnv, task: Task) -> Iterator[Breach]:
     for hole, text in JUNK.items():
         _, score = _played(env, task, [PolicyTurn(text)] * 3)
         if score.verdict.outcome is Outcome.CORRECT:
-            yield _hole(hole, "an episode of nothing else is correct", f"{score.verdict.why}, total {score.total}")
+            yield _hole(
+                hole,
+                "an episode of nothing else is correct",
+                f"{score.verdict.why}, total {score.total}",
+            )
 
 
 def _many(env: ToolEnv, task: Task, tasks: Sequence[Task]) -> Iterator[Breach]:
@@ -302,15 +339,23 @@ def _many(env: ToolEnv, task: Task, tasks: Sequence[Task]) -> Iterator[Breach]:
     if not others:
         return
     if isinstance(turns[-1], str):
-        finals = [other[-1] for other in others if isinstance(other[-1], str) and other[-1] != turns[-1]]
+        finals = [
+            other[-1] for other in others if isinstance(other[-1], str) and other[-1] != turns[-1]
+        ]
         if finals:
             several = "\n".join([*finals, turns[-1], *finals])
             _, score = _played(env, task, [*turns[:-1], several])
             if score.verdict.outcome is Outcome.CORRECT:
-                yield _hole("hedge", "many answers in one turn, one of them right, are correct", score.verdict.why)
+                yield _hole(
+                    "hedge",
+                    "many answers in one turn, one of them right, are correct",
+                    score.verdict.why,
+                )
     reference = _shown(task)
     answering = [
-        turn for turn in turns if isinstance(turn, Ask) and reference in map(plain_answer, turn.arguments.values())
+        turn
+        for turn in turns
+        if isinstance(turn, Ask) and reference in map(plain_answer, turn.arguments.values())
     ]
     wrong = [
         turn
@@ -324,7 +369,11 @@ def _many(env: ToolEnv, task: Task, tasks: Sequence[Task]) -> Iterator[Breach]:
         _, alone = _played(env, task, [*answering, "Done."])
         _, score = _played(env, task, [PolicyTurn("", (*wrong, *answering, *wrong)), "Done."])
         if alone.verdict.outcome is Outcome.CORRECT and score.verdict.outcome is Outcome.CORRECT:
-            yield _hole("hedge", "many answers as calls of one turn, one of them right, are correct", score.verdict.why)
+            yield _hole(
+                "hedge",
+                "many answers as calls of one turn, one of them right, are correct",
+                score.verdict.why,
+            )
 
 
 def _hole(hole: str, what: str, got: str = "") -> Breach:

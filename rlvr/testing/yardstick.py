@@ -144,7 +144,9 @@ class YardstickReport:
     rows: list[YardstickRow]
     grades: dict[str, list[YardstickGrade]] = field(default_factory=dict)
 
-    def counts(self, grader: str, *, family: str | None = None, debatable: bool = False) -> YardstickCounts:
+    def counts(
+        self, grader: str, *, family: str | None = None, debatable: bool = False
+    ) -> YardstickCounts:
         """Counts of one grader.
 
         Args:
@@ -169,7 +171,11 @@ class YardstickReport:
         """
         by_family: dict[str, list[tuple[YardstickRow, dict[str, YardstickGrade]]]] = {}
         for i, row in enumerate(self.rows):
-            wrong = {name: grades[i] for name, grades in self.grades.items() if grades[i].accepted is not row.label}
+            wrong = {
+                name: grades[i]
+                for name, grades in self.grades.items()
+                if grades[i].accepted is not row.label
+            }
             if row.label is label and row.debatable is None and wrong:
                 by_family.setdefault(row.family, []).append((row, wrong))
         turns = chain.from_iterable(zip_longest(*by_family.values()))
@@ -186,7 +192,9 @@ class YardstickReport:
             name: {
                 "total": self.counts(name).as_dict(),
                 "debatable": self.counts(name, debatable=True).as_dict(),
-                "families": {family: self.counts(name, family=family).as_dict() for family in self.families},
+                "families": {
+                    family: self.counts(name, family=family).as_dict() for family in self.families
+                },
             }
             for name in self.grades
         }
@@ -217,7 +225,9 @@ class YardstickReport:
             console.print(inert(line), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
         kinds = Counter((row.label, row.debatable is not None) for row in self.rows)
-        say(f"{self.name}: {kinds[True, False]} right and {kinds[False, False]} wrong answers, without debatable ones")
+        say(
+            f"{self.name}: {kinds[True, False]} right and {kinds[False, False]} wrong answers, without debatable ones"
+        )
         total = _table("", *_COUNTED)
         for name in self.grades:
             total.add_row(name, *_cells(self.counts(name)))
@@ -240,9 +250,14 @@ class YardstickReport:
             rows = list(self.false_grades(label))
             say(f"{title}: {len(rows)}" + (f", the first {worst}" if len(rows) > worst else ""))
             for row, by in rows[:worst]:
-                said = ", ".join(f"{name} ({_short(grade)})" if _short(grade) else name for name, grade in by.items())
+                said = ", ".join(
+                    f"{name} ({_short(grade)})" if _short(grade) else name
+                    for name, grade in by.items()
+                )
                 text = row.answer if row.answer is not None else row.completion
-                say(f"  {row.id}: {text[:80]!r} for {row.reference[:60]!r}: {row.reason}.  By {said}")
+                say(
+                    f"  {row.id}: {text[:80]!r} for {row.reference[:60]!r}: {row.reason}.  By {said}"
+                )
 
 
 def load_yardstick(name: str = "math", families: Sequence[str] = ()) -> list[YardstickRow]:
@@ -256,13 +271,17 @@ def load_yardstick(name: str = "math", families: Sequence[str] = ()) -> list[Yar
         UsageError: there is no such yardstick or family.
     """
     if name not in YARDSTICKS:
-        raise UsageError(f"there is no yardstick {name!r}; there is {', '.join(YARDSTICKS)}{nearest(name, YARDSTICKS)}")
+        raise UsageError(
+            f"there is no yardstick {name!r}; there is {', '.join(YARDSTICKS)}{nearest(name, YARDSTICKS)}"
+        )
     text = (files("rlvr.testing") / "yardsticks" / f"{name}.jsonl").read_text(encoding="utf-8")
     rows = [_row(json.loads(line)) for line in text.split("\n") if line]
     known = dict.fromkeys(row.family for row in rows)
     for family in families:
         if family not in known:
-            raise UsageError(f"there is no family {family!r}{nearest(family, known)}; there are {', '.join(known)}")
+            raise UsageError(
+                f"there is no family {family!r}{nearest(family, known)}; there are {', '.join(known)}"
+            )
     return [row for row in rows if not families or row.family in families]
 
 
@@ -314,7 +333,9 @@ def measure_yardstick(
     report = YardstickReport(name, load_yardstick(name, families) if rows is None else list(rows))
     for one in graders:
         with (
-            WorkerPool(partial(_handler, one), workers=count, spares=0, memory_mib=memory_mib, quiet=True) as pool,
+            WorkerPool(
+                partial(_handler, one), workers=count, spares=0, memory_mib=memory_mib, quiet=True
+            ) as pool,
             ThreadPoolExecutor(count) as threads,
         ):
             pool.warm()
@@ -339,7 +360,9 @@ def _graded(pool: WorkerPool, wall_s: float, row: YardstickRow) -> YardstickGrad
     [said] = pool.run([(row.completion, row.reference, row.task)], wall_s=wall_s)
     if isinstance(said, Unscored):
         died = said.reason in ("worker-died", WorkerTimeout.reason)
-        return YardstickGrade(False, "stopped" if died else "raised", str(said)[:200], perf_counter() - start)
+        return YardstickGrade(
+            False, "stopped" if died else "raised", str(said)[:200], perf_counter() - start
+        )
     accepted, why, seconds = said
     return YardstickGrade(accepted, "", why, seconds)
 
@@ -351,7 +374,10 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _cells(counts: YardstickCounts) -> list[str]:
-    wrong, right = f"{counts.accepted_wrong} of {counts.wrong}", f"{counts.rejected_right} of {counts.right}"
+    wrong, right = (
+        f"{counts.accepted_wrong} of {counts.wrong}",
+        f"{counts.rejected_right} of {counts.right}",
+    )
     return [wrong, right, str(counts.raised), str(counts.stopped), f"{counts.seconds:.2f}"]
 
 

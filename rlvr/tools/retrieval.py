@@ -42,9 +42,13 @@ class Corpus:
         elif isinstance(source, (str, Path)):
             self.passages = _read(Path(source))
         else:
-            raise UsageError(f"the corpus is {brief(source)}; give a mapping from title to text, a file or a folder")
+            raise UsageError(
+                f"the corpus is {brief(source)}; give a mapping from title to text, a file or a folder"
+            )
         if not self.passages:
-            raise UsageError(f"the corpus {brief(source)} has no passage; files must end in {', '.join(_SUFFIXES)}")
+            raise UsageError(
+                f"the corpus {brief(source)} has no passage; files must end in {', '.join(_SUFFIXES)}"
+            )
         self._bm25s = _library()
         self._lock = threading.Lock()
         self._index = self._bm25s.BM25()
@@ -70,7 +74,11 @@ class Corpus:
     def _words(self, texts: list[str]) -> list[list[str]]:
         """The words of texts, of one letter or more, without English stop words."""
         found: list[list[str]] = self._bm25s.tokenize(
-            texts, token_pattern=r"(?u)\b\w+\b", stopwords="english", return_ids=False, show_progress=False
+            texts,
+            token_pattern=r"(?u)\b\w+\b",
+            stopwords="english",
+            return_ids=False,
+            show_progress=False,
         )
         return found
 
@@ -94,7 +102,10 @@ def search(corpus: Corpus, *, most: int = 3, name: str = "search") -> Tool:
         if not query.strip():
             raise ToolError("the query is empty; give a few words")
         found = corpus.find(query, most)
-        return "\n\n".join(f"[{i}] {title}\n{text}" for i, (title, text) in enumerate(found, 1)) or "nothing was found"
+        return (
+            "\n\n".join(f"[{i}] {title}\n{text}" for i, (title, text) in enumerate(found, 1))
+            or "nothing was found"
+        )
 
     return schema_of(run, name=name)
 
@@ -122,7 +133,12 @@ def _read(path: Path) -> list[tuple[str, str]]:
 
 def _paragraphs(text: str, name: str) -> list[tuple[str, str]]:
     paragraphs = [one.strip() for one in text.split("\n\n")]
-    return [(name, one[at : at + _PASSAGE]) for one in paragraphs if one for at in range(0, len(one), _PASSAGE)]
+    return [
+        (name, one[at : at + _PASSAGE])
+        for one in paragraphs
+        if one
+        for at in range(0, len(one), _PASSAGE)
+    ]
 
 
 def _lines(text: str, name: str) -> list[tuple[str, str]]:

@@ -67,7 +67,9 @@ class Server:
             self.tools = self._ready.result(timeout=_START_S)
         except FutureTimeout:
             self.close()
-            raise ServiceFailed(f"the MCP server {self._name} did not answer within {_START_S:g} s") from None
+            raise ServiceFailed(
+                f"the MCP server {self._name} did not answer within {_START_S:g} s"
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -106,7 +108,9 @@ class Server:
             return future.result(timeout=_CALL_S)
         except FutureTimeout:
             future.cancel()
-            raise ServiceFailed(f"the MCP server {self._name} did not answer within {_CALL_S:g} s") from None
+            raise ServiceFailed(
+                f"the MCP server {self._name} did not answer within {_CALL_S:g} s"
+            ) from None
 
     async def _called(self, name: str, arguments: dict[str, Any]) -> str:
         """Make a call, and give up where the connection ends meanwhile."""
@@ -120,9 +124,14 @@ class Server:
                 result = call.result()
             except Exception as error:  # noqa: BLE001  of the SDK, or of the connection
                 kind = getattr(getattr(error, "error", None), "code", None)
-                if kind in (-32602, -32601):  # invalid params, no such method: JSON-RPC 2.0, section 5.1
+                if kind in (
+                    -32602,
+                    -32601,
+                ):  # invalid params, no such method: JSON-RPC 2.0, section 5.1
                     raise ToolError(str(error)) from None
-                raise ServiceFailed(f"the MCP server {self._name}: {type(error).__name__}: {error}") from None
+                raise ServiceFailed(
+                    f"the MCP server {self._name}: {type(error).__name__}: {error}"
+                ) from None
         finally:
             call.cancel()
             end.cancel()
@@ -138,7 +147,9 @@ class Server:
             self._loop.run_until_complete(self._connected())
         except BaseException as error:  # noqa: BLE001  the SDK's own, in groups of exceptions
             if not self._ready.done():
-                self._ready.set_exception(ServiceFailed(f"the MCP server {self._name} cannot be used: {_first(error)}"))
+                self._ready.set_exception(
+                    ServiceFailed(f"the MCP server {self._name} cannot be used: {_first(error)}")
+                )
         finally:
             with suppress(Exception):
                 left = asyncio.all_tasks(self._loop)
@@ -152,16 +163,24 @@ class Server:
             self._client = client
             tools: list[Tool] = []
             for one in await _listed(client):
-                schema = getattr(one, "input_schema", None) or getattr(one, "inputSchema", None) or {"type": "object"}
+                schema = (
+                    getattr(one, "input_schema", None)
+                    or getattr(one, "inputSchema", None)
+                    or {"type": "object"}
+                )
                 function = partial(_by_name, self, one.name)
-                tools.append(Tool(one.name, one.description or "", dict(schema), function, checked=False))
+                tools.append(
+                    Tool(one.name, one.description or "", dict(schema), function, checked=False)
+                )
             self._ready.set_result(tools)
             await self._end.wait()
 
     def _read(self, where: str | Sequence[str], env: Mapping[str, str] | None) -> Any:
         if isinstance(where, str):
             if not where.startswith(("http://", "https://")):
-                raise UsageError(f"mcp: {brief(where)} is no URL; a command is a list, such as ['python', 'server.py']")
+                raise UsageError(
+                    f"mcp: {brief(where)} is no URL; a command is a list, such as ['python', 'server.py']"
+                )
             return where
         if not where or not all(isinstance(one, str) for one in where):
             raise UsageError(
@@ -190,7 +209,9 @@ def _by_name(server: Server, name: str, /, **arguments: Any) -> str:
 
 def _text(part: Any) -> str:
     text = getattr(part, "text", None)
-    return text if isinstance(text, str) else f"({getattr(part, 'type', 'content')} that is no text)"
+    return (
+        text if isinstance(text, str) else f"({getattr(part, 'type', 'content')} that is no text)"
+    )
 
 
 def _first(error: BaseException) -> str:

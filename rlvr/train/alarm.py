@@ -18,11 +18,28 @@ from rlvr.collect.stats import unscored_reasons
 from rlvr.errors import RlvrError
 from rlvr.samplers.protocol import rollout_seed
 from rlvr.train.rollout_batch import RolloutBatch
-from rlvr.types import Group, Outcome, Rollout, Verdict, Verifier, VerifierFunction, as_verifier, verified
+from rlvr.types import (
+    Group,
+    Outcome,
+    Rollout,
+    Verdict,
+    Verifier,
+    VerifierFunction,
+    as_verifier,
+    verified,
+)
 from rlvr.validate import require_number, require_whole
 from rlvr.workers.loops import loop_thread
 
-__all__ = ["Alarms", "NothingScored", "OpinionAlarm", "RewardsDisputed", "ScoringAlarm", "SecondOpinion", "lr_alarm"]
+__all__ = [
+    "Alarms",
+    "NothingScored",
+    "OpinionAlarm",
+    "RewardsDisputed",
+    "ScoringAlarm",
+    "SecondOpinion",
+    "lr_alarm",
+]
 
 
 class NothingScored(RlvrError):
@@ -49,7 +66,9 @@ class ScoringAlarm:
             NothingScored: this was one unscored step too many.
         """
         unscored = int(batch.stats["unscored"])
-        self._without_score = steps = self._without_score + 1 if unscored == batch.stats["rollouts"] else 0
+        self._without_score = steps = (
+            self._without_score + 1 if unscored == batch.stats["rollouts"] else 0
+        )
         if steps >= self.steps:
             if not unscored:
                 raise NothingScored(
@@ -198,7 +217,12 @@ class OpinionAlarm:
             RewardsDisputed: the opinions differ too often.
         """
         draw = torch.Generator().manual_seed(rollout_seed("second opinion", self.seed, step))
-        rollouts = [r for group in groups for r in group.rollouts if r.score is not None and r.score.total is not None]
+        rollouts = [
+            r
+            for group in groups
+            for r in group.rollouts
+            if r.score is not None and r.score.total is not None
+        ]
         asked = [r for r in rollouts if float(torch.rand((), generator=draw)) < self.opinion.share]
         compared = apart = failed = 0
         kept: list[dict[str, Any]] = []

@@ -46,7 +46,9 @@ class Padded:
     width: int
 
 
-def pad(rows: Sequence[Tokenized], *, pad_id: int = 0, device: torch.device | str = "cpu") -> Padded:
+def pad(
+    rows: Sequence[Tokenized], *, pad_id: int = 0, device: torch.device | str = "cpu"
+) -> Padded:
     """Rows of any lengths as one batch.
 
     Args:
@@ -62,7 +64,9 @@ def pad(rows: Sequence[Tokenized], *, pad_id: int = 0, device: torch.device | st
     prompts = np.array([len(row.prompt_ids) for row in rows])
     completions = np.array([len(row.completion_ids) for row in rows])
     if not prompts.all():
-        raise UsageError(f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as <bos>")
+        raise UsageError(
+            f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as <bos>"
+        )
     length = int((prompts + np.maximum(completions - 1, 0)).max())
     ids = np.full((len(rows), length), pad_id, dtype=np.int64)
     for i, row in enumerate(rows):
@@ -71,7 +75,9 @@ def pad(rows: Sequence[Tokenized], *, pad_id: int = 0, device: torch.device | st
     row_of = np.repeat(np.arange(len(rows)), completions)
     column = np.arange(len(row_of)) - np.repeat(completions.cumsum() - completions, completions)
     sources = row_of * length + prompts[row_of] + column - 1
-    targets = np.fromiter(chain.from_iterable(row.completion_ids for row in rows), np.int64, len(row_of))
+    targets = np.fromiter(
+        chain.from_iterable(row.completion_ids for row in rows), np.int64, len(row_of)
+    )
 
     def tensor(array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(device)
@@ -80,7 +86,9 @@ def pad(rows: Sequence[Tokenized], *, pad_id: int = 0, device: torch.device | st
     return Padded(tensor(ids), *places, len(rows), int(completions.max()))
 
 
-def ragged_to_padded(values: Float[Tensor, " N"], padded: Padded, width: int | None = None) -> Float[Tensor, "B T"]:
+def ragged_to_padded(
+    values: Float[Tensor, " N"], padded: Padded, width: int | None = None
+) -> Float[Tensor, "B T"]:
     """Values of completion tokens, each in its row and column; 0 elsewhere.  Differentiable.
 
     Args:
@@ -92,7 +100,9 @@ def ragged_to_padded(values: Float[Tensor, " N"], padded: Padded, width: int | N
     return empty.index_put((padded.rows, padded.columns), values)
 
 
-def buckets(lengths: Sequence[int], *, max_tokens: int, overhead_tokens: int = 256) -> list[list[int]]:
+def buckets(
+    lengths: Sequence[int], *, max_tokens: int, overhead_tokens: int = 256
+) -> list[list[int]]:
     """Split rows into batches of similar length: the indices of the rows in each, longest first.
 
     Of all splits of the sorted rows it takes the one of least cost, where a batch of n rows costs
@@ -112,7 +122,9 @@ def buckets(lengths: Sequence[int], *, max_tokens: int, overhead_tokens: int = 2
     order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
     sizes = np.asarray(lengths, dtype=np.int64)[order]
     n = len(sizes)
-    cost = np.full(n + 1, np.iinfo(np.int64).max, dtype=np.int64)  # of the rows before this one, in the best split
+    cost = np.full(
+        n + 1, np.iinfo(np.int64).max, dtype=np.int64
+    )  # of the rows before this one, in the best split
     start = np.zeros(n + 1, dtype=np.int64)  # where the last batch of that split begins
     cost[0] = 0
     for i, size in enumerate(sizes.tolist()):

@@ -37,7 +37,9 @@ __all__ = ["Canary", "CanaryFailed", "Observed"]
 
 _ROWS: Final = 4
 _TOKENS: Final = 8  # the sampler computes them one by one, so their number is the cost of a check
-_LONG: Final = 288  # tokens of the prompt that has to be in an engine's cache: two blocks of 128, and more
+_LONG: Final = (
+    288  # tokens of the prompt that has to be in an engine's cache: two blocks of 128, and more
+)
 
 
 class CanaryFailed(RlvrError):
@@ -55,10 +57,18 @@ class Canary:
     def __init__(self, groups: Groups, tolerance: float) -> None:
         first = Cursor(groups.env, seed=0, shuffle=False)  # starts again if there are fewer tasks
         most: int | None = getattr(groups.sampler, "positions", None)
-        prompts = [list(groups.sampler.encode(groups.task(first.index(p)).prompt))[:most] for p in range(_ROWS)]
-        prompts = [ids if len(ids) > 1 else ids * 2 for ids in prompts]  # a prompt of one token has no halves
+        prompts = [
+            list(groups.sampler.encode(groups.task(first.index(p)).prompt))[:most]
+            for p in range(_ROWS)
+        ]
+        prompts = [
+            ids if len(ids) > 1 else ids * 2 for ids in prompts
+        ]  # a prompt of one token has no halves
         half = [(len(ids) + 1) // 2 for ids in prompts]
-        self.rows = [TokenRow(ids[:at], ids[at : at + _TOKENS]) for ids, at in zip(prompts, half, strict=True)]
+        self.rows = [
+            TokenRow(ids[:at], ids[at : at + _TOKENS])
+            for ids, at in zip(prompts, half, strict=True)
+        ]
         self.prompt_ids = _long_prompt(prompts, _LONG if most is None else min(_LONG, most - 1))
         self.tolerance = tolerance
 
@@ -89,7 +99,11 @@ class Canary:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def check(
-        self, policy: Policy, observed: Observed, version: int, weights: Mapping[str, Tensor] | None = None
+        self,
+        policy: Policy,
+        observed: Observed,
+        version: int,
+        weights: Mapping[str, Tensor] | None = None,
     ) -> float:
         """The largest difference of log-probabilities, in nats.
 
@@ -113,8 +127,13 @@ class Canary:
             name = observed.probes[number].engine if observed.probes else "the sampler"
             worst = max(worst, self._require_same(f"{after} {name}", rows, theirs, _DIFFERS))
         for probe, row in zip(observed.probes, sampled, strict=True):
-            worst = max(worst, self._require_same(f"{after} {probe.engine}", [row], [[probe.logprob]], _STALE))
-        if isinstance(sampler, LocalSampler) and (differing := _differing(policy.model, sampler.model, weights)):
+            worst = max(
+                worst,
+                self._require_same(f"{after} {probe.engine}", [row], [[probe.logprob]], _STALE),
+            )
+        if isinstance(sampler, LocalSampler) and (
+            differing := _differing(policy.model, sampler.model, weights)
+        ):
             raise CanaryFailed(
                 f"{after} the sampler's own weights are not the trainer's: {differing} "
                 "differs, though too little to change the logprobs; look at its sync"
@@ -122,7 +141,11 @@ class Canary:
         return worst
 
     def _require_same(
-        self, where: str, ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]], meaning: str
+        self,
+        where: str,
+        ours: Sequence[Sequence[float]],
+        theirs: Sequence[Sequence[float]],
+        meaning: str,
     ) -> float:
         """The largest difference on these rows.
 
@@ -193,12 +216,16 @@ def _long_prompt(prompts: Sequence[Sequence[int]], length: int) -> list[int]:
     return (joined * (length // len(joined) + 1))[: max(1, length)]
 
 
-def _differing(ours: torch.nn.Module, theirs: torch.nn.Module, weights: Mapping[str, Tensor] | None) -> str:
+def _differing(
+    ours: torch.nn.Module, theirs: torch.nn.Module, weights: Mapping[str, Tensor] | None
+) -> str:
     """The name of the first parameter that differs; empty if there is none."""
     if ours is theirs:
         return ""
     given = dict(ours.named_parameters()) if weights is None else weights
-    same = ((name, torch.equal(twin, given[name].to(twin))) for name, twin in theirs.named_parameters())
+    same = (
+        (name, torch.equal(twin, given[name].to(twin))) for name, twin in theirs.named_parameters()
+    )
     return next((name for name, equal in same if not equal), "")
 
 

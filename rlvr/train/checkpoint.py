@@ -25,7 +25,16 @@ from rlvr.data.files import Checksummed, whole_file
 from rlvr.errors import DataError
 from rlvr.validate import require_whole
 
-__all__ = ["latest", "load", "newest", "path_of", "restore_rng", "rng_state", "save", "stop_requested"]
+__all__ = [
+    "latest",
+    "load",
+    "newest",
+    "path_of",
+    "restore_rng",
+    "rng_state",
+    "save",
+    "stop_requested",
+]
 
 _NAME: Final = re.compile(r"step-(\d{8})\.pt")
 
@@ -53,10 +62,14 @@ def save(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Pat
                 torch.save(dict(state), checksummed)
             _seal(file, checksummed)
     except (OSError, RuntimeError) as error:
-        said = error if isinstance(error, OSError) else error.__context__  # torch hides it behind an error of its own
+        said = (
+            error if isinstance(error, OSError) else error.__context__
+        )  # torch hides it behind an error of its own
         if not isinstance(said, OSError) or said.filename is not None:
             raise
-        raise OSError(said.errno, f"{said.strerror}: the checkpoint of step {step}", str(path)) from error
+        raise OSError(
+            said.errno, f"{said.strerror}: the checkpoint of step {step}", str(path)
+        ) from error
     for old in sorted(_found(folder))[:-keep]:  # now that the new name is on the disk too
         (folder / f"step-{old:08d}.pt").unlink(missing_ok=True)
     return path
@@ -101,15 +114,21 @@ def newest(folder: Path, keys: Collection[str] = ()) -> tuple[Path, dict[str, An
         try:
             state = load(path)
             if missing := [key for key in keys if key not in state]:
-                raise DataError(f"{path} is no checkpoint of this version: it lacks {', '.join(missing)}")
+                raise DataError(
+                    f"{path} is no checkpoint of this version: it lacks {', '.join(missing)}"
+                )
         except DataError as error:
             last = last or error
             continue
         if last is not None:
-            warnings.warn(f"{last}; going on from the one before, {path.name}", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"{last}; going on from the one before, {path.name}", RuntimeWarning, stacklevel=2
+            )
         return path, state
     if last is not None:
-        raise DataError(f"{last}; none of {folder} can be read, so the run cannot go on: give a new folder")
+        raise DataError(
+            f"{last}; none of {folder} can be read, so the run cannot go on: give a new folder"
+        )
     return None
 
 
@@ -132,11 +151,17 @@ def load(path: Path) -> dict[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001  whatever a damaged file makes torch raise
         why = (str(error).splitlines() or [""])[0]  # the first of torch's lines names what is wrong
-        raise DataError(f"{path} cannot be read as a checkpoint: {type(error).__name__}: {why[:200]}") from None
+        raise DataError(
+            f"{path} cannot be read as a checkpoint: {type(error).__name__}: {why[:200]}"
+        ) from None
     if not isinstance(state, dict):
         raise DataError(f"{path} cannot be read as a checkpoint: it holds a {type(state).__name__}")
     if sealed is None:
-        warnings.warn(f"{path} has no checksum: damage to it would pass unnoticed", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"{path} has no checksum: damage to it would pass unnoticed",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return state
 
 
@@ -177,7 +202,9 @@ def _is_sealed(path: Path) -> bool | None:
     found = _SEAL.fullmatch(seal)
     if found is None:
         return None
-    return length == struct.pack("<H", _SEAL_BYTES) and int(found[1], 16) == zlib.crc32(_NO_COMMENT, crc32)
+    return length == struct.pack("<H", _SEAL_BYTES) and int(found[1], 16) == zlib.crc32(
+        _NO_COMMENT, crc32
+    )
 
 
 def rng_state(device: torch.device | None = None) -> dict[str, Any]:
@@ -233,7 +260,9 @@ def stop_requested(say: Callable[[str], None] = lambda line: None) -> Iterator[C
     def note(number: int, frame: object) -> None:
         came.set()
         restore()
-        say(f"{signal.Signals(number).name}: this step is finished and saved first; a second one interrupts it")
+        say(
+            f"{signal.Signals(number).name}: this step is finished and saved first; a second one interrupts it"
+        )
 
     for number in before:
         signal.signal(number, note)
@@ -244,4 +273,6 @@ def stop_requested(say: Callable[[str], None] = lambda line: None) -> Iterator[C
 
 
 def _found(folder: Path) -> list[int]:
-    return [int(name[1]) for path in folder.glob("step-*.pt") if (name := _NAME.fullmatch(path.name))]
+    return [
+        int(name[1]) for path in folder.glob("step-*.pt") if (name := _NAME.fullmatch(path.name))
+    ]

@@ -147,9 +147,9 @@ class Config:
     run: Path
     env_options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
     eval_options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
-    algorithm: Annotated[str | Algorithm, arg(constructor=str, metavar="NAME", help_behavior_hint=_default_hint)] = (
-        "dapo"
-    )
+    algorithm: Annotated[
+        str | Algorithm, arg(constructor=str, metavar="NAME", help_behavior_hint=_default_hint)
+    ] = "dapo"
     steps: int = 100
     pairs: Path | None = None
     prompts: int = 16
@@ -216,7 +216,9 @@ class Config:
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
-            object.__setattr__(self, name, check(name, getattr(self, name)))  # plain numbers, which can be recorded
+            object.__setattr__(
+                self, name, check(name, getattr(self, name))
+            )  # plain numbers, which can be recorded
         self.resolve()
 
     def resolve(self) -> ResolvedConfig:
@@ -226,7 +228,9 @@ class Config:
             UsageError: there is no such preset, or it cannot be trained with these settings.
         """
         if not isinstance(self.algorithm, str | Algorithm):
-            raise UsageError(f"algorithm is {brief(self.algorithm)}; it must be the name of a preset, or an Algorithm")
+            raise UsageError(
+                f"algorithm is {brief(self.algorithm)}; it must be the name of a preset, or an Algorithm"
+            )
         algorithm = preset(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         # Weights of other steps, or an engine whose numbers differ by rounding.
         others = self.max_staleness or algorithm.replay or self.engine != "local"
@@ -242,10 +246,18 @@ class Config:
             "temperature": temperature,
             "overlong": algorithm.overlong,
             "overlong_cache": self.overlong_cache or max(1, self.max_tokens // 5),
-            "eval_temperature": temperature if self.eval_temperature is None else self.eval_temperature,
-            "canary": self.canary if self.canary is not None else 1e-3 if self.precision == "fp32" else 0.5,
+            "eval_temperature": temperature
+            if self.eval_temperature is None
+            else self.eval_temperature,
+            "canary": self.canary
+            if self.canary is not None
+            else 1e-3
+            if self.precision == "fp32"
+            else 0.5,
         }
-        settings = {f.name: written[f.name] for f in dataclasses.fields(Config)}  # a subclass may have more
+        settings = {
+            f.name: written[f.name] for f in dataclasses.fields(Config)
+        }  # a subclass may have more
         return ResolvedConfig(**{**settings, **chosen}, written=written)
 
     @property
@@ -253,7 +265,9 @@ class Config:
         """What samples: the trained model itself, a vLLM engine in this process, or vLLM servers."""
         if self.serve_samplers is not None:
             return "servers"
-        return "local" if self.sampler == "local" else "vllm" if self.sampler == "vllm" else "servers"
+        return (
+            "local" if self.sampler == "local" else "vllm" if self.sampler == "vllm" else "servers"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +287,9 @@ class ResolvedConfig(Config):
     overlong_cache: int
     eval_temperature: float
     canary: float
-    written: dataclasses.InitVar[Mapping[str, Any]]  # so that `dataclasses.replace` refuses: change the Config instead
+    written: dataclasses.InitVar[
+        Mapping[str, Any]
+    ]  # so that `dataclasses.replace` refuses: change the Config instead
     _written: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self, written: Mapping[str, Any]) -> None:
@@ -285,7 +301,9 @@ class ResolvedConfig(Config):
                 "one of preferences, such as 'dpo', or leave pairs out"
             )
         if "head" in algorithm.needs and self.pairs is None:
-            raise UsageError("a reward model is trained on a file; give pairs, such as `rlvr pairs` writes")
+            raise UsageError(
+                "a reward model is trained on a file; give pairs, such as `rlvr pairs` writes"
+            )
         if self.reward_model is not None and algorithm.preference is not None:
             raise UsageError(
                 f"reward_model is {self.reward_model!r}, and the algorithm learns from verdicts and pairs, not from "
@@ -295,7 +313,9 @@ class ResolvedConfig(Config):
             raise UsageError("env is missing; give the id of an environment, such as gsm8k-v2")
         self._require_sampler()
         if self.lora_rank is None and (self.lora_alpha is not None or self.lora_targets):
-            raise UsageError("lora_alpha and lora_targets are of a LoRA adapter; give lora_rank too, such as 16")
+            raise UsageError(
+                "lora_alpha and lora_targets are of a LoRA adapter; give lora_rank too, such as 16"
+            )
         if (self.attention or "").startswith("flash_attention") and self.precision != "bf16":
             raise UsageError(
                 f"attention is {self.attention!r}, which computes in half precision only, and precision is "
@@ -320,7 +340,10 @@ class ResolvedConfig(Config):
             raise UsageError(
                 f"max_staleness is {self.max_staleness}, and pairs trains on a file without sampling; leave one out"
             )
-        if "once" in algorithm.needs and (self.minibatch or math.inf) < self.prompts * self.group_size:
+        if (
+            "once" in algorithm.needs
+            and (self.minibatch or math.inf) < self.prompts * self.group_size
+        ):
             raise UsageError(
                 f"minibatch is {self.minibatch} of {self.prompts * self.group_size} completions, and the objective "
                 f"{algorithm.objective!r} has no ratio to the policy that sampled, so only the first step on a batch "
@@ -329,7 +352,9 @@ class ResolvedConfig(Config):
         if algorithm.trust_region is not None:
             self._require_second_derivatives()
         if algorithm.mixing is not None and self.pairs is not None:
-            raise UsageError("mixing with pairs: training on a file has a fixed reference; leave mixing or pairs out")
+            raise UsageError(
+                "mixing with pairs: training on a file has a fixed reference; leave mixing or pairs out"
+            )
         if algorithm.mixing is not None and self.lora_rank is not None:
             raise UsageError(
                 "mixing with lora_rank: a share of an adapter is not that share of the weights it stands for; train "
@@ -340,7 +365,12 @@ class ResolvedConfig(Config):
                 f"subset.size is {algorithm.subset.size} of a group_size of {self.group_size}; it is a part of it"
             )
         reset = algorithm.reset
-        if reset is not None and reset.stall_validations is not None and not self.eval_every and not reset.every_steps:
+        if (
+            reset is not None
+            and reset.stall_validations is not None
+            and not self.eval_every
+            and not reset.every_steps
+        ):
             raise UsageError(
                 f"this algorithm resets when validation stalls, and eval_every is {self.eval_every}; say how many "
                 "steps lie between evaluations, such as 50, and on which split: eval_split='validation'"
@@ -368,24 +398,33 @@ class ResolvedConfig(Config):
             )
         own: dict[str, dict[str, object]] = {
             "vllm": {"sampler_sleep": self.sampler_sleep},
-            "servers": {"sampler_key_env": self.sampler_key_env, "sampler_folder": self.sampler_folder},
+            "servers": {
+                "sampler_key_env": self.sampler_key_env,
+                "sampler_folder": self.sampler_folder,
+            },
         }
         for engine, settings in own.items():
-            if engine != self.engine and (given := [name for name, value in settings.items() if value]):
+            if engine != self.engine and (
+                given := [name for name, value in settings.items() if value]
+            ):
                 raise UsageError(
                     f"{given[0]} is given, and it is a setting of sampler="
                     + ("'vllm'" if engine == "vllm" else "'http://…'")
                     + f"; here the sampler is {self.sampler!r}"
                 )
         if self.sampler_python is not None and self.serve_samplers is None:
-            raise UsageError("sampler_python is for servers that are started here; give serve_samplers too, such as 1")
+            raise UsageError(
+                "sampler_python is for servers that are started here; give serve_samplers too, such as 1"
+            )
         if self.sampler_sleep and self.max_staleness:
             raise UsageError(
                 "sampler_sleep frees the engine's memory during the update, and with max_staleness it samples then; "
                 "leave one out"
             )
         if self.engine != "local" and self.pairs is not None:
-            raise UsageError("pairs trains on a file without sampling; leave sampler and serve_samplers out")
+            raise UsageError(
+                "pairs trains on a file without sampling; leave sampler and serve_samplers out"
+            )
 
     def resolve(self) -> ResolvedConfig:
         """Itself."""
@@ -396,7 +435,9 @@ class ResolvedConfig(Config):
         """Optimiser steps of the whole run, if every batch is full."""
         replayed = 0 if self.algorithm.replay is None else self.algorithm.replay.groups
         rollouts = (self.prompts + replayed) * self.group_size
-        return self.steps * self.algorithm.epochs * math.ceil(rollouts / (self.minibatch or rollouts))
+        return (
+            self.steps * self.algorithm.epochs * math.ceil(rollouts / (self.minibatch or rollouts))
+        )
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -429,7 +470,9 @@ def _require_betas(name: str, value: object) -> tuple[float, ...]:
 
 def _require_sampler_name(name: str, value: object) -> str:
     addresses = value.split(",") if isinstance(value, str) else []
-    if value not in ("local", "vllm") and not all(re.fullmatch(r"https?://[^\s/?#@]+/?", one) for one in addresses):
+    if value not in ("local", "vllm") and not all(
+        re.fullmatch(r"https?://[^\s/?#@]+/?", one) for one in addresses
+    ):
         near = nearest(str(value), ["local", "vllm"])
         raise UsageError(
             f"{name} is {brief(value)}{near}; it must be local, vllm, or addresses of vLLM servers with commas between "
@@ -440,8 +483,12 @@ def _require_sampler_name(name: str, value: object) -> str:
 
 
 def _require_texts(name: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, (tuple, list)) or not all(isinstance(one, str) and one for one in value):
-        raise UsageError(f"{name} is {value!r}; it must be a list of texts, such as ('q_proj', 'v_proj')")
+    if not isinstance(value, (tuple, list)) or not all(
+        isinstance(one, str) and one for one in value
+    ):
+        raise UsageError(
+            f"{name} is {value!r}; it must be a list of texts, such as ('q_proj', 'v_proj')"
+        )
     return tuple(value)
 
 
@@ -450,7 +497,9 @@ def _require_score_bounds(name: str, value: object) -> tuple[float, ...]:
         raise UsageError(f"{name} is {value!r}; it must be two numbers, such as (0, 0.8)")
     low, high = (require_number(f"{name}[{i}]", bound, 0, most=1) for i, bound in enumerate(value))
     if low >= high:
-        raise UsageError(f"{name} is {value!r}, so every score would be the same; the first must be below the second")
+        raise UsageError(
+            f"{name} is {value!r}, so every score would be the same; the first must be below the second"
+        )
     return (low, high)
 
 
@@ -458,9 +507,13 @@ def _require_scorer(name: str, value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise UsageError(f"{name} is {brief(value)}; it must be a text, such as 'http://10.0.0.7:8000'")
+        raise UsageError(
+            f"{name} is {brief(value)}; it must be a text, such as 'http://10.0.0.7:8000'"
+        )
     if "@" in value and "://" in value:
-        raise UsageError(f"the {name} has a key in it, which the run would record; set RLVR_API_KEY instead")
+        raise UsageError(
+            f"the {name} has a key in it, which the run would record; set RLVR_API_KEY instead"
+        )
     return value
 
 
@@ -472,17 +525,21 @@ _FROM_1: Final = (
 _CHECKS: Final[Mapping[str, _Check]] = {
     **dict.fromkeys(_FROM_1, partial(require_whole, least=1)),
     **dict.fromkeys(
-        ("warmup_steps", "rollouts_every", "show_rollouts", "seed", "max_staleness"), partial(require_whole, least=0)
+        ("warmup_steps", "rollouts_every", "show_rollouts", "seed", "max_staleness"),
+        partial(require_whole, least=0),
     ),
     **dict.fromkeys(
-        ("group_size", "minibatch", "overlong_cache", "lora_rank"), partial(require_optional_whole, least=1)
+        ("group_size", "minibatch", "overlong_cache", "lora_rank"),
+        partial(require_optional_whole, least=1),
     ),
     **dict.fromkeys(("eval_every", "workers"), partial(require_optional_whole, least=0)),
     **dict.fromkeys(("lr", "grad_clip"), partial(require_number, above=0)),
     "weight_decay": partial(require_number, least=0),
     "betas": _require_betas,
     "sampler": _require_sampler_name,
-    **dict.fromkeys(("serve_samplers", "sampler_positions"), partial(require_optional_whole, least=1)),
+    **dict.fromkeys(
+        ("serve_samplers", "sampler_positions"), partial(require_optional_whole, least=1)
+    ),
     "sampler_memory": partial(require_number, above=0, most=1),
     "sampler_lora": partial(require_one_of, allowed=get_args(_LoraSampling)),
     "temperature": _or_none(partial(require_number, above=0, hint="near 1 to train")),

@@ -81,7 +81,9 @@ class Batch:
         def cut(values: Tensor) -> Tensor:
             return values[indices, :width] if values.dim() == 2 else values[indices]
 
-        return replace(self, rows=rows, **{name: cut(values) for name, values in self.tensors().items()})
+        return replace(
+            self, rows=rows, **{name: cut(values) for name, values in self.tensors().items()}
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors that there are, by name."""
@@ -100,7 +102,9 @@ def collate(groups: Sequence[Group]) -> Batch:
     mask = torch.zeros(len(rows), width, dtype=torch.bool)
     behaviour = torch.zeros(len(rows), width)
     for i, row in enumerate(rows):
-        mask[i, : len(row.completion_ids)] = torch.tensor(list(row.completion_mask), dtype=torch.bool)
+        mask[i, : len(row.completion_ids)] = torch.tensor(
+            list(row.completion_mask), dtype=torch.bool
+        )
         behaviour[i, : len(row.completion_ids)] = torch.tensor(list(row.behaviour_logprobs))
     return Batch(rows, mask, behaviour, torch.zeros(len(rows), width))
 
@@ -189,11 +193,23 @@ def _credit_of_branches(
 ) -> Credit:
     """`credit` of the rollouts alone, whose advantages their branches take over."""
     count = len(batch.rows) - len(owners)
-    alone = [replace(group, rollouts=[replace(one, branches=()) for one in group.rollouts]) for group in groups]
+    alone = [
+        replace(group, rollouts=[replace(one, branches=()) for one in group.rollouts])
+        for group in groups
+    ]
     numbers = None if minibatch_of is None else minibatch_of[:count]
-    found = credit(alone, batch.part(range(count)), algorithm, minibatch_of=numbers, values=values, average=average)
+    found = credit(
+        alone,
+        batch.part(range(count)),
+        algorithm,
+        minibatch_of=numbers,
+        values=values,
+        average=average,
+    )
     mask = batch.completion_mask[:count, : found.advantages.shape[1]]
-    of_row = found.advantages.gather(1, mask.int().argmax(dim=1, keepdim=True)).squeeze(1)  # of its first trained token
+    of_row = found.advantages.gather(1, mask.int().argmax(dim=1, keepdim=True)).squeeze(
+        1
+    )  # of its first trained token
     varies = bool(torch.where(mask, found.advantages != of_row[:, None], False).any())
     if found.returns is not None or values is not None or varies:
         raise UsageError(
@@ -205,7 +221,9 @@ def _credit_of_branches(
     return Credit(torch.where(batch.completion_mask, whole[:, None], 0.0))
 
 
-def chosen(groups: Sequence[Group], batch: Batch, algorithm: Algorithm, generator: torch.Generator) -> Batch:
+def chosen(
+    groups: Sequence[Group], batch: Batch, algorithm: Algorithm, generator: torch.Generator
+) -> Batch:
     """The batch with the rows masked that `Algorithm.subset` leaves out; it is unchanged without one.
 
     Args:
@@ -218,7 +236,10 @@ def chosen(groups: Sequence[Group], batch: Batch, algorithm: Algorithm, generato
         return batch
     scores, scored = totals(groups)
     choose = function("subset", algorithm.subset.rule).bound(algorithm)
-    there = torch.arange(scores.shape[1]) < torch.tensor([len(group.rollouts) for group in groups])[:, None]
+    there = (
+        torch.arange(scores.shape[1])
+        < torch.tensor([len(group.rollouts) for group in groups])[:, None]
+    )
     keep = choose(scores, scored, generator=generator)[there]
     mask = batch.completion_mask & torch.cat([keep, keep[_owners(groups)]])[:, None]
     return replace(batch, completion_mask=mask, advantages=torch.where(mask, batch.advantages, 0.0))
@@ -284,7 +305,12 @@ class _Inputs:
         average: float | None,
     ) -> None:
         self._average = average
-        self._batch, self._algorithm, self._minibatch_of, self._values = batch, algorithm, minibatch_of, values
+        self._batch, self._algorithm, self._minibatch_of, self._values = (
+            batch,
+            algorithm,
+            minibatch_of,
+            values,
+        )
         self.completion_mask = batch.completion_mask
         self.values, self.bootstrap = batch.values, batch.bootstrap
         self._totals, self.scored = totals(groups)
@@ -292,7 +318,9 @@ class _Inputs:
     @cached_property
     def scores(self) -> Float[Tensor, "P G"]:
         """Totals, minus the KL penalties of each completion's tokens."""
-        penalties = _penalised(torch.zeros(self.completion_mask.shape), self._batch, self._algorithm)
+        penalties = _penalised(
+            torch.zeros(self.completion_mask.shape), self._batch, self._algorithm
+        )
         return self._totals + penalties.sum(dim=1).view_as(self._totals)
 
     @property
@@ -318,7 +346,11 @@ class _Inputs:
     @property
     def minibatch(self) -> Int[Tensor, "P G"] | None:
         """The number of the mini-batch in which each rollout is trained; None for one."""
-        return None if self._minibatch_of is None else torch.tensor(list(self._minibatch_of)).view_as(self._totals)
+        return (
+            None
+            if self._minibatch_of is None
+            else torch.tensor(list(self._minibatch_of)).view_as(self._totals)
+        )
 
     @cached_property
     def _step_rewards(self) -> tuple[Tensor, Tensor]:
@@ -366,7 +398,9 @@ def totals(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, 
         groups: whose rollouts are one row each.
     """
     G = max(len(group.rollouts) for group in groups)
-    found = [[None if r.score is None else r.score.total for r in group.rollouts] for group in groups]
+    found = [
+        [None if r.score is None else r.score.total for r in group.rollouts] for group in groups
+    ]
     found = [row + [None] * (G - len(row)) for row in found]
     scored = torch.tensor([[total is not None for total in row] for row in found])
     return torch.tensor([[float(total or 0.0) for total in row] for row in found]), scored
@@ -431,7 +465,9 @@ def _boundaries(values: Sequence[PrefixValues]) -> tuple[Tensor, Tensor, Tensor]
     """
     rows, complete = [], []
     for one in values:
-        known = [(b, float(v)) for b, v in zip(one.boundaries, one.values, strict=True) if v is not None]
+        known = [
+            (b, float(v)) for b, v in zip(one.boundaries, one.values, strict=True) if v is not None
+        ]
         ends = {one.boundaries[0], one.boundaries[-1]}
         whole = len(known) > 1 and {known[0][0], known[-1][0]} == ends
         rows.append(known if whole else [(b, 0.0) for b in sorted(ends)])

@@ -59,7 +59,9 @@ class ValueModule(RootModule):
         """
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.learns_layers):
             states = self.states(batch)
-        with torch.autocast(states.device.type, enabled=False):  # bfloat16 has 8 bits, too few to regress on
+        with torch.autocast(
+            states.device.type, enabled=False
+        ):  # bfloat16 has 8 bits, too few to regress on
             return self.head(states.float()).squeeze(-1), None
 
 
@@ -84,7 +86,9 @@ class CriticLearner:
         if self._own:
             self._model.model = _twin(policy.model)
         self._model.root = self._root = ValueModule(policy, self._model.model)
-        self._layers = [p for p in self._model.model.parameters() if p.requires_grad] if self._own else []
+        self._layers = (
+            [p for p in self._model.model.parameters() if p.requires_grad] if self._own else []
+        )
         self.parameters = [*self._layers, *self._root.head.parameters()]
         self.optimizer = torch.optim.AdamW(
             self.parameters, self.lr, betas=config.betas, weight_decay=config.weight_decay
@@ -139,7 +143,9 @@ class CriticLearner:
             values = self._model.logprobs(micro.rows)
             assert micro.values is not None
             assert micro.returns is not None
-            old, returns, mask = (t.to(values.device) for t in (micro.values, micro.returns, micro.completion_mask))
+            old, returns, mask = (
+                t.to(values.device) for t in (micro.values, micro.returns, micro.completion_mask)
+            )
             losses, clipped = value_loss(values, old, returns, mask, clip=self.settings.value_clip)
             loss = token_mean(losses, mask, tokens=whole.tokens)
             (factor * loss).backward()
@@ -171,7 +177,9 @@ class CriticLearner:
             DataError: it is of a run without a critic, or with another backbone.
         """
         if state is None or len(state["layers"]) != len(self._layers):
-            raise DataError("this checkpoint has no critic, or one with another backbone; give a new folder")
+            raise DataError(
+                "this checkpoint has no critic, or one with another backbone; give a new folder"
+            )
         with torch.no_grad():
             for mine, theirs in zip(self._layers, state["layers"], strict=True):
                 mine.copy_(theirs)

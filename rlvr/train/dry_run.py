@@ -24,7 +24,13 @@ from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.run_dir import examine_run_dir
 from rlvr.train.sampling import open_sampler
 from rlvr.train.settings import Number, numbers
-from rlvr.train.setup import describe_run, device_of, environments, policy_from_config, prepare_policy
+from rlvr.train.setup import (
+    describe_run,
+    device_of,
+    environments,
+    policy_from_config,
+    prepare_policy,
+)
 from rlvr.types import Group
 
 __all__ = ["dry_run", "settings_table"]
@@ -64,9 +70,13 @@ def dry_run(
         _line(out, f"{name} would be {now!r} from here on, and was {before!r}")
     _line(err, f"loading {config.model}")
     policy = prepare_policy(policy_from_config(config), config)
-    sampling = Sampling(max_tokens=settings.max_tokens, temperature=settings.temperature, stop=settings.stop)
+    sampling = Sampling(
+        max_tokens=settings.max_tokens, temperature=settings.temperature, stop=settings.stop
+    )
     scoring = None if settings.scorer is None else engine_of(settings.scorer)
-    scorer = Scorer(env, workers=settings.workers, engine=scoring) if isinstance(env, TasksEnv) else None
+    scorer = (
+        Scorer(env, workers=settings.workers, engine=scoring) if isinstance(env, TasksEnv) else None
+    )
     opened = ExitStack()
     sampler = opened.enter_context(open_sampler(policy, settings))
     if settings.engine != "local":
@@ -112,7 +122,10 @@ def settings_table(settings: ResolvedConfig, places: Mapping[str, str]) -> Table
 
 def _rows(settings: ResolvedConfig, places: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     algorithm = settings.algorithm
-    preset = next((f"preset {name}" for name, one in PRESETS.items() if one.paper == algorithm.paper), "algorithm")
+    preset = next(
+        (f"preset {name}" for name, one in PRESETS.items() if one.paper == algorithm.paper),
+        "algorithm",
+    )
     follows = {
         "group_size": preset if algorithm.group_size else "default",
         "temperature": preset,
@@ -128,7 +141,11 @@ def _rows(settings: ResolvedConfig, places: Mapping[str, str]) -> Iterator[tuple
             yield name, preset.removeprefix("preset "), place
             continue
         is_open = name in follows and written.get(name) is None
-        yield name, _shown(getattr(settings, name)), follows[name] if is_open and place == "default" else place
+        yield (
+            name,
+            _shown(getattr(settings, name)),
+            follows[name] if is_open and place == "default" else place,
+        )
     for name, number in numbers().items():
         holder: Any = algorithm if number.part is None else getattr(algorithm, number.part)
         if number.name and holder is not None:

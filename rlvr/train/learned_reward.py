@@ -63,10 +63,15 @@ class LearnedReward(GroupPart):
             return _loaded(str(self.folder), self.device, self.version)
 
     def values(
-        self, completions: Sequence[Completion], verdicts: Sequence[Verdict], task: Task | None = None
+        self,
+        completions: Sequence[Completion],
+        verdicts: Sequence[Verdict],
+        task: Task | None = None,
     ) -> list[float]:
         assert task is not None
-        found: list[float] = self.load().scores([task.prompt] * len(completions), [one.text for one in completions])
+        found: list[float] = self.load().scores(
+            [task.prompt] * len(completions), [one.text for one in completions]
+        )
         return found
 
 

@@ -72,11 +72,15 @@ class Learner:
         self.ranks = ranks = ranks or Ranks()
         self.algorithm = self.config.algorithm
         if ranks.world > 1 and (alone := _of_one_process(self.algorithm)):
-            raise UsageError(f"{', '.join(alone)} cannot be trained on several ranks yet; start one process")
+            raise UsageError(
+                f"{', '.join(alone)} cannot be trained on several ranks yet; start one process"
+            )
         policy.shard(ranks)  # before the optimiser, whose means are then sharded too
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         if not self.parameters:
-            raise UsageError("every weight of this model is frozen, so nothing would be trained; unfreeze some")
+            raise UsageError(
+                "every weight of this model is frozen, so nothing would be trained; unfreeze some"
+            )
         self.optimizer = self._fresh_optimizer()
         self.reference = policy.frozen() if self.algorithm.has_reference else None
         self.critic = None if self.algorithm.critic is None else CriticLearner(policy, self.config)
@@ -91,7 +95,8 @@ class Learner:
             config.lr,
             betas=config.betas,
             weight_decay=config.weight_decay,
-            fused=self.policy.device.type in ("cpu", "cuda"),  # one pass over the weights instead of ten
+            fused=self.policy.device.type
+            in ("cpu", "cuda"),  # one pass over the weights instead of ten
         )
 
     @property
@@ -99,7 +104,11 @@ class Learner:
         """Learning rate of the next update."""
         config = self.config
         return scheduled(
-            config.lr, config.schedule, done=self.updates, warmup=config.warmup_steps, updates=config.updates
+            config.lr,
+            config.schedule,
+            done=self.updates,
+            warmup=config.warmup_steps,
+            updates=config.updates,
         )
 
     def mix(self) -> None:
@@ -107,7 +116,9 @@ class Learner:
         assert self.reference is not None
         assert self.algorithm.mixing is not None
         with torch.no_grad():
-            for theirs, ours in zip(self.reference.model.parameters(), self.policy.model.parameters(), strict=True):
+            for theirs, ours in zip(
+                self.reference.model.parameters(), self.policy.model.parameters(), strict=True
+            ):
                 theirs.lerp_(ours.detach(), self.algorithm.mixing.share)
 
     def reset(self) -> None:
@@ -162,9 +173,13 @@ class Learner:
             groups: of the batch.
         """
         if self.algorithm.baseline == "moving_average":
-            self.average = moving_average(self.average, *totals(groups), decay=self.algorithm.baseline_decay)
+            self.average = moving_average(
+                self.average, *totals(groups), decay=self.algorithm.baseline_decay
+            )
 
-    def update(self, batch: Batch, parts: Sequence[Sequence[int]], on_bad: Callable[[Batch], None]) -> dict[str, float]:
+    def update(
+        self, batch: Batch, parts: Sequence[Sequence[int]], on_bad: Callable[[Batch], None]
+    ) -> dict[str, float]:
         """Make one optimiser step for each mini-batch that has a gradient, and return metrics for the log.
 
         `loss`, `grad_norm` (before it is clipped) and `kl_ref` are means over the steps; the ratio's statistics are
@@ -196,10 +211,14 @@ class Learner:
                 valued[-1] |= {"critic_grad_norm": float(norm)}
             moves = any(p.grad is not None for p in self.parameters)
             if moves:
-                numbers["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip))
+                numbers["grad_norm"] = float(
+                    torch.nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip)
+                )
             elif rows and region and all(map(math.isfinite, valued[-1].values() if valued else ())):
                 numbers, seen = self._step_in_region(mini, rows)
-            if not all(map(math.isfinite, (*numbers.values(), *(valued[-1].values() if valued else ())))):
+            if not all(
+                map(math.isfinite, (*numbers.values(), *(valued[-1].values() if valued else ())))
+            ):
                 self._skip(mini, on_bad)
                 continue
             if self.critic is not None:
@@ -220,7 +239,9 @@ class Learner:
             assert batch.values is not None
             assert batch.returns is not None
             self.critic.steps += 1
-            numbers["explained_variance"] = explained_variance(batch.values, batch.returns, batch.completion_mask)
+            numbers["explained_variance"] = explained_variance(
+                batch.values, batch.returns, batch.completion_mask
+            )
             numbers["critic_lr"] = self.critic.lr
         numbers |= self._adapt(batch)
         return {**numbers, "updates": float(moved), "bad_updates": float(self.bad), "lr": self.lr}
@@ -244,11 +265,17 @@ class Learner:
             if settings.rule == "ppo":
                 moved = next_beta(settings.coefficient, kl, target=settings.target)
             elif settings.rule == "dual":
-                moved = dual_ascent(settings.coefficient, kl, delta=settings.target, rate=settings.rate)
+                moved = dual_ascent(
+                    settings.coefficient, kl, delta=settings.target, rate=settings.rate
+                )
             else:
                 kl = float(measured / rows)
                 moved = ziegler_beta(
-                    settings.coefficient, kl, target=settings.target, samples=rows, horizon=settings.horizon
+                    settings.coefficient,
+                    kl,
+                    target=settings.target,
+                    samples=rows,
+                    horizon=settings.horizon,
                 )
             self.algorithm = replace(self.algorithm, **{name: replace(settings, coefficient=moved)})
             numbers |= {f"{name}_coefficient": moved, f"{name}_measured": kl}
@@ -256,7 +283,9 @@ class Learner:
             numbers["entropy_coefficient"] = self.algorithm.entropy
         return numbers
 
-    def _step_in_region(self, mini: Batch, rows: Sequence[int]) -> tuple[dict[str, float], list[RatioStats]]:
+    def _step_in_region(
+        self, mini: Batch, rows: Sequence[int]
+    ) -> tuple[dict[str, float], list[RatioStats]]:
         """TRPO's step on a mini-batch; returns the logged terms, and the ratios after it."""
         assert self.algorithm.trust_region is not None
         whole = denominators(mini.completion_mask)
@@ -344,7 +373,9 @@ class Learner:
         found: list[int] = has_gradient.any(dim=1).nonzero().flatten().tolist()
         return found
 
-    def backward(self, mini: Batch, rows: Sequence[int]) -> tuple[dict[str, float], list[RatioStats]]:
+    def backward(
+        self, mini: Batch, rows: Sequence[int]
+    ) -> tuple[dict[str, float], list[RatioStats]]:
         """Add the gradient of a mini-batch, micro-batch by micro-batch; returns the logged terms and the ratios.
 
         Args:
@@ -355,19 +386,28 @@ class Learner:
         sums: dict[str, Tensor] = {}
         stats = []
         for indices, counts in self.policy.plan([mini.rows[i] for i in rows]):
-            loss, terms, seen = self._loss(_on(mini.part([rows[i] for i in indices]), self.policy.device), whole)
+            loss, terms, seen = self._loss(
+                _on(mini.part([rows[i] for i in indices]), self.policy.device), whole
+            )
             (loss if counts else loss * 0.0).backward()
             stats.append(seen if counts else seen.none())
             for name, value in {"loss": loss, **terms}.items():
                 sums[name] = sums.get(name, 0.0) + value.detach() * counts
         sums, stats = self._over_ranks(sums, sum(stats[1:], start=stats[0]))
         numbers = {name: float(value) for name, value in sums.items()}
-        if "kl_gradient" in numbers:  # squared norms with respect to log-probabilities; rows are apart, so these add
-            held, moved = math.sqrt(numbers.pop("kl_gradient")), math.sqrt(numbers.pop("policy_gradient"))
+        if (
+            "kl_gradient" in numbers
+        ):  # squared norms with respect to log-probabilities; rows are apart, so these add
+            held, moved = (
+                math.sqrt(numbers.pop("kl_gradient")),
+                math.sqrt(numbers.pop("policy_gradient")),
+            )
             numbers["kl_share"] = held / (held + moved) if held + moved else 0.0
         return numbers, stats
 
-    def _over_ranks(self, sums: dict[str, Tensor], stats: RatioStats) -> tuple[dict[str, Tensor], list[RatioStats]]:
+    def _over_ranks(
+        self, sums: dict[str, Tensor], stats: RatioStats
+    ) -> tuple[dict[str, Tensor], list[RatioStats]]:
         """Sums over the micro-batches of all ranks."""
         if self.ranks.world == 1:
             return sums, [stats]
@@ -378,16 +418,22 @@ class Learner:
         found["ratio_max"] = self.ranks.largest(stats.ratio_max.double().cpu())
         return dict(zip(sums, together, strict=True)), [RatioStats(**found)]
 
-    def _loss(self, micro: Batch, whole: Denominators) -> tuple[Tensor, dict[str, Tensor], RatioStats]:
+    def _loss(
+        self, micro: Batch, whole: Denominators
+    ) -> tuple[Tensor, dict[str, Tensor], RatioStats]:
         """The micro-batch's share of the loss and of the logged terms, and the statistics of its ratios."""
         algorithm, mask, entropies = self.algorithm, micro.completion_mask, None
         terms = {}
         if self._needs_entropy:
-            logprobs, entropies = self.policy.logprobs(micro.rows, self.config.temperature, with_entropy=True)
+            logprobs, entropies = self.policy.logprobs(
+                micro.rows, self.config.temperature, with_entropy=True
+            )
         else:
             logprobs = self.policy.logprobs(micro.rows, self.config.temperature)
         before = micro.behaviour_logprobs if micro.old_logprobs is None else micro.old_logprobs
-        losses, stats = algorithm.pieces["objective"].bound(algorithm)(logprobs, before, micro.advantages, mask)
+        losses, stats = algorithm.pieces["objective"].bound(algorithm)(
+            logprobs, before, micro.advantages, mask
+        )
         if micro.kept is not None:
             losses = zero_masked(losses, micro.kept)
         if algorithm.correction is not None:
@@ -399,7 +445,11 @@ class Learner:
             assert micro.ref_logprobs is not None
             weigh_by = before if algorithm.kl.weighted else None
             kl = kl_loss(
-                logprobs, micro.ref_logprobs, mask, estimator=algorithm.kl.estimator, behaviour_logprobs=weigh_by
+                logprobs,
+                micro.ref_logprobs,
+                mask,
+                estimator=algorithm.kl.estimator,
+                behaviour_logprobs=weigh_by,
             )
             penalty = self._aggregated(algorithm.kl.coefficient * kl, mask, whole)
             terms = {
@@ -410,8 +460,12 @@ class Learner:
             loss = loss + penalty
         if entropies is not None:
             target = algorithm.entropy_target
-            coefficient = algorithm.entropy if target is None or self.last_entropy <= target.nats else 0.0
-            loss = loss + self._aggregated(entropy_bonus(entropies, mask, coefficient=coefficient), mask, whole)
+            coefficient = (
+                algorithm.entropy if target is None or self.last_entropy <= target.nats else 0.0
+            )
+            loss = loss + self._aggregated(
+                entropy_bonus(entropies, mask, coefficient=coefficient), mask, whole
+            )
             if target is not None:
                 terms["entropy_now"] = zero_masked(entropies.detach(), mask).sum() / whole.tokens
         return loss, terms, stats

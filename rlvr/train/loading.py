@@ -37,14 +37,18 @@ def load_model(
     base = base_of_adapter(path) if path.is_dir() else None
     if base is not None:
         if Path(base).is_dir() and base_of_adapter(Path(base)) is not None:
-            raise UsageError(f"the adapter in {path} belongs to {base}, which is an adapter too; merge that one first")
+            raise UsageError(
+                f"the adapter in {path} belongs to {base}, which is an adapter too; merge that one first"
+            )
         model, tokenizer = load_model(base, dtype=torch.float32, device="cpu", attention=attention)
         model = load_adapter(model, path)  # in float32: bfloat16 would lose most of a small product
         for parameter in model.parameters():
             parameter.data = parameter.data.to(dtype)
         return model.to(device), tokenizer
     if path.is_dir() and not (path / "config.json").is_file():
-        raise UsageError(f"{path} has no config.json; give the folder of a saved transformers model, or a hub id")
+        raise UsageError(
+            f"{path} has no config.json; give the folder of a saved transformers model, or a hub id"
+        )
     with without_bars() if path.is_dir() else at_once():  # downloads keep their bars
         model = _model(name, dtype, {} if attention is None else {"attn_implementation": attention})
         tokenizer = _tokenizer(name)
@@ -53,14 +57,18 @@ def load_model(
 
 def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
     try:
-        model, loaded = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, output_loading_info=True, **chosen)
+        model, loaded = AutoModelForCausalLM.from_pretrained(
+            name, dtype=dtype, output_loading_info=True, **chosen
+        )
     except OSError as error:  # the first of transformers' ten lines names what is missing
         raise UsageError(
             f"cannot load the model {str(name)!r}, neither a folder here nor from the hub: {_first_line(error)}"
         ) from error
     except Exception as error:  # of transformers, torch, safetensors or the model's own code
         with_attention = f" with attention {chosen['attn_implementation']!r}" if chosen else ""
-        raise UsageError(f"cannot load the model {str(name)!r}{with_attention}: {_first_line(error)}") from error
+        raise UsageError(
+            f"cannot load the model {str(name)!r}{with_attention}: {_first_line(error)}"
+        ) from error
     if loaded["missing_keys"]:
         raise UsageError(
             f"{name} lacks {len(loaded['missing_keys'])} of the model's weights, such as "
@@ -73,7 +81,9 @@ def _tokenizer(name: str | Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
         own = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
-        if all(token.startswith("<") and token.endswith(">") for token in own):  # made up, where there are no files
+        if all(
+            token.startswith("<") and token.endswith(">") for token in own
+        ):  # made up, where there are no files
             raise ValueError("it has no tokens")
     except Exception as error:  # its kind depends on the model
         raise UsageError(

@@ -18,7 +18,9 @@ from torch.autograd.function import once_differentiable
 
 __all__ = ["LogitsTransform", "token_logprobs"]
 
-_BLOCK: Final = 2**21  # numbers in a block if the tokens are few: 8 MiB in float32, which may fit into a cache
+_BLOCK: Final = (
+    2**21
+)  # numbers in a block if the tokens are few: 8 MiB in float32, which may fit into a cache
 _NARROWEST: Final = 1024  # least width, with many tokens: 4 KB per token and copy, and wide enough for a fast product
 
 
@@ -84,7 +86,9 @@ def token_logprobs(
         ValueError: the temperature is not above 0.
     """
     if not temperature > 0:
-        raise ValueError(f"temperature is {temperature}; it must be above 0, as greedy choice has no log-probabilities")
+        raise ValueError(
+            f"temperature is {temperature}; it must be above 0, as greedy choice has no log-probabilities"
+        )
     kind = hidden.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
     with torch.autocast(kind, enabled=False):
@@ -105,7 +109,9 @@ class _Settings:
     def sums(self) -> torch.dtype:
         return torch.promote_types(self.dtype, torch.float32)
 
-    def blocks(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def blocks(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """For each block: (slice of the vocabulary, its rows of the weight, its logits before the temperature)."""
         width = max(_NARROWEST, _BLOCK // max(1, len(hidden)))
         for start in range(0, len(weight), width):
@@ -129,7 +135,12 @@ class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, settings: _Settings
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        settings: _Settings,
     ) -> tuple[Tensor, Tensor]:
         states = hidden.to(settings.dtype)
         peak = states.new_full((len(states),), -torch.inf, dtype=settings.sums)
@@ -160,14 +171,22 @@ class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
         settings: _Settings = ctx.settings
         hidden, weight, bias, targets, log_total, entropy = ctx.saved_tensors
         states = hidden.to(settings.dtype)
-        at_hidden = torch.zeros_like(states, dtype=settings.sums) if ctx.needs_input_grad[0] else None
+        at_hidden = (
+            torch.zeros_like(states, dtype=settings.sums) if ctx.needs_input_grad[0] else None
+        )
         at_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
         at_bias = torch.empty_like(bias) if ctx.needs_input_grad[2] else None
         for block, rows, logit in settings.blocks(states, weight, bias):
-            log_p = logit if settings.logits.softcap is None else logit.clone()  # `backward_` needs the logits below
+            log_p = (
+                logit if settings.logits.softcap is None else logit.clone()
+            )  # `backward_` needs the logits below
             log_p.mul_(settings.inverse_temperature).sub_(log_total.unsqueeze(1))
             if settings.with_entropy:
-                outer = (log_p + entropy.unsqueeze(1)).mul_(at_entropy.unsqueeze(1)).add_(at_logprobs.unsqueeze(1))
+                outer = (
+                    (log_p + entropy.unsqueeze(1))
+                    .mul_(at_entropy.unsqueeze(1))
+                    .add_(at_logprobs.unsqueeze(1))
+                )
                 gradient = log_p.exp_().mul_(outer).neg_()
             else:
                 gradient = log_p.exp_().mul_(-at_logprobs.unsqueeze(1))
@@ -181,4 +200,10 @@ class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
                 at_weight[block] = gradient.T @ states
             if at_hidden is not None:
                 at_hidden += gradient @ rows
-        return None if at_hidden is None else at_hidden.to(hidden.dtype), at_weight, at_bias, None, None
+        return (
+            None if at_hidden is None else at_hidden.to(hidden.dtype),
+            at_weight,
+            at_bias,
+            None,
+            None,
+        )

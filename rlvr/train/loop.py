@@ -44,7 +44,13 @@ from rlvr.train.rollout_batch import RolloutBatch, collect_batch
 from rlvr.train.rollout_log import Trained, log_rollouts, rollout_table, trained_rollouts
 from rlvr.train.run_dir import claim_run_dir
 from rlvr.train.sampling import open_sampler
-from rlvr.train.setup import describe_run, device_of, environments, policy_from_config, prepare_policy
+from rlvr.train.setup import (
+    describe_run,
+    device_of,
+    environments,
+    policy_from_config,
+    prepare_policy,
+)
 from rlvr.types import Task
 from rlvr.workers.threads import Threads
 
@@ -94,17 +100,26 @@ class Trainer:
         config = self._settings
         self.step = 0
         self.reports: dict[int, EvaluationReport] = {}
-        self._best, self._stalled = float("-inf"), 0  # best validation score, and validations since, for the reset
+        self._best, self._stalled = (
+            float("-inf"),
+            0,
+        )  # best validation score, and validations since, for the reset
         self._ahead: RolloutBatch | None = None
-        self._trained: dict[int, Trained] = {}  # of this step's rollouts, where they are shown or kept
+        self._trained: dict[
+            int, Trained
+        ] = {}  # of this step's rollouts, where they are shown or kept
         replay = config.algorithm.replay
         self._replay = None if replay is None else ReplayBuffer(replay, config.seed)
         self._alarm, self._alarms = ScoringAlarm(config.bad_steps), Alarms(config.bad_steps)
         self._opinion: OpinionAlarm | None = None
         if second_opinion is not None:
-            self._opinion = OpinionAlarm(second_opinion, config.run / "disagreements.jsonl", config.seed)
+            self._opinion = OpinionAlarm(
+                second_opinion, config.run / "disagreements.jsonl", config.seed
+            )
         self._console = console or Console(stderr=True)
-        device = device_of(config.device) if policy is None else policy.device  # fails now, not after the data
+        device = (
+            device_of(config.device) if policy is None else policy.device
+        )  # fails now, not after the data
         with ExitStack() as self._open:
             self.ranks = self._open.enter_context(Ranks.of_environment(device))
             if not self.ranks.first:
@@ -114,8 +129,12 @@ class Trainer:
                 self.env, self.eval_env = environments(config, env, eval_env)
                 description = describe_run(config, self.env, self.eval_env)
                 self._open.enter_context(claim_run_dir(config.run, description, self._say))
-            self.policy = prepare_policy(policy or policy_from_config(config, self.ranks.world), config)
-            self.ranks.require_same("weights", self.policy.summary() if self.ranks.world > 1 else "")
+            self.policy = prepare_policy(
+                policy or policy_from_config(config, self.ranks.world), config
+            )
+            self.ranks.require_same(
+                "weights", self.policy.summary() if self.ranks.world > 1 else ""
+            )
             if self.ranks.first:
                 self._open_sampling(sampler)
             kind = PreferenceLearner if config.algorithm.preference else Learner
@@ -123,12 +142,16 @@ class Trainer:
             if (line := lr_alarm(self.learner.parameters, config.lr)) is not None:
                 self._say(line)
             self._load_checkpoint()
-            self._open = self._open.pop_all()  # nothing failed: what was opened stays open until `close`
+            self._open = (
+                self._open.pop_all()
+            )  # nothing failed: what was opened stays open until `close`
 
     def _open_sampling(self, sampler: Sampler | None) -> None:
         """What the rank that collects has, and the others do without."""
         config = self._settings
-        self.sampler = sampler or self._open.enter_context(open_sampler(self.policy, config, self.ranks.world))
+        self.sampler = sampler or self._open.enter_context(
+            open_sampler(self.policy, config, self.ranks.world)
+        )
         self.collector = self._open.enter_context(
             Collector(
                 self.env,
@@ -138,7 +161,9 @@ class Trainer:
                 scorer=self._scorer(self.env),
                 seed=config.seed,
                 dynamic=config.algorithm.dynamic_sampling,
-                overlong="mask" if "mask" in config.overlong else "keep",  # soft is a part of the reward
+                overlong="mask"
+                if "mask" in config.overlong
+                else "keep",  # soft is a part of the reward
                 max_rounds=config.max_rounds if config.algorithm.refill else 1,
                 max_staleness=config.max_staleness,
                 max_turns=config.max_turns,
@@ -148,7 +173,9 @@ class Trainer:
         )
         self._eval_scorer = self._scorer(self.eval_env)
         prompt_tokens = longest_prompt(self.collector.groups)
-        self.forecast = forecast(self.policy, config, prompt_tokens=prompt_tokens, world=self.ranks.world)
+        self.forecast = forecast(
+            self.policy, config, prompt_tokens=prompt_tokens, world=self.ranks.world
+        )
         require_room(self.forecast, config)
         self._say(str(self.forecast))
         self._canary = Canary(self.collector.groups, config.canary)
@@ -191,18 +218,27 @@ class Trainer:
         if self.step < config.steps:
             self._say(f"stopped after step {self.step}; the same command continues from there")
         elif (whole := self.policy.whole()) is not None:
-            with whole_folder(config.run / "model") as folder:  # a run that is killed meanwhile leaves no half model
+            with whole_folder(
+                config.run / "model"
+            ) as folder:  # a run that is killed meanwhile leaves no half model
                 whole.save(folder)
 
     def _one_step(self) -> dict[str, float]:
         """Collect a batch, unless it was collected ahead; train on it; give the sampler the new weights."""
         sampled, later = self._ahead or self._collect(self.step), None
         self._alarm.check(sampled)
-        opinion = {} if self._opinion is None else self._opinion.check(sampled.groups, self.step + 1)
+        opinion = (
+            {} if self._opinion is None else self._opinion.check(sampled.groups, self.step + 1)
+        )
         trained = sampled if self._replay is None else self._replay.extended(sampled, self.step)
         if self._settings.max_staleness and self.step + 1 < self._settings.steps:
             later = self._thread.submit(self._collect, self.step + 1)
-        numbers = {**sampled.stats, **opinion, **trained.staleness(self.step), "collect_s": sampled.wall_s}
+        numbers = {
+            **sampled.stats,
+            **opinion,
+            **trained.staleness(self.step),
+            "collect_s": sampled.wall_s,
+        }
         if self._replay is not None:
             numbers["replayed"] = float(len(trained.groups) - len(sampled.groups))
         if self._settings.sampler_sleep:
@@ -211,7 +247,9 @@ class Trainer:
         try:
             numbers |= self._learn(trained)
         finally:
-            self._ahead = later.result() if later else None  # sampling has to end before its weights change
+            self._ahead = (
+                later.result() if later else None
+            )  # sampling has to end before its weights change
         self._log_rollouts(sampled)
         self.step += 1
         return numbers | self._sync()
@@ -243,25 +281,36 @@ class Trainer:
         started, ranks = time.perf_counter(), self.ranks
         self._trained = {}
         made = collate(sampled.groups) if sampled is not None and sampled.groups else None
-        shared: Batch | None = ranks.from_first(made if made is None or ranks.world == 1 else _thin(made))
+        shared: Batch | None = ranks.from_first(
+            made if made is None or ranks.world == 1 else _thin(made)
+        )
         if shared is None:
             self._say(f"step {self.step + 1} is skipped: no group is left to train on")
             return {"skipped": 1.0, "updates": 0.0, "lr": self.learner.lr}
-        draw = torch.Generator().manual_seed(rollout_seed("minibatches", self._settings.seed, self.step))
+        draw = torch.Generator().manual_seed(
+            rollout_seed("minibatches", self._settings.seed, self.step)
+        )
         if isinstance(self.learner, PreferenceLearner):
             assert sampled is not None  # there is one rank
             return self._learn_preferences(self.learner, sampled, draw)
         batch = self.learner.prepared(shared)
         algorithm = self.learner.algorithm
-        epochs = [minibatches(len(batch.rows), self._settings.minibatch, draw) for _ in range(algorithm.epochs)]
+        epochs = [
+            minibatches(len(batch.rows), self._settings.minibatch, draw)
+            for _ in range(algorithm.epochs)
+        ]
         if algorithm.advantage == "magistral_advantages":
-            epochs = epochs[:1] * algorithm.epochs  # it normalises per mini-batch, so all epochs have the same ones
+            epochs = (
+                epochs[:1] * algorithm.epochs
+            )  # it normalises per mini-batch, so all epochs have the same ones
         first = {row: number for number, rows in enumerate(epochs[0]) for row in rows}
         found = None
         if sampled is not None:
             found = credit(
                 sampled.groups,
-                replace(batch, rows=rows_of(sampled.groups)),  # with their turns, which the others do without
+                replace(
+                    batch, rows=rows_of(sampled.groups)
+                ),  # with their turns, which the others do without
                 algorithm,
                 minibatch_of=[first[row] for row in range(len(batch.rows))],
                 values=sampled.values,
@@ -269,30 +318,49 @@ class Trainer:
             )
             self.learner.observe(sampled.groups)
         advantages = ranks.from_first(None if found is None else found.advantages)
-        batch = replace(batch, advantages=advantages, returns=None if found is None else found.returns)
+        batch = replace(
+            batch, advantages=advantages, returns=None if found is None else found.returns
+        )
         if sampled is not None:
             batch = chosen(sampled.groups, batch, algorithm, draw)
         prepared_s = time.perf_counter() - started
-        numbers = self.learner.update(batch, [rows for epoch in epochs for rows in epoch], self._keep_bad)
+        numbers = self.learner.update(
+            batch, [rows for epoch in epochs for rows in epoch], self._keep_bad
+        )
         update_s = time.perf_counter() - started - prepared_s
         keeps, after = self._keeps_rollouts, None
-        if keeps and self._settings.token_logprobs:  # on every rank, as each has a share of the weights
+        if (
+            keeps and self._settings.token_logprobs
+        ):  # on every rank, as each has a share of the weights
             after = self.learner.logprobs(batch.rows, self.policy)
         if sampled is not None and (keeps or self._settings.show_rollouts):
             self._trained = trained_rollouts(rows_of(sampled.groups), batch, after)
-        return {**numbers, "entropy": _entropy(batch), "prepare_s": prepared_s, "update_s": update_s}
+        return {
+            **numbers,
+            "entropy": _entropy(batch),
+            "prepare_s": prepared_s,
+            "update_s": update_s,
+        }
 
     @property
     def _keeps_rollouts(self) -> bool:
         """Whether the rollouts of this step are written."""
-        return bool(self._settings.rollouts_every) and self.step % self._settings.rollouts_every == 0
+        return (
+            bool(self._settings.rollouts_every) and self.step % self._settings.rollouts_every == 0
+        )
 
     def _log_rollouts(self, sampled: RolloutBatch) -> None:
         """Print and write the rollouts of a step, as the settings say."""
         settings = self._settings
         if settings.show_rollouts:
             self._console.print(
-                rollout_table(self.step + 1, sampled.groups, sampled.dropped, self._trained, settings.show_rollouts)
+                rollout_table(
+                    self.step + 1,
+                    sampled.groups,
+                    sampled.dropped,
+                    self._trained,
+                    settings.show_rollouts,
+                )
             )
         if self._keeps_rollouts:
             log_rollouts(
@@ -306,16 +374,22 @@ class Trainer:
 
     def _env_of(self, task: Task) -> str:
         """The name of a task's environment."""
-        return (self.env.share_of(task).name if isinstance(self.env, Mixture) else self.env.id) or ""
+        return (
+            self.env.share_of(task).name if isinstance(self.env, Mixture) else self.env.id
+        ) or ""
 
     def _learn_preferences(
         self, learner: PreferenceLearner, sampled: RolloutBatch, draw: torch.Generator
     ) -> dict[str, float]:
         """Draw examples from the groups and update the policy."""
         started, config = time.perf_counter(), self._settings
-        examples, report = examples_of_groups(sampled.groups, config.algorithm, config.seed, self.step)
+        examples, report = examples_of_groups(
+            sampled.groups, config.algorithm, config.seed, self.step
+        )
         if not examples.rows:
-            self._say(f"step {self.step + 1} is skipped: no group has completions that could be preferred")
+            self._say(
+                f"step {self.step + 1} is skipped: no group has completions that could be preferred"
+            )
             return {**report.metrics(), "skipped": 1.0, "updates": 0.0, "lr": learner.lr}
         numbers = learner.learn(examples, draw, self._keep_bad)
         return {**numbers, **report.metrics(), "update_s": time.perf_counter() - started}
@@ -325,7 +399,9 @@ class Trainer:
         started, weights = time.perf_counter(), self.policy.weights()
         if not self.ranks.first:
             with torch.no_grad():
-                self.policy.logprobs(self.ranks.from_first(None))  # its share of what the canary computes
+                self.policy.logprobs(
+                    self.ranks.from_first(None)
+                )  # its share of what the canary computes
             return {}
         self._canary.prepare(self.sampler)
         self.sampler.sync(weights, self.step)
@@ -335,7 +411,9 @@ class Trainer:
         return {"canary": difference, "sync_s": time.perf_counter() - started}
 
     def _is_due(self, every: int | None) -> bool:
-        return every is not None and (self.step == self._settings.steps or bool(every and self.step % every == 0))
+        return every is not None and (
+            self.step == self._settings.steps or bool(every and self.step % every == 0)
+        )
 
     def _evaluate(self) -> dict[str, float]:
         """Evaluate the policy, and count the validations since the best one."""
@@ -353,9 +431,13 @@ class Trainer:
             step_s=config.step_s,
             schedule=config.turn_schedule,
         )
-        if f"avg@{config.eval_n}" in report.metrics:  # it is missing if no completion could be scored
+        if (
+            f"avg@{config.eval_n}" in report.metrics
+        ):  # it is missing if no completion could be scored
             value = report.metrics[f"avg@{config.eval_n}"].value
-            self._best, self._stalled = (value, 0) if value > self._best else (self._best, self._stalled + 1)
+            self._best, self._stalled = (
+                (value, 0) if value > self._best else (self._best, self._stalled + 1)
+            )
         return {**evaluation_metrics(report), "eval_s": time.perf_counter() - started}
 
     def _wants_reset(self, numbers: Mapping[str, float]) -> bool:
@@ -364,7 +446,11 @@ class Trainer:
             return False
         stalled = reset.stall_validations is not None and self._stalled >= reset.stall_validations
         held = reset.kl_share is not None and numbers.get("kl_share", 0.0) > reset.kl_share
-        return stalled or held or (reset.every_steps is not None and self.step % reset.every_steps == 0)
+        return (
+            stalled
+            or held
+            or (reset.every_steps is not None and self.step % reset.every_steps == 0)
+        )
 
     def _costs(self, numbers: Mapping[str, float], step_s: float) -> dict[str, float]:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -398,8 +484,12 @@ class Trainer:
         """Continue from the newest checkpoint, if the folder has one."""
         self._rng: dict[str, Any] | None = None
         found = checkpoint.newest(self._settings.run / "checkpoints", _STATE)
-        if self.ranks.any((found and found[1]["step"]) != self.ranks.from_first(found and found[1]["step"])):
-            raise UsageError(f"the ranks see other checkpoints in {self._settings.run}; it has to be on a shared disk")
+        if self.ranks.any(
+            (found and found[1]["step"]) != self.ranks.from_first(found and found[1]["step"])
+        ):
+            raise UsageError(
+                f"the ranks see other checkpoints in {self._settings.run}; it has to be on a shared disk"
+            )
         if found is None:
             if self.ranks.any(self.ranks.first and hasattr(self.sampler, "probe")):
                 self._sync()  # an engine begins with weights that mean nothing, or with others
@@ -429,7 +519,12 @@ class Trainer:
         if not self.ranks.first:
             return nullcontext(lambda step, numbers: None)
         return open_loggers(
-            config.run, config.steps, self._console, done=self.step, track=config.track, config=config.recorded
+            config.run,
+            config.steps,
+            self._console,
+            done=self.step,
+            track=config.track,
+            config=config.recorded,
         )
 
     def _set_generators(self) -> None:
@@ -441,7 +536,9 @@ class Trainer:
             random.seed(self._settings.seed)
 
     def _sampling(self, temperature: float) -> Sampling:
-        return Sampling(max_tokens=self._settings.max_tokens, temperature=temperature, stop=self._settings.stop)
+        return Sampling(
+            max_tokens=self._settings.max_tokens, temperature=temperature, stop=self._settings.stop
+        )
 
     def _scorer(self, env: Environment | None) -> Scorer | None:
         """None for an environment that computes its scores itself."""

@@ -27,9 +27,7 @@ from rlvr.validate import require_number, require_whole
 __all__ = ["Lora", "add_lora", "base_of_adapter", "has_lora", "load_adapter", "unwrapped"]
 
 _CONFIG: Final = "adapter_config.json"  # peft's name
-_NOT_AT_THE_ENDS: Final = (
-    "LoRA on {name}: embeddings and head are read as plain matrices here; leave them out of the targets"
-)
+_NOT_AT_THE_ENDS: Final = "LoRA on {name}: embeddings and head are read as plain matrices here; leave them out of the targets"
 _SAMPLE: Final = 4096  # numbers of each frozen tensor that its fingerprint covers
 
 
@@ -54,15 +52,23 @@ class Lora:
 
     def _require_plain(self) -> None:
         """Refuse what `rlvr.train.logprobs` and `merged` would compute wrongly, without an error."""
-        others = [name for name, p in self._model.named_parameters() if p.requires_grad and ".lora_" not in name]
+        others = [
+            name
+            for name, p in self._model.named_parameters()
+            if p.requires_grad and ".lora_" not in name
+        ]
         if others:
-            raise UsageError(f"beside LoRA this model trains {others[0]}; freeze it, or train all weights without LoRA")
+            raise UsageError(
+                f"beside LoRA this model trains {others[0]}; freeze it, or train all weights without LoRA"
+            )
         ends = {id(self._model.get_input_embeddings()), id(self._model.get_output_embeddings())}
         for name, layer in self._layers.items():
             if id(layer) in ends:
                 raise UsageError(_NOT_AT_THE_ENDS.format(name=name))
             if getattr(layer, "use_dora", {}).get(self.name):
-                raise UsageError(f"LoRA on {name} is a DoRA, whose scale depends on the weights; use plain LoRA")
+                raise UsageError(
+                    f"LoRA on {name} is a DoRA, whose scale depends on the weights; use plain LoRA"
+                )
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -126,14 +132,20 @@ class Lora:
             UsageError: they are of an adapter with other targets or another rank.
         """
         ours = self.parameters
-        if ours.keys() != state.keys() or any(ours[name].shape != state[name].shape for name in ours):
-            raise UsageError("these are the weights of a LoRA adapter with other targets or another rank")
+        if ours.keys() != state.keys() or any(
+            ours[name].shape != state[name].shape for name in ours
+        ):
+            raise UsageError(
+                "these are the weights of a LoRA adapter with other targets or another rank"
+            )
         for name, parameter in ours.items():
             parameter.copy_(state[name])
 
     def fingerprint(self) -> int:
         """A checksum over the frozen weights: the first numbers of each.  An adapter means nothing without them."""
-        if self._fingerprint is None:  # they stay as they are, and shards of them would have another one
+        if (
+            self._fingerprint is None
+        ):  # they stay as they are, and shards of them would have another one
             self._fingerprint = 0
             for name, parameter in self._model.named_parameters():
                 if ".lora_" not in name:
@@ -153,8 +165,13 @@ class Lora:
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        state = get_peft_model_state_dict(self._model, adapter_name=self.name, save_embedding_layers=False)
-        named = {f"base_model.model.{name}": value.detach().cpu().contiguous() for name, value in state.items()}
+        state = get_peft_model_state_dict(
+            self._model, adapter_name=self.name, save_embedding_layers=False
+        )
+        named = {
+            f"base_model.model.{name}": value.detach().cpu().contiguous()
+            for name, value in state.items()
+        }
         save_file(named, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         config = copy.deepcopy(self._model.peft_config[self.name])
         config.inference_mode = True
@@ -166,7 +183,11 @@ class Lora:
         weights: dict[str, Tensor] = {}
         for name, value in self._model.state_dict().items():
             if ".lora_" not in name:
-                wide = torch.promote_types(value.dtype, torch.float32) if value.is_floating_point() else value.dtype
+                wide = (
+                    torch.promote_types(value.dtype, torch.float32)
+                    if value.is_floating_point()
+                    else value.dtype
+                )
                 weights[name.replace("base_layer.", "")] = value.to("cpu", wide, copy=True)
         for name, layer in self._layers.items():
             key = f"{name}.{getattr(layer, 'parameter_name', 'weight')}".replace("base_layer.", "")
@@ -174,7 +195,12 @@ class Lora:
         with torch.device("meta"):
             plain = type(self._model)(copy.deepcopy(self._model.config))
         plain.load_state_dict(weights, assign=True)
-        for name, value in self._model.named_buffers():  # those that no state dict has, such as rotary frequencies
+        for (
+            name,
+            value,
+        ) in (
+            self._model.named_buffers()
+        ):  # those that no state dict has, such as rotary frequencies
             owner, _, last = name.replace("base_layer.", "").rpartition(".")
             setattr(plain.get_submodule(owner), last, value.detach().to("cpu", copy=True))
         plain.tie_weights()
@@ -182,7 +208,9 @@ class Lora:
         return plain
 
 
-def add_lora(model: Any, *, rank: int, alpha: float | None = None, targets: Sequence[str] = (), seed: int = 0) -> Lora:
+def add_lora(
+    model: Any, *, rank: int, alpha: float | None = None, targets: Sequence[str] = (), seed: int = 0
+) -> Lora:
     """Freeze a model and put a new adapter into it, in place.
 
     Args:
@@ -204,7 +232,9 @@ def add_lora(model: Any, *, rank: int, alpha: float | None = None, targets: Sequ
     require_whole("lora_rank", rank, 1)
     alpha = 2.0 * rank if alpha is None else require_number("lora_alpha", alpha, above=0)
     if has_lora(model):
-        raise UsageError("this model has an adapter already; merge it first (`merge_and_unload` of peft)")
+        raise UsageError(
+            "this model has an adapter already; merge it first (`merge_and_unload` of peft)"
+        )
     modules, parameters = _matching(model, targets)
     config = LoraConfig(
         r=rank,
@@ -220,7 +250,9 @@ def add_lora(model: Any, *, rank: int, alpha: float | None = None, targets: Sequ
             model.add_adapter(config)
         except (ValueError, NotImplementedError, TypeError) as error:
             why = str(error).strip().splitlines()[0]
-            raise UsageError(f"no LoRA adapter can be put on {', '.join(targets) or 'this model'}: {why}") from error
+            raise UsageError(
+                f"no LoRA adapter can be put on {', '.join(targets) or 'this model'}: {why}"
+            ) from error
     lora = Lora(model)
     for parameter in lora.parameters.values():  # those of a bfloat16 layer would lose small steps
         parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
@@ -230,8 +262,12 @@ def add_lora(model: Any, *, rank: int, alpha: float | None = None, targets: Sequ
 def _ignore_warnings() -> None:
     """Of peft, where it does what is right all the same."""
     # It asks for another rank in fused experts, and does not find them under that name.
-    warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys did not match")
-    warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")  # it sets it to True then
+    warnings.filterwarnings(
+        "ignore", message="The following (rank|alpha)_pattern keys did not match"
+    )
+    warnings.filterwarnings(
+        "ignore", message="fan_in_fan_out is set to False"
+    )  # it sets it to True then
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
 
 
@@ -253,9 +289,15 @@ def _matching(model: Any, targets: Sequence[str]) -> tuple[list[str], list[str]]
             if module in ends and found(target, [name]):
                 raise UsageError(_NOT_AT_THE_ENDS.format(name=name))
         if not found(target, modules) and not found(target, parameters):
-            linear = {name.rpartition(".")[2] for name, one in model.named_modules() if isinstance(one, nn.Linear)}
+            linear = {
+                name.rpartition(".")[2]
+                for name, one in model.named_modules()
+                if isinstance(one, nn.Linear)
+            }
             head = {
-                name.rpartition(".")[2] for name, one in model.named_modules() if one is model.get_output_embeddings()
+                name.rpartition(".")[2]
+                for name, one in model.named_modules()
+                if one is model.get_output_embeddings()
             }
             raise UsageError(
                 f"lora_targets has {target!r}, which no layer of {type(model).__name__} is called; it has "
@@ -307,9 +349,13 @@ def base_of_adapter(folder: Path) -> str | None:
     try:
         base = json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path")
     except (ValueError, AttributeError) as error:
-        raise UsageError(f"{path} cannot be read ({error}); give the folder of an adapter that peft wrote") from None
+        raise UsageError(
+            f"{path} cannot be read ({error}); give the folder of an adapter that peft wrote"
+        ) from None
     if not base:
-        raise UsageError(f"{path} does not say which model the adapter belongs to; write base_model_name_or_path there")
+        raise UsageError(
+            f"{path} does not say which model the adapter belongs to; write base_model_name_or_path there"
+        )
     return str(base)
 
 
@@ -343,13 +389,18 @@ def load_adapter(model: Any, folder: Path) -> Any:
 def _lora_layers(model: Any) -> Iterator[tuple[str, Any]]:
     """LoRA layers by name.  peft need not be installed where there are none."""
     for name, module in model.named_modules():
-        if any(kind.__module__.startswith("peft.") and kind.__name__ == "LoraLayer" for kind in type(module).__mro__):
+        if any(
+            kind.__module__.startswith("peft.") and kind.__name__ == "LoraLayer"
+            for kind in type(module).__mro__
+        ):
             yield name, module
 
 
 def _only_adapter(layers: Mapping[str, Any]) -> str:
     names = {name for layer in layers.values() for name in (*layer.lora_A, *layer.lora_embedding_A)}
     if len(names) != 1:
-        raise UsageError(f"this model has {len(names)} adapters ({', '.join(sorted(names))}); delete all but one")
+        raise UsageError(
+            f"this model has {len(names)} adapters ({', '.join(sorted(names))}); delete all but one"
+        )
     found: str = next(iter(names))
     return found

@@ -45,11 +45,19 @@ __all__ = [
 
 _UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _PROBE: Final = (32, 64, 128)  # tokens of the rows on which costs are measured
-_BLOCK_COPIES: Final = 4  # of a block of logits: z, its probabilities, their gradient, and one in the making
-_LAYER_GRADIENTS: Final = 0.5  # of what a layer keeps; measured 0.2 to 0.4, as much is let go while gradients are made
-_SAMPLING_COPIES: Final = 5  # of the last logits: the model's, float32, sorted, summed up, and their indices
+_BLOCK_COPIES: Final = (
+    4  # of a block of logits: z, its probabilities, their gradient, and one in the making
+)
+_LAYER_GRADIENTS: Final = (
+    0.5  # of what a layer keeps; measured 0.2 to 0.4, as much is let go while gradients are made
+)
+_SAMPLING_COPIES: Final = (
+    5  # of the last logits: the model's, float32, sorted, summed up, and their indices
+)
 _PROMPTS: Final = 16  # prompts that are looked at
-_REGION_VECTORS: Final = 8  # as long as the weights: gradient, solution, residual, direction, product, step, start, sum
+_REGION_VECTORS: Final = (
+    8  # as long as the weights: gradient, solution, residual, direction, product, step, start, sum
+)
 _REGION_GRAPHS: Final = 2.4  # a product keeps the graph and that of its gradient; measured 2.3
 _REGION_COPIES: Final = 6  # of a micro-batch's logits in the divergence and its derivatives
 _ROOM: Final = 1.5  # the sampler's cache grows by half …
@@ -136,7 +144,14 @@ class Forecast:
     @property
     def standing(self) -> float:
         """What is there all the time."""
-        return self.weights + self.optimizer + self.critic + self.reference + self.sampler + self.reward_model
+        return (
+            self.weights
+            + self.optimizer
+            + self.critic
+            + self.reference
+            + self.sampler
+            + self.reward_model
+        )
 
     @property
     def update(self) -> float:
@@ -208,7 +223,10 @@ def token_costs(policy: Policy) -> TokenCosts:
     Args:
         policy: with all settings of the run; its gradients and weights stay as they are.
     """
-    most = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None) or _PROBE[-1]
+    most = (
+        getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
+        or _PROBE[-1]
+    )
     longest = min(most, _PROBE[-1])
     if longest < 2 * len(_PROBE):
         return TokenCosts(0, 0, 0, 0, 0, 0)
@@ -217,7 +235,9 @@ def token_costs(policy: Policy) -> TokenCosts:
     whole_linear, whole_square = linear, square
     if policy.model.training:
         with evaluation_mode(policy.model):  # in which nothing is recomputed
-            _, whole_linear, whole_square = _parabola(sizes, [_kept(policy, size) for size in sizes])
+            _, whole_linear, whole_square = _parabola(
+                sizes, [_kept(policy, size) for size in sizes]
+            )
     layers = max(1, policy.model.config.get_text_config().num_hidden_layers)
     cached = (_cached(policy, sizes[-1]) - _cached(policy, sizes[0])) / (sizes[-1] - sizes[0])
     return TokenCosts(fixed, linear, square, whole_linear / layers, whole_square / layers, cached)
@@ -252,7 +272,9 @@ def _kept(policy: Policy, tokens: int) -> int:
         return tensor
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
-        kept = policy.logprobs(_rows(policy, tokens))  # its graph keeps the tensors, so that no address comes twice
+        kept = policy.logprobs(
+            _rows(policy, tokens)
+        )  # its graph keeps the tensors, so that no address comes twice
     del kept
     return sum(found.values())
 
@@ -265,14 +287,27 @@ def _cached(policy: Policy, tokens: int) -> int:
         model.config.get_text_config().vocab_size
     )
     enabled = policy.autocast is not None
-    with evaluation_mode(model), torch.autocast(policy.device.type, policy.autocast, enabled=enabled):
+    with (
+        evaluation_mode(model),
+        torch.autocast(policy.device.type, policy.autocast, enabled=enabled),
+    ):
         model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
-    tensors = [value for layer in cache.layers for value in vars(layer).values() if isinstance(value, Tensor)]
+    tensors = [
+        value
+        for layer in cache.layers
+        for value in vars(layer).values()
+        if isinstance(value, Tensor)
+    ]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def forecast(
-    policy: Policy, config: Config, *, prompt_tokens: int, costs: TokenCosts | None = None, world: int = 1
+    policy: Policy,
+    config: Config,
+    *,
+    prompt_tokens: int,
+    costs: TokenCosts | None = None,
+    world: int = 1,
 ) -> Forecast:
     """The memory of a run; with several ranks that of the first one, which samples.
 
@@ -294,20 +329,28 @@ def forecast(
     most = getattr(text, "max_position_embeddings", None) or math.inf
     row = int(min(prompt_tokens + settings.max_tokens, most))
     rollouts = settings.prompts * settings.group_size
-    layer = weights / max(1, text.num_hidden_layers) if world > 1 else 0.0  # which is whole while it is computed
+    layer = (
+        weights / max(1, text.num_hidden_layers) if world > 1 else 0.0
+    )  # which is whole while it is computed
     per_batch = min(settings.minibatch or rollouts, rollouts, max(1, policy.max_tokens // row))
     shape = (1, per_batch * row) if policy.packing else (per_batch, row)
     tokens = shape[0] * shape[1]
     head = policy.model.get_output_embeddings().weight
     width = max(1024, 2**21 // max(1, tokens))
-    whole = settings.algorithm.trust_region is not None  # its steps have distributions whole, and second derivatives
+    whole = (
+        settings.algorithm.trust_region is not None
+    )  # its steps have distributions whole, and second derivatives
     vectors, graphs = (_REGION_VECTORS, _REGION_GRAPHS) if whole else (1, 1)
     block = tokens * min(width, len(head)) * max(4, head.element_size()) * _BLOCK_COPIES
     rows = min(settings.max_rows, rollouts)
     held = min(rows * max(_ROOM * row, row + _LEAST_ROOM), max(row, settings.max_tokens_in_flight))
-    moved = 1 / (_ROOM * getattr(text, "num_hidden_layers", 1))  # of a layer whose buffers grow the old ones live on
+    moved = 1 / (
+        _ROOM * getattr(text, "num_hidden_layers", 1)
+    )  # of a layer whose buffers grow the old ones live on
     reached = held * (costs.cached * (1 + moved) + _SIDE_BYTES)
-    read = min(rows, settings.prompts) * prompt_tokens * costs.layer_linear  # prompts go through a layer at once
+    read = (
+        min(rows, settings.prompts) * prompt_tokens * costs.layer_linear
+    )  # prompts go through a layer at once
     here = settings.engine == "local"  # vLLM keeps to its own share of memory
     return Forecast(
         device=str(policy.device),
@@ -348,7 +391,10 @@ def longest_prompt(groups: Groups) -> int:
         groups: of the run's environment and sampler.
     """
     first = Cursor(groups.env, seed=0, shuffle=False)  # starts again if there are fewer tasks
-    return max(len(groups.sampler.encode(groups.task(first.index(place)).prompt)) for place in range(_PROMPTS))
+    return max(
+        len(groups.sampler.encode(groups.task(first.index(place)).prompt))
+        for place in range(_PROMPTS)
+    )
 
 
 def require_room(found: Forecast, config: Config) -> None:
@@ -367,7 +413,9 @@ def require_room(found: Forecast, config: Config) -> None:
     there = sum(path.stat().st_size for path in folder.glob("step-*.pt")) if folder.is_dir() else 0
     written = min(config.keep + 1, math.ceil(config.steps / config.checkpoint_every))
     needed = written * found.checkpoint + found.weights - there
-    free = shutil.disk_usage(next(path for path in (config.run, *config.run.absolute().parents) if path.is_dir())).free
+    free = shutil.disk_usage(
+        next(path for path in (config.run, *config.run.absolute().parents) if path.is_dir())
+    ).free
     if needed > free:
         raise UsageError(
             f"the disk of {config.run} has {in_units(free)} free, and the run needs {in_units(needed)} there: "
@@ -380,7 +428,10 @@ def _remedy(found: Forecast, config: Config) -> str:
     """What would make it fit; the settings that cost least first."""
     assert found.capacity is not None
     room = found.capacity - found.standing
-    if found.overlap and found.standing - found.sampler + max(found.update, found.sampling) <= found.capacity:
+    if (
+        found.overlap
+        and found.standing - found.sampler + max(found.update, found.sampling) <= found.capacity
+    ):
         return "Set max_staleness to 0: then sampling and update take turns, and no second copy of the weights is kept"
     if found.update >= found.sampling and room > found.gradients + found.logits:
         per_token = found.activations / found.micro_tokens
@@ -416,11 +467,16 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
         base = base_of_adapter(Path(config.model)) if Path(config.model).is_dir() else None
         is_here = Path(base or config.model).is_dir()
         with nullcontext() if is_here else at_once(), torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base or config.model))
+            model = AutoModelForCausalLM.from_config(
+                AutoConfig.from_pretrained(base or config.model)
+            )
     except (OSError, ValueError, RuntimeError, KeyError, AttributeError, TypeError, ImportError):
         return
     numbers = sum(p.numel() for p in model.parameters())
-    lora, half = config.lora_rank is not None, config.lora_rank is not None and config.precision == "bf16"
+    lora, half = (
+        config.lora_rank is not None,
+        config.lora_rank is not None and config.precision == "bf16",
+    )
     parts = {"weights": (2 if half else 4) * numbers}
     if not lora:
         parts |= {"gradients": 4 * numbers, "optimiser": 8 * numbers}
@@ -436,7 +492,9 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
         return
     listed = ", ".join(f"{name} {in_units(size)}" for name, size in parts.items())
     adapter = (
-        f"train a LoRA adapter (lora_rank=16; {in_units(2 * numbers)} of weights in bf16), or " if not lora else ""
+        f"train a LoRA adapter (lora_rank=16; {in_units(2 * numbers)} of weights in bf16), or "
+        if not lora
+        else ""
     )
     raise UsageError(
         f"{config.model} has {numbers / 1e9:.1f} billion weights: {in_units(sum(parts.values()))} ({listed}), and "

@@ -45,7 +45,16 @@ __all__ = [
     "versions",
 ]
 
-_PACKAGES = ("rlvr", "torch", "transformers", "tokenizers", "safetensors", "numpy", "sympy", "math-verify")
+_PACKAGES = (
+    "rlvr",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "numpy",
+    "sympy",
+    "math-verify",
+)
 _SHOWN = {
     "accuracy": "accuracy",
     "reward": "reward",
@@ -135,7 +144,9 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise MissingDependency("tensorboard", "train") from None
-        self._writer: Any = SummaryWriter(str(folder), purge_step=None if resume_at is None else resume_at + 1)
+        self._writer: Any = SummaryWriter(
+            str(folder), purge_step=None if resume_at is None else resume_at + 1
+        )
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         for name, value in numbers.items():
@@ -168,12 +179,18 @@ class Tracker:
         own: dict[str, Any] = {}
         if package == "wandb":  # names need not be unique there, ids must be
             unique = f"{platform.node()}:{place}"
-            own = {"id": f"rlvr-{zlib.crc32(unique.encode()):08x}", "resume": "allow", "dir": str(place)}
+            own = {
+                "id": f"rlvr-{zlib.crc32(unique.encode()):08x}",
+                "resume": "allow",
+                "dir": str(place),
+            }
         elif package == "trackio":
             own = {"resume": "allow"}
         opened = self._module.init(project=project, name=place.name, config=dict(config), **own)
         if package == "wandb":
-            opened.define_metric("*", step_metric="step")  # its own count may not go back to a checkpoint's step
+            opened.define_metric(
+                "*", step_metric="step"
+            )  # its own count may not go back to a checkpoint's step
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         if self._package == "trackio":  # where "step" is no metric's name
@@ -224,7 +241,9 @@ class Progress:
             titles = "".join(f"{title:>9}" for title in _SHOWN.values())
             self._console.print(f"  step{titles}     left", style="bold", highlight=False)
         self._printed += 1
-        cells = "".join(f"{numbers[name]:>9.3f}" if name in numbers else f"{'–':>9}" for name in _SHOWN)
+        cells = "".join(
+            f"{numbers[name]:>9.3f}" if name in numbers else f"{'–':>9}" for name in _SHOWN
+        )
         done = step - self._first
         left = (time.monotonic() - self._started) / max(1, done) * (self._total - step)
         self._console.print(f"{step:>6}{cells}{_duration(left):>9}", highlight=False)
@@ -235,7 +254,13 @@ class Progress:
 
 @contextmanager
 def open_loggers(
-    run: Path, steps: int, console: Console, *, done: int, track: str | None, config: Mapping[str, Any]
+    run: Path,
+    steps: int,
+    console: Console,
+    *,
+    done: int,
+    track: str | None,
+    config: Mapping[str, Any],
 ) -> Iterator[Log]:
     """Open all loggers of a run; yields the function that logs to them.
 
@@ -258,7 +283,9 @@ def open_loggers(
         if track is not None:
             tracker_of(track)  # if the package is missing, nothing has been written yet
         add(Jsonl(run / "metrics.jsonl", resume_at=since))
-        if track is not None:  # behind it: where a login fails, the folder already holds a run that can go on
+        if (
+            track is not None
+        ):  # behind it: where a login fails, the folder already holds a run that can go on
             add(Tracker(track, project="rlvr", run=run, config=config))
         add(Progress(steps, console, first=done))
         with contextlib.suppress(MissingDependency):
@@ -284,7 +311,11 @@ def evaluation_metrics(report: EvaluationReport) -> dict[str, float]:
         "eval/too_long": float(len(report.too_long)),
     }
     for name, found in report.metrics.items():
-        numbers |= {f"eval/{name}": found.value, f"eval/{name}/low": found.low, f"eval/{name}/high": found.high}
+        numbers |= {
+            f"eval/{name}": found.value,
+            f"eval/{name}/low": found.low,
+            f"eval/{name}/high": found.high,
+        }
     return numbers
 
 
@@ -309,7 +340,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
                 damaged.append(number)
     if damaged:
         listed = ", ".join(map(str, damaged[:5])) + (" …" if len(damaged) > 5 else "")
-        warnings.warn(f"{path}: line {listed} cannot be read and is left out", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"{path}: line {listed} cannot be read and is left out", RuntimeWarning, stacklevel=2
+        )
     return rows
 
 

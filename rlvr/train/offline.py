@@ -34,7 +34,13 @@ from rlvr.train.policy import Policy
 from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_file
 from rlvr.train.reward_model import RewardLearner
 from rlvr.train.run_dir import claim_run_dir
-from rlvr.train.setup import describe_run, device_of, local_sampler, policy_from_config, prepare_policy
+from rlvr.train.setup import (
+    describe_run,
+    device_of,
+    local_sampler,
+    policy_from_config,
+    prepare_policy,
+)
 
 __all__ = ["OfflineTrainer"]
 
@@ -63,11 +69,15 @@ class OfflineTrainer:
         DataError: the file has nothing to train on.
     """
 
-    def __init__(self, config: Config, *, policy: Policy | None = None, console: Console | None = None) -> None:
+    def __init__(
+        self, config: Config, *, policy: Policy | None = None, console: Console | None = None
+    ) -> None:
         self.config, self._settings = config, config.resolve()
         settings = self._settings
         if settings.pairs is None or settings.algorithm.preference is None:
-            raise UsageError("training on a file needs pairs and an algorithm of preferences, such as 'dpo'")
+            raise UsageError(
+                "training on a file needs pairs and an algorithm of preferences, such as 'dpo'"
+            )
         if (processes := os.environ.get("WORLD_SIZE") or "1") != "1":
             raise UsageError(
                 f"WORLD_SIZE is {processes}, and training on a file is one process; start it without torchrun"
@@ -80,9 +90,15 @@ class OfflineTrainer:
             device_of(settings.device)  # fails now, and not after the file was read
         self._eval_env = None
         if settings.env and "head" in settings.algorithm.needs:
-            raise UsageError(f"env is {settings.env!r}, and a reward model generates nothing to evaluate; leave it out")
+            raise UsageError(
+                f"env is {settings.env!r}, and a reward model generates nothing to evaluate; leave it out"
+            )
         if settings.env and settings.eval_every is not None:
-            options = {**settings.env_options, "split": settings.eval_split, **settings.eval_options}
+            options = {
+                **settings.env_options,
+                "split": settings.eval_split,
+                **settings.eval_options,
+            }
             self._eval_env = make(settings.env, **options)
         with ExitStack() as self._open:
             file = {"sha256": hashlib.sha256(settings.pairs.read_bytes()).hexdigest()}
@@ -90,11 +106,18 @@ class OfflineTrainer:
             self._open.enter_context(claim_run_dir(settings.run, description, self._say))
             self.policy = prepare_policy(policy or policy_from_config(settings), settings)
             self.examples, left_out = examples_of_file(
-                settings.pairs, settings.algorithm, self.policy.tokenization, max_tokens=settings.max_tokens
+                settings.pairs,
+                settings.algorithm,
+                self.policy.tokenization,
+                max_tokens=settings.max_tokens,
             )
             if left_out:
-                self._say(f"{left_out} rows have a completion of more than {settings.max_tokens} tokens: left out")
-            self._say(f"{len(self.examples.rows)} examples, {sum(one.tokens for one in self.examples.rows)} tokens")
+                self._say(
+                    f"{left_out} rows have a completion of more than {settings.max_tokens} tokens: left out"
+                )
+            self._say(
+                f"{len(self.examples.rows)} examples, {sum(one.tokens for one in self.examples.rows)} tokens"
+            )
             learner = RewardLearner if "head" in settings.algorithm.needs else PreferenceLearner
             self.learner = learner(self.policy, settings)
             self._load_checkpoint()
@@ -108,7 +131,12 @@ class OfflineTrainer:
         """
         config = self._settings
         loggers = open_loggers(
-            config.run, config.steps, self._console, done=self.step, track=config.track, config=config.recorded
+            config.run,
+            config.steps,
+            self._console,
+            done=self.step,
+            track=config.track,
+            config=config.recorded,
         )
         with loggers as log, checkpoint.stop_requested(self._say) as stopped:
             self._set_generators()
@@ -120,10 +148,16 @@ class OfflineTrainer:
                 if self._eval_env is not None and self._is_due(config.eval_every or 0):
                     numbers |= self._evaluate()
                 log(self.step, numbers | self._costs(numbers, time.perf_counter() - started))
-                if self.step % config.checkpoint_every == 0 or self.step == config.steps or stopped():
+                if (
+                    self.step % config.checkpoint_every == 0
+                    or self.step == config.steps
+                    or stopped()
+                ):
                     self.save()
         if self.step == config.steps:
-            with whole_folder(config.run / "model") as folder:  # a run that is killed meanwhile leaves no half model
+            with whole_folder(
+                config.run / "model"
+            ) as folder:  # a run that is killed meanwhile leaves no half model
                 self.learner.save(folder)
         else:
             self._say(f"stopped after step {self.step}; the same command continues from there")
@@ -136,17 +170,26 @@ class OfflineTrainer:
         self.step += 1
         epoch = self.step * self._settings.prompts / len(self.examples.rows)
         tokens = float(sum(one.tokens for one in examples.rows))
-        return {**numbers, "epoch": epoch, "tokens": tokens, "update_s": time.perf_counter() - started}
+        return {
+            **numbers,
+            "epoch": epoch,
+            "tokens": tokens,
+            "update_s": time.perf_counter() - started,
+        }
 
     def _of_step(self, step: int) -> Examples:
         n, size = len(self.examples.rows), self._settings.prompts
         places = range(step * size, (step + 1) * size)
-        return self.examples.part([_order(n, self._settings.seed, place // n)[place % n] for place in places])
+        return self.examples.part(
+            [_order(n, self._settings.seed, place // n)[place % n] for place in places]
+        )
 
     def _evaluate(self) -> dict[str, float]:
         config, started = self._settings, time.perf_counter()
         assert self._eval_env is not None
-        sampling = Sampling(max_tokens=config.max_tokens, temperature=config.eval_temperature, stop=config.stop)
+        sampling = Sampling(
+            max_tokens=config.max_tokens, temperature=config.eval_temperature, stop=config.stop
+        )
         report = self.reports[self.step] = evaluate(
             self._eval_env,
             local_sampler(self.policy, config),
@@ -173,7 +216,9 @@ class OfflineTrainer:
         """Write a checkpoint with everything that the next step depends on, and return its path."""
         parts = self.step, self.learner.state_dict(), checkpoint.rng_state(self.policy.device)
         state = dict(zip(_STATE, parts, strict=True))
-        return checkpoint.save(self._settings.run / "checkpoints", self.step, state, keep=self._settings.keep)
+        return checkpoint.save(
+            self._settings.run / "checkpoints", self.step, state, keep=self._settings.keep
+        )
 
     def _load_checkpoint(self) -> None:
         if (found := checkpoint.newest(self._settings.run / "checkpoints", _STATE)) is None:

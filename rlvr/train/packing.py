@@ -55,16 +55,24 @@ def pack(rows: Sequence[Tokenized], *, device: torch.device | str = "cpu") -> Pa
     prompts = np.array([len(row.prompt_ids) for row in rows])
     completions = np.array([len(row.completion_ids) for row in rows])
     if not prompts.all():
-        raise UsageError(f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as <bos>")
+        raise UsageError(
+            f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as <bos>"
+        )
     lengths = prompts + np.maximum(completions - 1, 0)  # a completion's last token predicts nothing
     starts = lengths.cumsum() - lengths
-    parts = (part for row in rows for part in (row.prompt_ids, row.completion_ids[: len(row.completion_ids) - 1]))
+    parts = (
+        part
+        for row in rows
+        for part in (row.prompt_ids, row.completion_ids[: len(row.completion_ids) - 1])
+    )
     ids = np.fromiter(chain.from_iterable(parts), np.int64, int(lengths.sum()))
     positions = np.arange(len(ids)) - np.repeat(starts, lengths)
     row_of = np.repeat(np.arange(len(rows)), completions)
     column = np.arange(len(row_of)) - np.repeat(completions.cumsum() - completions, completions)
     sources = (starts + prompts)[row_of] + column - 1
-    targets = np.fromiter(chain.from_iterable(row.completion_ids for row in rows), np.int64, len(row_of))
+    targets = np.fromiter(
+        chain.from_iterable(row.completion_ids for row in rows), np.int64, len(row_of)
+    )
 
     def tensor(array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(device)
@@ -96,7 +104,9 @@ def packs(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
     """
     require_whole("max_tokens", max_tokens, 1)
     found: list[list[int]] = []
-    room = np.zeros(len(lengths), dtype=np.int64)  # of each pack; those behind `found` are not begun
+    room = np.zeros(
+        len(lengths), dtype=np.int64
+    )  # of each pack; those behind `found` are not begun
     for i in np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist():
         fitting = np.flatnonzero(room[: len(found)] >= lengths[i])
         at = int(fitting[0]) if len(fitting) else len(found)
@@ -120,13 +130,21 @@ def require_packing(model: Any) -> None:
     """
     takes_positions = "position_ids" in inspect.signature(model.base_model.forward).parameters
     most = model.config.get_text_config().vocab_size
-    rows = [TokenRow([i % most for i in range(first, first + n)], [5 % most]) for first, n in ((1, 5), (7, 1), (3, 6))]
+    rows = [
+        TokenRow([i % most for i in range(first, first + n)], [5 % most])
+        for first, n in ((1, 5), (7, 1), (3, 6))
+    ]
     packed = pack(rows, device=model.device)
     if takes_positions:
         states = packed_hidden_states(model, packed)[0]
         found = [states[start : start + n] for start, n in ((0, 5), (5, 1), (6, 6))]
-        alone = [model.base_model(input_ids=pad([row], device=model.device).input_ids, use_cache=False) for row in rows]
-        differences = [(a - b.last_hidden_state[0]).abs().max() for a, b in zip(found, alone, strict=True)]
+        alone = [
+            model.base_model(input_ids=pad([row], device=model.device).input_ids, use_cache=False)
+            for row in rows
+        ]
+        differences = [
+            (a - b.last_hidden_state[0]).abs().max() for a, b in zip(found, alone, strict=True)
+        ]
         rounding = torch.finfo(states.dtype).eps ** 0.5 * states.abs().max()
         if max(differences) <= rounding:
             return

@@ -27,7 +27,14 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
 
 _COLUMNS: Final = 3
 _DASHES: Final = ("-", "--", ":", "-.")  # beside colours, which not all can tell apart
-_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#946c00", "#56b4e9")  # Okabe and Ito's
+_COLOURS: Final = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#946c00",
+    "#56b4e9",
+)  # Okabe and Ito's
 
 
 def plot(run: Path, to: Path | None = None) -> Path:
@@ -59,7 +66,9 @@ def plot(run: Path, to: Path | None = None) -> Path:
     evaluations = _evaluations(rows)
     count = len(panels) + bool(evaluations)
     if not count:
-        raise DataError(f"{path} has steps without any number that is drawn, such as reward; train a step first")
+        raise DataError(
+            f"{path} has steps without any number that is drawn, such as reward; train a step first"
+        )
     columns = min(_COLUMNS, count)
     height = -(-count // columns)
     figure = Figure(figsize=(4 * columns, 0.5 + 3 * height), layout="constrained")
@@ -92,7 +101,12 @@ def plot(run: Path, to: Path | None = None) -> Path:
 
 
 def _draw(
-    panel: Any, steps: Sequence[float], values: Sequence[float], number: int, label: str, marker: str = ""
+    panel: Any,
+    steps: Sequence[float],
+    values: Sequence[float],
+    number: int,
+    label: str,
+    marker: str = "",
 ) -> None:
     panel.plot(
         steps,
@@ -104,7 +118,9 @@ def _draw(
     )
 
 
-def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[tuple[int, float]]]:
+def _lines(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> dict[str, list[tuple[int, float]]]:
     """(step, value) of each metric of a panel that has any number."""
     found: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
@@ -121,12 +137,20 @@ def _title(run: Path) -> str:
     try:
         settings = json.loads((run / "config.json").read_text(encoding="utf-8"))["settings"]
         algorithm = settings["algorithm"]
-        known = [settings.get("env"), settings.get("model"), algorithm.get("advantage") or algorithm.get("preference")]
+        known = [
+            settings.get("env"),
+            settings.get("model"),
+            algorithm.get("advantage") or algorithm.get("preference"),
+        ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         known = []
     said = [str(one) if len(str(one)) <= 40 else f"…{str(one)[-40:]}" for one in known if one]
     place = run.resolve()
-    text = f"{place.parent.name}/{place.name}: {', '.join(said)}" if said else f"{place.parent.name}/{place.name}"
+    text = (
+        f"{place.parent.name}/{place.name}: {', '.join(said)}"
+        if said
+        else f"{place.parent.name}/{place.name}"
+    )
     return _plain(text)
 
 
@@ -138,7 +162,12 @@ def _evaluations(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[floa
     """(step, value, low, high) of each evaluation, by metric; equal curves, such as avg@n and pass@1, become one."""
     found: dict[tuple[tuple[float, float], ...], tuple[list[str], list[tuple[float, ...]]]] = {}
     for name in sorted(
-        {name for row in rows for name in row if name.startswith(("eval/avg@", "eval/pass@", "eval/maj@"))}
+        {
+            name
+            for row in rows
+            for name in row
+            if name.startswith(("eval/avg@", "eval/pass@", "eval/maj@"))
+        }
     ):
         points: list[tuple[float, ...]] = [
             (row["step"], row[name], row[f"{name}/low"], row[f"{name}/high"])

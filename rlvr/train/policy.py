@@ -85,7 +85,9 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
         if isinstance(batch, Packed):
             read = packed_hidden_states(self.model, batch)
         else:
-            read = self.model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+            read = self.model.base_model(
+                input_ids=batch.input_ids, use_cache=False
+            ).last_hidden_state
         return read.flatten(0, 1).index_select(0, batch.sources)
 
 
@@ -147,14 +149,25 @@ class Policy:
         if packing:
             require_packing(model)
         if gradient_checkpointing:
-            newer = hasattr(model, "activation_checkpointing_enable")  # then the older name gives a warning
-            enable = model.activation_checkpointing_enable if newer else model.gradient_checkpointing_enable
+            newer = hasattr(
+                model, "activation_checkpointing_enable"
+            )  # then the older name gives a warning
+            enable = (
+                model.activation_checkpointing_enable
+                if newer
+                else model.gradient_checkpointing_enable
+            )
             enable({"use_reentrant": False})
         # With checkpointing, layers keep no cache, which prompt sharing needs.
         self._shares_prompts = (
-            share_prompts and not packing and not gradient_checkpointing and supports_prompt_sharing(model)
+            share_prompts
+            and not packing
+            and not gradient_checkpointing
+            and supports_prompt_sharing(model)
         )
-        model.train(gradient_checkpointing)  # layers checkpoint only in training mode; nothing else differs in it
+        model.train(
+            gradient_checkpointing
+        )  # layers checkpoint only in training mode; nothing else differs in it
         self.ranks = Ranks()
         self._skeleton: Any = None
 
@@ -183,7 +196,9 @@ class Policy:
         model, tokenizer = load_model(name, dtype=dtype, device=device, attention=attention)
         return cls(model, tokenizer, **options)
 
-    def add_lora(self, *, rank: int, alpha: float | None = None, targets: Sequence[str] = (), seed: int = 0) -> None:
+    def add_lora(
+        self, *, rank: int, alpha: float | None = None, targets: Sequence[str] = (), seed: int = 0
+    ) -> None:
         """Freeze the weights and train a new LoRA adapter beside them (see `rlvr.train.lora.add_lora`).
 
         Args:
@@ -214,7 +229,10 @@ class Policy:
 
     def summary(self) -> str:
         """A sum for each tensor, which other weights would not have; before `shard`."""
-        return " ".join(f"{name} {float(p.detach().double().sum())}" for name, p in self.model.named_parameters())
+        return " ".join(
+            f"{name} {float(p.detach().double().sum())}"
+            for name, p in self.model.named_parameters()
+        )
 
     def weights(self) -> dict[str, Tensor]:
         """The model's state dict with whole tensors; on ranks but the first these are None."""
@@ -292,7 +310,9 @@ class Policy:
             self.model.load_state_dict(self.ranks.spread(state, self.model.state_dict()))
             return
         if "adapter" not in state:
-            raise DataError("this checkpoint is of all weights, and an adapter is trained now; give a new folder")
+            raise DataError(
+                "this checkpoint is of all weights, and an adapter is trained now; give a new folder"
+            )
         if state["base"] != self.lora.fingerprint():
             raise DataError(
                 "the model's weights are not those that this adapter was trained beside; give the model with which the "
@@ -311,7 +331,9 @@ class Policy:
         if self.lora is not None:
             return _AdapterAtRest(self)
         if self.ranks.world > 1:
-            twin = self._with({name: _gathered(value) for name, value in self.model.state_dict().items()})
+            twin = self._with(
+                {name: _gathered(value) for name, value in self.model.state_dict().items()}
+            )
             twin.model.requires_grad_(False).eval()
             twin.shard(self.ranks)
             return twin
@@ -356,7 +378,11 @@ class Policy:
 
     @overload
     def logprobs(
-        self, rows: Sequence[Tokenized], temperature: float = 1.0, *, with_entropy: Literal[False] = False
+        self,
+        rows: Sequence[Tokenized],
+        temperature: float = 1.0,
+        *,
+        with_entropy: Literal[False] = False,
     ) -> Float[Tensor, "B T"]: ...
 
     @overload
@@ -387,8 +413,12 @@ class Policy:
         if self.ranks.world > 1 and not torch.is_grad_enabled():
             shared = self._of_all_ranks(rows, T, temperature, with_entropy)
             return (shared[0], shared[1]) if with_entropy else shared[0]
-        parts = self.micro_batches(rows) if self.ranks.world == 1 else [list(range(len(rows)))]  # of a plan already
-        found = [self._of_batch([rows[i] for i in part], T, temperature, with_entropy) for part in parts]
+        parts = (
+            self.micro_batches(rows) if self.ranks.world == 1 else [list(range(len(rows)))]
+        )  # of a plan already
+        found = [
+            self._of_batch([rows[i] for i in part], T, temperature, with_entropy) for part in parts
+        ]
         place = torch.tensor([i for part in parts for i in part], device=self.device).argsort()
         logprobs, *entropy = (torch.cat(values)[place] for values in zip(*found, strict=True))
         return (logprobs, entropy[0]) if with_entropy else logprobs
@@ -406,7 +436,9 @@ class Policy:
                     values[part] = one
         return [self.ranks.sum(values) for values in found]
 
-    def _of_batch(self, rows: Sequence[Tokenized], width: int, temperature: float, with_entropy: bool) -> list[Tensor]:
+    def _of_batch(
+        self, rows: Sequence[Tokenized], width: int, temperature: float, with_entropy: bool
+    ) -> list[Tensor]:
         """[rows, width] of one micro-batch: logprobs, and entropies if asked for."""
         batch = self.micro_batch(rows)
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
@@ -422,7 +454,11 @@ class Policy:
         if self.packing:
             return pack(rows, device=self.device)
         padded = pad(rows, device=self.device)
-        return shared_prompts(rows, padded) if self._shares_prompts and worth_sharing_prompts(rows) else padded
+        return (
+            shared_prompts(rows, padded)
+            if self._shares_prompts and worth_sharing_prompts(rows)
+            else padded
+        )
 
 
 def _layers(model: Any) -> list[nn.Module]:
@@ -449,9 +485,13 @@ class _AdapterAtRest(Policy):
         vars(self).update(vars(policy))
         self._policy = policy
         assert policy.lora is not None
-        self._weights: Mapping[str, Tensor] | None = None if policy.lora.is_new else policy.lora.state_dict()
+        self._weights: Mapping[str, Tensor] | None = (
+            None if policy.lora.is_new else policy.lora.state_dict()
+        )
 
-    def _of_batch(self, rows: Sequence[Tokenized], width: int, temperature: float, with_entropy: bool) -> list[Tensor]:
+    def _of_batch(
+        self, rows: Sequence[Tokenized], width: int, temperature: float, with_entropy: bool
+    ) -> list[Tensor]:
         lora = self._policy.lora
         assert lora is not None
         with lora.off() if self._weights is None else lora.holding(self._weights):
@@ -490,11 +530,16 @@ def _find_logits_transform(model: Any) -> LogitsTransform:
     head = model.get_output_embeddings()
     ids = torch.arange(4, device=model.device).remainder(config.vocab_size).unsqueeze(0)
     with evaluation_mode(model):
-        states = getattr(model.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
+        states = getattr(
+            model.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None
+        )
         if head is not None and states is not None:
             factor = 100.0 / float(head(states).abs().max().clamp(min=1e-6))
             hook = head.register_forward_hook(lambda _, inputs, out: out * factor)
-            wanted, plain = model(input_ids=ids, use_cache=False).logits.float(), head(states).float()
+            wanted, plain = (
+                model(input_ids=ids, use_cache=False).logits.float(),
+                head(states).float(),
+            )
             hook.remove()
             rounding = 8 * torch.finfo(states.dtype).eps * plain.abs().max()
             for candidate in _candidates(config):
@@ -513,4 +558,8 @@ def _candidates(config: Any) -> list[LogitsTransform]:
     factors = [getattr(config, name, None) for name in ("logit_scale", "lm_head_multiplier")]
     divisor = getattr(config, "logits_scaling", None)
     scales = [1.0, *(float(f) for f in factors if f), *([1.0 / divisor] if divisor else [])]
-    return [LogitsTransform(scale, softcap) for softcap in ([cap, None] if cap else [None]) for scale in scales]
+    return [
+        LogitsTransform(scale, softcap)
+        for softcap in ([cap, None] if cap else [None])
+        for scale in scales
+    ]

@@ -117,7 +117,10 @@ class Examples:
             path: the file; its folder is made.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        rows = [[(list(row.prompt_ids), list(row.completion_ids)) for row in one.rows] for one in self.rows]
+        rows = [
+            [(list(row.prompt_ids), list(row.completion_ids)) for row in one.rows]
+            for one in self.rows
+        ]
         torch.save({"rows": rows, "right": [one.right for one in self.rows]}, path)
 
 
@@ -138,13 +141,17 @@ class PreferenceLearner(Learner):
 
     def __init__(self, policy: Policy, config: Config, ranks: Ranks | None = None) -> None:
         if ranks is not None and ranks.world > 1:
-            raise UsageError("preferences cannot be trained on several ranks yet; start one process")
+            raise UsageError(
+                "preferences cannot be trained on several ranks yet; start one process"
+            )
         super().__init__(policy, config)
         chosen = self.algorithm.preference
         assert chosen is not None
         self.preference, self._loss_of = chosen, function("preference", chosen.loss)
 
-    def learn(self, examples: Examples, draw: torch.Generator, on_bad: Callable[[Any], None]) -> dict[str, float]:
+    def learn(
+        self, examples: Examples, draw: torch.Generator, on_bad: Callable[[Any], None]
+    ) -> dict[str, float]:
         """Make the updates of a step, and return metrics for the log.
 
         Args:
@@ -180,7 +187,9 @@ class PreferenceLearner(Learner):
         """
         examples = [mini.rows[i] for i in rows]
         whole = _Totals.of(examples)
-        point = self._reference_point(examples) if "reference_point" in self._loss_of.inputs else None
+        point = (
+            self._reference_point(examples) if "reference_point" in self._loss_of.inputs else None
+        )
         sums: dict[str, Tensor] = {}
         for indices in self.micro_batches([one.tokens for one in examples]):
             loss, terms = self._micro_loss([examples[i] for i in indices], whole, point)
@@ -195,7 +204,9 @@ class PreferenceLearner(Learner):
         Args:
             lengths: tokens of each example.
         """
-        return buckets(lengths, max_tokens=self.policy.max_tokens, overhead_tokens=self.policy.overhead_tokens)
+        return buckets(
+            lengths, max_tokens=self.policy.max_tokens, overhead_tokens=self.policy.overhead_tokens
+        )
 
     def save(self, folder: Path) -> None:
         """Write what was trained.
@@ -214,7 +225,12 @@ class PreferenceLearner(Learner):
         logprobs = self.policy.logprobs(rows, self.config.temperature)
         weights = torch.tensor([one.weight for one in examples], device=mask.device)
         right = torch.tensor([one.right for one in examples], device=mask.device)
-        inputs = {"logprobs": logprobs, "completion_mask": mask, "reference_point": point, "right": right}
+        inputs = {
+            "logprobs": logprobs,
+            "completion_mask": mask,
+            "reference_point": point,
+            "right": right,
+        }
         terms: dict[str, Tensor] = {}
         if self.reference is not None:
             h = self._gains(rows, logprobs, mask)
@@ -227,13 +243,17 @@ class PreferenceLearner(Learner):
         else:
             loss = weighted_mean(losses, weights, total=whole.weight)
         if self.preference.sft_weight:
-            loss = loss + self.preference.sft_weight * weighted_mean(nll, weights, total=whole.tokens)
+            loss = loss + self.preference.sft_weight * weighted_mean(
+                nll, weights, total=whole.tokens
+            )
         if not whole.wrong:
             terms["nll"] = weighted_mean(nll.detach(), weights, total=whole.tokens)
         summed = torch.where(mask, logprobs.detach(), 0.0).sum(dim=1)
         return loss, terms | whole.means("logprob", summed, weights, right)
 
-    def _gains(self, rows: Sequence[TrainedRow], logprobs: Tensor, mask: Tensor) -> Float[Tensor, " N"]:
+    def _gains(
+        self, rows: Sequence[TrainedRow], logprobs: Tensor, mask: Tensor
+    ) -> Float[Tensor, " N"]:
         assert self.reference is not None
         with torch.no_grad():
             before = self.reference.logprobs(rows, self.config.temperature)
@@ -248,14 +268,22 @@ class PreferenceLearner(Learner):
             for row, other in zip(rows, [*rows[1:], rows[0]], strict=True)
         ]
         found = []
-        for indices in self.micro_batches([len(row.prompt_ids) + len(row.completion_ids) for row in mixed]):
+        for indices in self.micro_batches(
+            [len(row.prompt_ids) + len(row.completion_ids) for row in mixed]
+        ):
             part = [mixed[i] for i in indices]
-            found.append(self._gains(part, self.policy.logprobs(part, self.config.temperature), self._mask(part)))
+            found.append(
+                self._gains(
+                    part, self.policy.logprobs(part, self.config.temperature), self._mask(part)
+                )
+            )
         return kto_reference_point(torch.cat(found))
 
     def _mask(self, rows: Sequence[TrainedRow]) -> Bool[Tensor, "N T"]:
         width = max(len(row.completion_ids) for row in rows)
-        padded = [[*row.completion_mask, *[False] * (width - len(row.completion_mask))] for row in rows]
+        padded = [
+            [*row.completion_mask, *[False] * (width - len(row.completion_mask))] for row in rows
+        ]
         return torch.tensor(padded, device=self.policy.device)
 
 
@@ -305,16 +333,24 @@ class _Totals(NamedTuple):
             return found
         share = weights / self.weight
         ahead = values[:n] - values[n:]
-        found = {f"{name}_chosen": (share * values[:n]).sum(), f"{name}_rejected": (share * values[n:]).sum()}
+        found = {
+            f"{name}_chosen": (share * values[:n]).sum(),
+            f"{name}_rejected": (share * values[n:]).sum(),
+        }
         if name == "gain":
-            found |= {"gain_margin": (share * ahead).sum(), "preferred": (share * (ahead > 0)).sum()}
+            found |= {
+                "gain_margin": (share * ahead).sum(),
+                "preferred": (share * (ahead > 0)).sum(),
+            }
         return found
 
 
 # ------------------------------------------------------------------------------------------ examples
 
 
-def examples_of_groups(groups: Sequence[Group], algorithm: Algorithm, *key: str | int) -> tuple[Examples, PairReport]:
+def examples_of_groups(
+    groups: Sequence[Group], algorithm: Algorithm, *key: str | int
+) -> tuple[Examples, PairReport]:
     """What an algorithm of preferences trains on, from scored rollouts; and counts.
 
     Args:
@@ -324,7 +360,9 @@ def examples_of_groups(groups: Sequence[Group], algorithm: Algorithm, *key: str 
     """
     chosen = algorithm.preference
     assert chosen is not None
-    rules = PairRules(chosen.per_task, unparsed=chosen.unparsed, truncated=algorithm.overlong != "mask")
+    rules = PairRules(
+        chosen.per_task, unparsed=chosen.unparsed, truncated=algorithm.overlong != "mask"
+    )
     needs, report, found = algorithm.needs, PairReport(), list[Example]()
     for group in groups:
         if any(rollout.branches for rollout in group.rollouts):
@@ -342,7 +380,9 @@ def examples_of_groups(groups: Sequence[Group], algorithm: Algorithm, *key: str 
             picked = [(i,) for i in pick(candidates, rules, group.task.id, *key)]
         for indices in picked:
             rows = tuple(_row(rollouts[i]) for i in indices)
-            found.append(Example(rows, candidates[indices[0]].outcome is Outcome.CORRECT, 1 / len(picked)))
+            found.append(
+                Example(rows, candidates[indices[0]].outcome is Outcome.CORRECT, 1 / len(picked))
+            )
     return Examples(found), report
 
 
@@ -394,12 +434,20 @@ def examples_of_file(
                 rows = tokenized(tokenization, one.prompt, [(one.completion, one.truncated)])
                 found.append(Example(rows, one.label, one.weight))
     read = len(found)
-    found = [one for one in found if all(0 < len(row.completion_ids) <= max_tokens for row in one.rows)]
+    found = [
+        one for one in found if all(0 < len(row.completion_ids) <= max_tokens for row in one.rows)
+    ]
     if not found:
-        why = f"all {read} have a completion of more than max_tokens={max_tokens} tokens" if read else "none is right"
+        why = (
+            f"all {read} have a completion of more than max_tokens={max_tokens} tokens"
+            if read
+            else "none is right"
+        )
         raise DataError(f"{path} has nothing to train on: {why}")
     if "labels" in needs and len({one.right for one in found}) == 1:
-        raise DataError(f"with max_tokens={max_tokens}, the rows of {path} that are left all have one label; raise it")
+        raise DataError(
+            f"with max_tokens={max_tokens}, the rows of {path} that are left all have one label; raise it"
+        )
     return Examples(found), read - len(found)
 
 
@@ -426,7 +474,9 @@ def tokenized(
     return tuple(rows)
 
 
-def step_row(tokenization: Tokenization, prompt: Prompt, steps: Sequence[str]) -> tuple[TrainedRow, list[int]]:
+def step_row(
+    tokenization: Tokenization, prompt: Prompt, steps: Sequence[str]
+) -> tuple[TrainedRow, list[int]]:
     """A completion in steps as a row, and the number of its tokens up to each step's end.
 
     Args:
@@ -448,5 +498,7 @@ def step_row(tokenization: Tokenization, prompt: Prompt, steps: Sequence[str]) -
 def _end_token(tokenization: Tokenization) -> int:
     own = tokenization.tokenizer.eos_token_id
     if own is None and not tokenization.end_ids:
-        raise UsageError("the tokenizer has no end token, so that completions could not learn to end; set eos_token")
+        raise UsageError(
+            "the tokenizer has no end token, so that completions could not learn to end; set eos_token"
+        )
     return int(min(tokenization.end_ids) if own is None else own)

@@ -31,8 +31,12 @@ __all__ = [
     "worth_sharing_prompts",
 ]
 
-_SAVED: Final = 0.1  # least share of tokens saved; below it, the second pass through the layers costs more
-_MASK: Final = 2**22  # most numbers in the mask: for long completions it would be larger than what is saved
+_SAVED: Final = (
+    0.1  # least share of tokens saved; below it, the second pass through the layers costs more
+)
+_MASK: Final = (
+    2**22
+)  # most numbers in the mask: for long completions it would be larger than what is saved
 
 
 def worth_sharing_prompts(rows: Sequence[Tokenized]) -> bool:
@@ -85,10 +89,15 @@ def shared_prompts(rows: Sequence[Tokenized], padded: Padded) -> SharedPrompts:
     if T > 1:
         inputs = _side_by_side([row.completion_ids[: T - 1] for row in rows], T - 1)[0].to(device)
         seen = lengths[of].to(device)
-        visible, positions = _visible(seen, P, T - 1), seen[:, None] + torch.arange(T - 1, device=device)
+        visible, positions = (
+            _visible(seen, P, T - 1),
+            seen[:, None] + torch.arange(T - 1, device=device),
+        )
     prompt_of = torch.from_numpy(of).to(device)
     prompt = prompt_of[padded.rows]
-    first = prompt * P + lengths.to(device)[prompt] - 1  # a completion's first token is predicted by its prompt
+    first = (
+        prompt * P + lengths.to(device)[prompt] - 1
+    )  # a completion's first token is predicted by its prompt
     later = len(number) * P + padded.rows * (T - 1) + padded.columns - 1
     return SharedPrompts(
         **{field.name: getattr(padded, field.name) for field in fields(Padded)},
@@ -119,8 +128,12 @@ def hidden_states_sharing_prompts(model: Any, batch: SharedPrompts) -> Float[Ten
     return states.index_select(0, batch.states)
 
 
-def _read(model: Any, cache: Any, ids: Int[Tensor, "B L"], **places: Tensor | None) -> Float[Tensor, "B L H"]:
-    states: Tensor = model.base_model(input_ids=ids, past_key_values=cache, use_cache=True, **places).last_hidden_state
+def _read(
+    model: Any, cache: Any, ids: Int[Tensor, "B L"], **places: Tensor | None
+) -> Float[Tensor, "B L H"]:
+    states: Tensor = model.base_model(
+        input_ids=ids, past_key_values=cache, use_cache=True, **places
+    ).last_hidden_state
     return states
 
 
@@ -148,7 +161,9 @@ def _visible(seen: Int[Tensor, " B"], most: int, steps: int) -> Bool[Tensor, "B 
     rows = seen[:1] if bool((seen == seen[0]).all()) else seen
     prompt = torch.arange(most, device=seen.device) < rows[:, None]
     own = torch.ones(steps, steps, dtype=torch.bool, device=seen.device).tril()
-    return torch.cat([prompt[:, None, :].expand(-1, steps, -1), own.expand(len(rows), -1, -1)], dim=2)[:, None]
+    return torch.cat(
+        [prompt[:, None, :].expand(-1, steps, -1), own.expand(len(rows), -1, -1)], dim=2
+    )[:, None]
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
@@ -171,9 +186,16 @@ def supports_prompt_sharing(model: Any) -> bool:
         return False
     most = model.config.get_text_config().vocab_size
     prompts = [[1 % most, 2 % most, 3 % most], [4 % most]]
-    rows = [TokenRow(prompt, [5 % most, 6 % most, 7 % most][:n]) for prompt in prompts for n in (3, 2)]
+    rows = [
+        TokenRow(prompt, [5 % most, 6 % most, 7 % most][:n]) for prompt in prompts for n in (3, 2)
+    ]
     padded = pad(rows, device=model.device)
-    apart = model.base_model(input_ids=padded.input_ids, use_cache=False).last_hidden_state.flatten(0, 1)
+    apart = model.base_model(input_ids=padded.input_ids, use_cache=False).last_hidden_state.flatten(
+        0, 1
+    )
     apart = apart.index_select(0, padded.sources)
     rounding = torch.finfo(model.dtype).eps ** 0.5 * apart.abs().max()
-    return bool((apart - hidden_states_sharing_prompts(model, shared_prompts(rows, padded))).abs().max() <= rounding)
+    return bool(
+        (apart - hidden_states_sharing_prompts(model, shared_prompts(rows, padded))).abs().max()
+        <= rounding
+    )

@@ -71,7 +71,9 @@ class Ranks:
         if count == "1":
             yield cls()
             return
-        if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
+        if missing := [
+            name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)
+        ]:
             raise UsageError(
                 f"WORLD_SIZE is {count}, and {', '.join(missing)} is not set; start several processes with "
                 "torchrun --nproc-per-node N -m -- rlvr train …, or unset WORLD_SIZE for one"
@@ -85,7 +87,9 @@ class Ranks:
         ours = not dist.is_initialized()
         if ours:
             try:
-                dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
+                dist.init_process_group(
+                    "nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE
+                )
             except RuntimeError as error:  # torch's errors of stores and back ends are such
                 where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
                 why = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
@@ -162,7 +166,9 @@ class Ranks:
         ours = hashlib.sha256(text.encode()).hexdigest()
         differs = self.from_first(ours) != ours
         if self.any(differs):
-            raise UsageError(f"the ranks do not have the same {what}; start all of them with the same command")
+            raise UsageError(
+                f"the ranks do not have the same {what}; start all of them with the same command"
+            )
 
     def shares(self, costs: Sequence[int]) -> list[list[int]]:
         """The rows of each rank: the most expensive first, each to the rank with the least so far.
@@ -174,7 +180,10 @@ class Ranks:
         """
         if self.world == 1:
             return [list(range(len(costs)))]
-        loads, found = [(0, rank) for rank in range(self.world)], [list[int]() for _ in range(self.world)]
+        loads, found = (
+            [(0, rank) for rank in range(self.world)],
+            [list[int]() for _ in range(self.world)],
+        )
         for i in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
             load, rank = heapq.heappop(loads)
             found[rank].append(i)
@@ -218,10 +227,16 @@ class Ranks:
             fully_shard(root, mesh=mesh)
         except (AssertionError, ValueError, RuntimeError) as error:
             why = str(error).strip().splitlines()[0]
-            raise UsageError(f"this model cannot be sharded over {self.world} ranks: {why[:300]}") from error
+            raise UsageError(
+                f"this model cannot be sharded over {self.world} ranks: {why[:300]}"
+            ) from error
         for part in root.modules():
-            if isinstance(part, FSDPModule):  # sums, not means: the loss is divided by the whole batch already
-                part.set_force_sum_reduction_for_comms(True)  # gloo has no other reduction with a factor
+            if isinstance(
+                part, FSDPModule
+            ):  # sums, not means: the loss is divided by the whole batch already
+                part.set_force_sum_reduction_for_comms(
+                    True
+                )  # gloo has no other reduction with a factor
                 part.set_gradient_divide_factor(1.0)
 
     def whole(self, tree: Any) -> Any:
@@ -265,7 +280,9 @@ def _lost() -> Iterator[None]:
         yield
     except (dist.DistError, RuntimeError) as error:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise RankLost(f"another rank has ended, and its own message says why ({why[:200]})") from error
+        raise RankLost(
+            f"another rank has ended, and its own message says why ({why[:200]})"
+        ) from error
 
 
 def skeleton(model: Any) -> Any:

@@ -64,7 +64,8 @@ class ReplayBuffer:
             UsageError: the tasks have changed since.
         """
         self._groups = [
-            (one["index"], group_from_dict(one["group"], collector.groups.task(one["index"]))) for one in state
+            (one["index"], group_from_dict(one["group"], collector.groups.task(one["index"])))
+            for one in state
         ]
 
 

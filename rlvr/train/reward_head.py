@@ -25,5 +25,7 @@ def version_of(folder: str | Path) -> str:
     """
     head = Path(folder) / HEAD
     if not head.is_file():
-        raise UsageError(f"{folder} has no {HEAD}, so it is no reward model; train one with --algorithm reward_model")
+        raise UsageError(
+            f"{folder} has no {HEAD}, so it is no reward model; train one with --algorithm reward_model"
+        )
     return hashlib.sha256(head.read_bytes()).hexdigest()[:12]

@@ -91,7 +91,10 @@ class RewardLearner(PreferenceLearner):
         losses = self._loss_of.bound(self.algorithm)(rewards[:n], rewards[n:], margin=margin)
         right = torch.ones(n, dtype=torch.bool, device=device)
         terms = whole.means("gain", rewards.detach(), weights, right)
-        named = {f"reward_{name.removeprefix('gain_').removeprefix('reward_')}": value for name, value in terms.items()}
+        named = {
+            f"reward_{name.removeprefix('gain_').removeprefix('reward_')}": value
+            for name, value in terms.items()
+        }
         return weighted_mean(losses, weights, total=whole.weight), named
 
     def _step_loss(
@@ -115,7 +118,10 @@ class RewardLearner(PreferenceLearner):
             folder: where it goes; it is made.
         """
         super().save(folder)
-        save_file({name: value.detach().cpu() for name, value in self._module.head.state_dict().items()}, folder / HEAD)
+        save_file(
+            {name: value.detach().cpu() for name, value in self._module.head.state_dict().items()},
+            folder / HEAD,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next update depends on."""
@@ -187,11 +193,15 @@ class RewardModel:
         if not read:
             return found
         numbers = _numbers(self._scorer, list(read.values()))
-        ends = torch.tensor([len(row.completion_ids) for row in read.values()], device=numbers.device)
+        ends = torch.tensor(
+            [len(row.completion_ids) for row in read.values()], device=numbers.device
+        )
         values = numbers.gather(1, ends[:, None]).squeeze(1).sigmoid().tolist()
         for place, value in zip(read, values, strict=True):
             if not math.isfinite(value):
-                raise RewardError(f"the reward model gave {value} for completion {place}; train it with a smaller lr")
+                raise RewardError(
+                    f"the reward model gave {value} for completion {place}; train it with a smaller lr"
+                )
             found[place] = value
         return found
 
@@ -200,14 +210,20 @@ class RewardModel:
         if len(text) > _MOST_LETTERS:
             return None
         # A text of a file may have half a surrogate pair, which no tokenizer takes.
-        clean = _clean(prompt) if isinstance(prompt, str) else [_cleaned(message) for message in prompt]
+        clean = (
+            _clean(prompt) if isinstance(prompt, str) else [_cleaned(message) for message in prompt]
+        )
         try:
             [row] = tokenized(self._tokenization, clean, [(_clean(text), False)])
         except UsageError:
             raise
-        except Exception as error:  # templates raise what they like, such as for a role that they do not know
+        except (
+            Exception
+        ) as error:  # templates raise what they like, such as for a role that they do not know
             name, said, _ = described(error)
-            raise UsageError(f"the tokenizer or its chat template refuses the row: {name}: {said}") from error
+            raise UsageError(
+                f"the tokenizer or its chat template refuses the row: {name}: {said}"
+            ) from error
         if len(row.prompt_ids) >= self._positions:
             raise UsageError(
                 f"the prompt has {len(row.prompt_ids)} tokens and the reward model {self._positions} positions; leave "

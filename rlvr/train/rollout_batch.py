@@ -57,7 +57,11 @@ class RolloutBatch:
             return {}
         behind = sum((version - of) * count for one in found for of, count in one.items())
         oldest = min(rollout.weights_version for rollout in self.rollouts)
-        numbers = {"staleness": version - oldest, "staleness_mean": behind / tokens, "versions": fmean(map(len, found))}
+        numbers = {
+            "staleness": version - oldest,
+            "staleness_mean": behind / tokens,
+            "versions": fmean(map(len, found)),
+        }
         return {name: float(value) for name, value in numbers.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -74,11 +78,14 @@ class RolloutBatch:
                     "why": one.why,
                     "rollouts": one.rollouts,
                     "tokens": one.tokens,
-                    "group": as_dict(one.group) if one.group and one.group.task.id in self.indices else None,
+                    "group": as_dict(one.group)
+                    if one.group and one.group.task.id in self.indices
+                    else None,
                 }
                 for one in self.dropped
             ],
-            "values": self.values and [[list(v.boundaries), list(v.values), list(v.scored)] for v in self.values],
+            "values": self.values
+            and [[list(v.boundaries), list(v.values), list(v.scored)] for v in self.values],
             "stats": dict(self.stats),
             "indices": dict(self.indices),
             "wall_s": self.wall_s,
@@ -100,7 +107,10 @@ class RolloutBatch:
             return group_from_dict(one["group"], collector.groups.task(one["index"]))
 
         groups = [from_dict(one) for one in state["groups"]]
-        dropped = [Dropped(**{**one, "group": one["group"] and from_dict(one["group"])}) for one in state["dropped"]]
+        dropped = [
+            Dropped(**{**one, "group": one["group"] and from_dict(one["group"])})
+            for one in state["dropped"]
+        ]
         values = state["values"] and [PrefixValues(*map(tuple, one)) for one in state["values"]]
         return cls(groups, values, state["stats"], state["indices"], state["wall_s"], dropped)
 
@@ -109,8 +119,12 @@ def _versions(rollout: Rollout) -> Counter[int]:
     """How many of the policy's tokens each version of the weights has sampled."""
     if not rollout.token_versions:
         return Counter({rollout.weights_version: own_tokens(rollout)})
-    spans = [(turn.start, turn.stop) for turn in rollout.turns] or [(0, len(rollout.completion_ids))]
-    return Counter(version for start, stop in spans for version in rollout.token_versions[start:stop])
+    spans = [(turn.start, turn.stop) for turn in rollout.turns] or [
+        (0, len(rollout.completion_ids))
+    ]
+    return Counter(
+        version for start, stop in spans for version in rollout.token_versions[start:stop]
+    )
 
 
 def collect_batch(
@@ -137,4 +151,6 @@ def collect_batch(
         values, costs = prefix_values_and_costs(collector.groups, rollouts, k=vine_k)
         numbers |= {name: numbers.get(name, 0.0) + spent for name, spent in costs.items()}
     wall_s = time.perf_counter() - started
-    return RolloutBatch(collected.groups, values, numbers, collected.indices, wall_s, collected.dropped)
+    return RolloutBatch(
+        collected.groups, values, numbers, collected.indices, wall_s, collected.dropped
+    )

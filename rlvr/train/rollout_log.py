@@ -36,7 +36,9 @@ class Trained:
     logprobs: Sequence[float] | None = None
 
 
-def trained_rollouts(rows: Sequence[Rollout], batch: Batch, logprobs: Any = None) -> dict[int, Trained]:
+def trained_rollouts(
+    rows: Sequence[Rollout], batch: Batch, logprobs: Any = None
+) -> dict[int, Trained]:
     """What a step made of its rollouts, by the `id()` of each.
 
     Args:
@@ -75,7 +77,11 @@ def log_rollouts(
     """
     rows = chain(
         _rows(groups, "", env_of, trained or {}, decode),
-        *(_rows([one.group], one.why, env_of, trained or {}, decode) for one in dropped if one.group),
+        *(
+            _rows([one.group], one.why, env_of, trained or {}, decode)
+            for one in dropped
+            if one.group
+        ),
     )
     write_rollouts(path, rows)
 
@@ -95,7 +101,11 @@ def _rows(
             "reference": _text(task.reference),
             "dropped": dropped,
         }
-        shared |= {"prompt": task.prompt} if isinstance(task.prompt, str) else {"messages": _messages(task.prompt)}
+        shared |= (
+            {"prompt": task.prompt}
+            if isinstance(task.prompt, str)
+            else {"messages": _messages(task.prompt)}
+        )
         for number, rollout in enumerate(group.rollouts):
             made = trained.get(id(rollout))
             yield {
@@ -107,7 +117,10 @@ def _rows(
                 **_verdict(rollout),
                 "advantage": None if made is None else made.advantage,
                 "weights_version": int(rollout.weights_version),
-                "turns": [{"start": turn.start, "stop": turn.stop, "reward": turn.reward} for turn in rollout.turns],
+                "turns": [
+                    {"start": turn.start, "stop": turn.stop, "reward": turn.reward}
+                    for turn in rollout.turns
+                ],
                 "episode": _episode(rollout),
                 **({} if decode is None else _token_columns(rollout, made, decode)),
             }
@@ -123,7 +136,9 @@ def _verdict(rollout: Rollout) -> dict[str, Any]:
         "answer": score.verdict.answer,
         "score": score.total,
         "parts": {name: float(value) for name, value in score.parts.items()},
-        "detail": json.dumps(dict(score.verdict.detail), default=str),  # its keys differ from row to row
+        "detail": json.dumps(
+            dict(score.verdict.detail), default=str
+        ),  # its keys differ from row to row
     }
 
 
@@ -192,7 +207,11 @@ _START = 160  # characters of a completion in the table
 
 
 def rollout_table(
-    step: int, groups: Sequence[Group], dropped: Sequence[Dropped], trained: Mapping[int, Trained], most: int
+    step: int,
+    groups: Sequence[Group],
+    dropped: Sequence[Dropped],
+    trained: Mapping[int, Trained],
+    most: int,
 ) -> Table:
     """Some completions of a step as a table for the terminal, taken at even distances from all that were sampled.
 
@@ -206,7 +225,9 @@ def rollout_table(
     found = [(rollout, "") for group in groups for rollout in group.rollouts]
     found += [(rollout, one.why) for one in dropped if one.group for rollout in one.group.rollouts]
     chosen = [found[i * len(found) // most] for i in range(most)] if most < len(found) else found
-    table = Table(title=f"step {step}: {len(chosen)} of {len(found)} completions", title_justify="left")
+    table = Table(
+        title=f"step {step}: {len(chosen)} of {len(found)} completions", title_justify="left"
+    )
     for name in ("outcome", "reward", "advantage", "tokens"):
         table.add_column(name, justify="left" if name == "outcome" else "right")
     table.add_column("task, why, completion", ratio=1, overflow="fold")
@@ -220,7 +241,9 @@ def rollout_table(
             "–" if score is None or score.total is None else f"{score.total:.3g}",
             f"dropped: {why}" if why else advantage,
             f"{len(rollout.completion_ids)}{'✂' if rollout.truncated else ''}",
-            Text("\n".join(_cut(inert(text)) for text in texts if text)),  # not read as rich's markup
+            Text(
+                "\n".join(_cut(inert(text)) for text in texts if text)
+            ),  # not read as rich's markup
         )
     return table
 

@@ -61,7 +61,9 @@ _ADDED: Final[Mapping[str, Any]] = {
 
 
 @contextmanager
-def claim_run_dir(run: Path, description: Mapping[str, Any], say: Callable[[str], None]) -> Iterator[None]:
+def claim_run_dir(
+    run: Path, description: Mapping[str, Any], say: Callable[[str], None]
+) -> Iterator[None]:
     """Make the folder, or check that it holds this very run, and lock it against other processes meanwhile.
 
     A run continues with the settings that it began with.  Settings that do not affect learning may change; a line is
@@ -87,7 +89,9 @@ def claim_run_dir(run: Path, description: Mapping[str, Any], say: Callable[[str]
             raise UsageError(
                 f"{run} is being trained in by another process; wait for it, or give a new folder"
             ) from None
-        has_begun, changed = examine_run_dir(run, description)  # again, now that no other process is in it
+        has_begun, changed = examine_run_dir(
+            run, description
+        )  # again, now that no other process is in it
         for name, (before, now) in changed.items():
             say(f"{name} is {brief(now)} from here on, and was {brief(before)}")
         if changed or not has_begun:
@@ -96,7 +100,9 @@ def claim_run_dir(run: Path, description: Mapping[str, Any], say: Callable[[str]
         yield
 
 
-def examine_run_dir(run: Path, description: Mapping[str, Any]) -> tuple[bool, dict[str, tuple[Any, Any]]]:
+def examine_run_dir(
+    run: Path, description: Mapping[str, Any]
+) -> tuple[bool, dict[str, tuple[Any, Any]]]:
     """Whether the folder holds this very run already, and the settings that change if it does, as (before, now).
 
     Args:
@@ -108,8 +114,14 @@ def examine_run_dir(run: Path, description: Mapping[str, Any]) -> tuple[bool, di
         DataError: its `config.json` is damaged.
     """
     path = run / "config.json"
-    has_begun = path.is_file() and any((run / name).exists() for name in ("metrics.jsonl", "checkpoints"))
-    if not has_begun and run.exists() and any(other.name not in (path.name, _LOCK) for other in run.iterdir()):
+    has_begun = path.is_file() and any(
+        (run / name).exists() for name in ("metrics.jsonl", "checkpoints")
+    )
+    if (
+        not has_begun
+        and run.exists()
+        and any(other.name not in (path.name, _LOCK) for other in run.iterdir())
+    ):
         raise UsageError(f"{run} is not empty, and holds no run; give a new folder")
     return has_begun, _changed(_read(path), description, run) if has_begun else {}
 
@@ -119,10 +131,14 @@ def _read(path: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return dict(found)
     except (ValueError, TypeError) as error:
-        raise DataError(f"{path} cannot be read as the settings of a run ({error}); give a new folder") from None
+        raise DataError(
+            f"{path} cannot be read as the settings of a run ({error}); give a new folder"
+        ) from None
 
 
-def _changed(theirs: Mapping[str, Any], ours: Mapping[str, Any], run: Path) -> dict[str, tuple[Any, Any]]:
+def _changed(
+    theirs: Mapping[str, Any], ours: Mapping[str, Any], run: Path
+) -> dict[str, tuple[Any, Any]]:
     """Settings that differ, as (before, now).
 
     Raises:
@@ -138,7 +154,10 @@ def _changed(theirs: Mapping[str, Any], ours: Mapping[str, Any], run: Path) -> d
             and "source" not in known
             and isinstance(ours.get(name), Mapping)
         ):
-            ours = {**ours, name: {key: value for key, value in ours[name].items() if key != "source"}}
+            ours = {
+                **ours,
+                name: {key: value for key, value in ours[name].items() if key != "source"},
+            }
     before, now = _flat({name: theirs.get(name) for name in ours}), _flat(ours)
     differing = {
         name: (before.get(name), now.get(name))
@@ -147,14 +166,22 @@ def _changed(theirs: Mapping[str, Any], ours: Mapping[str, Any], run: Path) -> d
     }
     fixed = [name for name in differing if not _may_change(name, ours["settings"])]
     if fixed:
-        listed = "; ".join(f"{name}: {brief(before.get(name))} there, {brief(now.get(name))} here" for name in fixed)
-        raise UsageError(f"{run} holds a run with other settings ({listed}); give a new folder, or the same settings")
+        listed = "; ".join(
+            f"{name}: {brief(before.get(name))} there, {brief(now.get(name))} here"
+            for name in fixed
+        )
+        raise UsageError(
+            f"{run} holds a run with other settings ({listed}); give a new folder, or the same settings"
+        )
     return differing
 
 
 def _completed(algorithm: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of a recorded algorithm, with those that have been added since, each as it was without them."""
-    found = {**dataclasses.asdict(Algorithm("", "rloo_advantages", "reinforce", "token_mean")), **algorithm}
+    found = {
+        **dataclasses.asdict(Algorithm("", "rloo_advantages", "reinforce", "token_mean")),
+        **algorithm,
+    }
     found.pop("needs", None)  # follows from the rest
     for name, part in (("kl", Kl("k1", 1.0, "loss")), ("reset", Reset(every_steps=1))):
         if isinstance(known := found[name], Mapping):
@@ -173,7 +200,9 @@ def _is_same_place(before: Any, now: Any) -> bool:
 
 def _may_change(name: str, settings: Mapping[str, Any]) -> bool:
     if name == "settings.steps":
-        return bool(settings["schedule"] == "constant")  # the other schedules depend on the number of steps
+        return bool(
+            settings["schedule"] == "constant"
+        )  # the other schedules depend on the number of steps
     if name.startswith(("settings.eval_", "eval_env")):
         reset = settings["algorithm"]["reset"]
         return reset is None or reset["stall_validations"] is None
@@ -184,4 +213,8 @@ def _flat(tree: Any, name: str = "") -> dict[str, Any]:
     """Every leaf by its path, such as settings.algorithm.clip.low."""
     if not isinstance(tree, Mapping) or not tree:
         return {name: tree}
-    return {leaf: value for key, sub in tree.items() for leaf, value in _flat(sub, f"{name}.{key}".strip(".")).items()}
+    return {
+        leaf: value
+        for key, sub in tree.items()
+        for leaf, value in _flat(sub, f"{name}.{key}".strip(".")).items()
+    }

@@ -53,7 +53,10 @@ def open_sampler(policy: Policy, config: Config, world: int = 1) -> Iterator[Sam
                 f"sampler is {config.sampler!r} in one of {world} processes of torchrun, whose groups vLLM's own would "
                 "meet; sample from servers (--sampler http://…), which run beside them"
             )
-        with tempfile.TemporaryDirectory(prefix="rlvr-model-") as folder, _in_process(policy, config, folder) as engine:
+        with (
+            tempfile.TemporaryDirectory(prefix="rlvr-model-") as folder,
+            _in_process(policy, config, folder) as engine,
+        ):
             yield engine
         return
     with ExitStack() as stack:
@@ -107,7 +110,9 @@ def _started(policy: Policy, config: Config) -> Iterator[StartedServers]:
                 f"serve_samplers is {config.serve_samplers}, and beside the trainer's there are {there - 1} GPUs; give "
                 "fewer, or sample in this process (--sampler vllm)"
             )
-        devices = [str(there - 1 - number) for number in range(config.serve_samplers)]  # the first is the trainer's
+        devices = [
+            str(there - 1 - number) for number in range(config.serve_samplers)
+        ]  # the first is the trainer's
     with tempfile.TemporaryDirectory(prefix="rlvr-model-") as folder:
         policy.save_description(folder)
         with StartedServers(

@@ -71,7 +71,9 @@ def numbers() -> Mapping[str, Number]:
 
 def _described(kind: Any) -> dict[str, str]:
     """The text of each attribute in a class's docstring."""
-    said = {name: one.description or "" for one in _sections(kind) for name in one.arg_name.split(", ")}
+    said = {
+        name: one.description or "" for one in _sections(kind) for name in one.arg_name.split(", ")
+    }
     return {name: " ".join(said.get(name, "").split()) for name in get_type_hints(kind)}
 
 
@@ -106,14 +108,22 @@ def changed(algorithm: Algorithm, changes: Mapping[str, Any]) -> Algorithm:
 
 def _changed_part(algorithm: Algorithm, part: str, values: Mapping[str, Any]) -> Any:
     if "" in values or (part == "kl" and values.get("coefficient") == 0):
-        if rest := [f"{part}_{name}" for name in values if name and (part, name) != ("kl", "coefficient")]:
-            raise UsageError(f"{', '.join(rest)} and no {part} contradict each other; leave one out")
+        if rest := [
+            f"{part}_{name}" for name in values if name and (part, name) != ("kl", "coefficient")
+        ]:
+            raise UsageError(
+                f"{', '.join(rest)} and no {part} contradict each other; leave one out"
+            )
         return None
     now = getattr(algorithm, part)
     if now is not None:
         return dataclasses.replace(now, **values)
-    kind: Any = next(one for one in get_args(get_type_hints(Algorithm)[part]) if dataclasses.is_dataclass(one))
-    needed = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}
+    kind: Any = next(
+        one for one in get_args(get_type_hints(Algorithm)[part]) if dataclasses.is_dataclass(one)
+    )
+    needed = {
+        field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING
+    }
     given = {**_BEGINS.get(part, {}), **values}
     if missing := sorted(needed - given.keys()):
         raise UsageError(
@@ -136,7 +146,8 @@ def merged(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
     kept = {
         name: value
         for name, value in first.items()
-        if known[name].part is None or known[name].part not in (inner if not known[name].name else whole)
+        if known[name].part is None
+        or known[name].part not in (inner if not known[name].name else whole)
     }
     return {**kept, **then}
 
@@ -193,7 +204,11 @@ def _typed(value: Any, hint: Any) -> tuple[Any, str]:
             return None, ""
         tried = [_typed(value, one) for one in args if one is not type(None)]
         known = [one for one in tried if not one[1]]
-        return known[0] if known else (None, " or ".join([rule for _, rule in tried] + ["none"] * (type(None) in args)))
+        return (
+            known[0]
+            if known
+            else (None, " or ".join([rule for _, rule in tried] + ["none"] * (type(None) in args)))
+        )
     if origin is Literal:
         return (value, "") if value in args else (None, f"one of {', '.join(map(repr, args))}")
     if origin is tuple:
@@ -211,7 +226,11 @@ def _typed(value: Any, hint: Any) -> tuple[Any, str]:
 
 def _typed_tuple(value: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
     endless = len(args) == 2 and args[1] is Ellipsis
-    rule = f"a list, each {_typed(object(), args[0])[1]}" if endless else f"a list of {len(args)} numbers"
+    rule = (
+        f"a list, each {_typed(object(), args[0])[1]}"
+        if endless
+        else f"a list of {len(args)} numbers"
+    )
     if not isinstance(value, list | tuple) or not (endless or len(value) == len(args)):
         return None, rule
     found = [_typed(one, args[0] if endless else args[i]) for i, one in enumerate(value)]
@@ -247,7 +266,9 @@ def read_settings(path: Path) -> dict[str, Any]:
         found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError) as error:  # both parsers' errors are ValueErrors
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"cannot read settings from {path}: {why}; give a TOML file, or a run's config.json") from None
+        raise UsageError(
+            f"cannot read settings from {path}: {why}; give a TOML file, or a run's config.json"
+        ) from None
     is_run = isinstance(found, dict) and isinstance(found.get("settings"), dict)
     if is_run:
         found = {"run": str(path.parent), **found["settings"]}
@@ -266,7 +287,9 @@ def _setting(name: str, value: Any, hints: Mapping[str, Any], known: Mapping[str
     if name in hints:
         return typed(name, value, hints[name])
     if isinstance(value, Mapping) and (inner := [one for one in known if known[one].part == name]):
-        raise UsageError(f"there is no table {name!r}; write its numbers one by one, such as {inner[0]}")
+        raise UsageError(
+            f"there is no table {name!r}; write its numbers one by one, such as {inner[0]}"
+        )
     if name in known:
         return typed(name, value, known[name].hint)
     raise UsageError(f"there is no setting {name!r}{nearest(name, [*hints, *known])}")
@@ -286,7 +309,10 @@ def _algorithm(table: Any) -> Algorithm:
 
 def _made(kind: Any, name: str, table: Any) -> Any:
     if not isinstance(table, Mapping):
-        raise UsageError(f"{name} is {brief(table)}; it must be a table" + " or a preset's name" * (kind is Algorithm))
+        raise UsageError(
+            f"{name} is {brief(table)}; it must be a table"
+            + " or a preset's name" * (kind is Algorithm)
+        )
     hints = get_type_hints(kind)
     for key in table:
         if key not in hints and key not in _DERIVED:
@@ -295,12 +321,17 @@ def _made(kind: Any, name: str, table: Any) -> Any:
     for key, value in table.items():
         if key in _DERIVED:
             continue
-        part = next((one for one in (hints[key], *get_args(hints[key])) if dataclasses.is_dataclass(one)), None)
+        part = next(
+            (one for one in (hints[key], *get_args(hints[key])) if dataclasses.is_dataclass(one)),
+            None,
+        )
         if part is not None and value is not None:
             values[key] = _made(part, f"{name}.{key}", value)
         else:
             values[key] = typed(f"{name}.{key}", value, hints[key])
     fields = [field for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
     if missing := [field.name for field in fields if field.name not in values]:
-        raise UsageError(f"{name} lacks {', '.join(missing)}; a table has to have every field without a default")
+        raise UsageError(
+            f"{name} lacks {', '.join(missing)}; a table has to have every field without a default"
+        )
     return kind(**values)

@@ -59,14 +59,20 @@ def environments(
         eval_env = None
     elif eval_env is None:
         if env is not None:
-            raise UsageError("env is given without eval_env; give eval_env too, or eval_every=None for no evaluations")
-        eval_env = make(config.env, **{**config.env_options, "split": config.eval_split, **config.eval_options})
+            raise UsageError(
+                "env is given without eval_env; give eval_env too, or eval_every=None for no evaluations"
+            )
+        eval_env = make(
+            config.env, **{**config.env_options, "split": config.eval_split, **config.eval_options}
+        )
     if env is None:
         env = make(config.env, **{"split": "train", **config.env_options})
     if eval_env is not None:
         _require_separate(env, eval_env, config.eval_tasks)
     if config.reward_model is not None:
-        env = _with_reward_model(env, _reward_model_part(config.reward_model, config.device), config)
+        env = _with_reward_model(
+            env, _reward_model_part(config.reward_model, config.device), config
+        )
     _require_siblings(env, config.resolve())
     return _with_overlong(env, config.resolve()), eval_env
 
@@ -112,7 +118,11 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
         for name in env.shares.keys() & eval_env.shares.keys():
             _require_separate(env.env_of(name), eval_env.env_of(name), most)
         return
-    if not (isinstance(env, TasksEnv) and isinstance(eval_env, TasksEnv)) or not env.size or not eval_env.size:
+    if (
+        not (isinstance(env, TasksEnv) and isinstance(eval_env, TasksEnv))
+        or not env.size
+        or not eval_env.size
+    ):
         return
     trained = {str(env.task(i).prompt) for i in range(env.size)}
     evaluated = [eval_env.task(i) for i in range(min(most, eval_env.size))]
@@ -130,7 +140,9 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
         warnings.warn(f"{found}, such as {shared[0]!r}", RuntimeWarning, stacklevel=4)
 
 
-def _with_overlong(env: Environment, config: ResolvedConfig, limit: int | None = None) -> Environment:
+def _with_overlong(
+    env: Environment, config: ResolvedConfig, limit: int | None = None
+) -> Environment:
     """The environment; with overlong="soft" its reward has DAPO's soft punishment (arXiv:2503.14476, eq. 13).
 
     It is scaled by the width of the reward's bounds, as the paper's -1 is for rewards of ±1: added to a reward in
@@ -138,7 +150,9 @@ def _with_overlong(env: Environment, config: ResolvedConfig, limit: int | None =
     """
     if isinstance(env, Mixture):
         return env.each(lambda share, own: _with_overlong(own, config, share.max_tokens))
-    if "soft" not in config.overlong or any(isinstance(leaf, Overlong) for leaf in env.reward.leaves):
+    if "soft" not in config.overlong or any(
+        isinstance(leaf, Overlong) for leaf in env.reward.leaves
+    ):
         return env
     if not isinstance(env, TasksEnv):
         raise UsageError(
@@ -169,7 +183,9 @@ def device_of(device: str) -> torch.device:
     """
     there = "cuda" if torch.cuda.is_available() else "cpu"
     local = int(os.environ.get("LOCAL_RANK") or 0)
-    if (there if device == "auto" else device) == "cuda" and (local or os.environ.get("WORLD_SIZE", "1") != "1"):
+    if (there if device == "auto" else device) == "cuda" and (
+        local or os.environ.get("WORLD_SIZE", "1") != "1"
+    ):
         if local >= torch.cuda.device_count():
             raise UsageError(
                 f"this is process {local} of this machine, which has {torch.cuda.device_count()} GPUs; start as many "
@@ -178,7 +194,11 @@ def device_of(device: str) -> torch.device:
         device = f"cuda:{local}"
     try:
         return torch.empty(0, device=there if device == "auto" else device).device
-    except (RuntimeError, AssertionError, ImportError) as error:  # the latter two where torch was built without it
+    except (
+        RuntimeError,
+        AssertionError,
+        ImportError,
+    ) as error:  # the latter two where torch was built without it
         why = str(error).strip().splitlines()[0]
         raise UsageError(
             f"device is {device!r}, which this machine does not have ({why}); use 'auto' or 'cpu'"
@@ -269,7 +289,12 @@ def prepare_policy(policy: Policy, config: Config) -> Policy:
     """
     require_end(policy, config.stop)
     if config.lora_rank is not None:
-        policy.add_lora(rank=config.lora_rank, alpha=config.lora_alpha, targets=config.lora_targets, seed=config.seed)
+        policy.add_lora(
+            rank=config.lora_rank,
+            alpha=config.lora_alpha,
+            targets=config.lora_targets,
+            seed=config.seed,
+        )
     return policy
 
 
@@ -284,10 +309,14 @@ def local_sampler(policy: Policy, config: Config, world: int = 1) -> LocalSample
     weights = next(policy.model.parameters()).dtype
     # A copy where the sampler runs while the policy is trained, or where the policy is in shards.
     own = weights if config.max_staleness or world > 1 else None
-    return policy.sampler(dtype=own, max_rows=config.max_rows, max_tokens_in_flight=config.max_tokens_in_flight)
+    return policy.sampler(
+        dtype=own, max_rows=config.max_rows, max_tokens_in_flight=config.max_tokens_in_flight
+    )
 
 
-def describe_run(config: Config, env: Environment | None, eval_env: Environment | None) -> dict[str, Any]:
+def describe_run(
+    config: Config, env: Environment | None, eval_env: Environment | None
+) -> dict[str, Any]:
     """Everything that determines a run, as plain JSON: settings, environments, rewards.
 
     Args:
@@ -305,4 +334,10 @@ def describe_run(config: Config, env: Environment | None, eval_env: Environment 
 
 
 def _described(env: Environment) -> dict[str, Any]:
-    return {"id": env.id, "split": env.split, **env.config, "reward": str(env.reward), "source": source_of(env)}
+    return {
+        "id": env.id,
+        "split": env.split,
+        **env.config,
+        "reward": str(env.reward),
+        "source": source_of(env),
+    }

@@ -14,7 +14,12 @@ from rlvr.validate import require_one_of, require_whole
 
 __all__ = ["character_tokenizer", "tiny"]
 
-_SPECIAL: Final = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
+_SPECIAL: Final = {
+    "pad_token": "<pad>",
+    "bos_token": "<bos>",
+    "eos_token": "<eos>",
+    "unk_token": "<unk>",
+}
 _CONFIGS: Final = {"qwen2": Qwen2Config, "llama": LlamaConfig}
 
 
@@ -57,7 +62,9 @@ def tiny(
     sizes = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads}
     for name, size in {**sizes, "max_length_tokens": max_length_tokens}.items():
         require_whole(name, size, 1)
-    if hidden % (2 * heads) or heads % kv_heads:  # rotary embeddings turn pairs, so a head's width is even
+    if (
+        hidden % (2 * heads) or heads % kv_heads
+    ):  # rotary embeddings turn pairs, so a head's width is even
         raise UsageError(
             f"hidden={hidden}, heads={heads}, kv_heads={kv_heads}: each head needs an even width, and kv_heads must "
             "divide heads; try hidden=128, heads=4, kv_heads=2"
@@ -96,10 +103,14 @@ def character_tokenizer(charset: str, words: Sequence[str] = ()) -> PreTrainedTo
     """
     twice = sorted({c for c in charset if charset.count(c) > 1})
     if not charset or twice:
-        raise UsageError(f"the charset {charset!r} is empty or repeats {twice}; give each character once")
+        raise UsageError(
+            f"the charset {charset!r} is empty or repeats {twice}; give each character once"
+        )
     short = sorted({word for word in words if len(word) < 2 or list(words).count(word) > 1})
     if short:
-        raise UsageError(f"the words {short} are shorter than two characters, or stand twice; give each once")
+        raise UsageError(
+            f"the words {short} are shorter than two characters, or stand twice; give each once"
+        )
     vocabulary = {token: i for i, token in enumerate([*_SPECIAL.values(), *charset])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=_SPECIAL["unk_token"]))
     tokenizer.decoder = decoders.Fuse()
@@ -107,6 +118,8 @@ def character_tokenizer(charset: str, words: Sequence[str] = ()) -> PreTrainedTo
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, vocabulary[bos])]
     )
-    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **_SPECIAL)
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **_SPECIAL
+    )
     made.add_tokens([AddedToken(word, normalized=False) for word in words])
     return made

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Shown", "app_of", "export", "report_page", "run"]
 
-_MODULES = {"Shown": "sources", "app_of": "app", "export": "one_page", "report_page": "reports", "run": "app"}
+_MODULES = {
+    "Shown": "sources",
+    "app_of": "app",
+    "export": "one_page",
+    "report_page": "reports",
+    "run": "app",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -52,7 +52,9 @@ _STATIC: Final = {"style.css": "text/css", "viewer.js": "text/javascript"}
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(?::\d{1,5})?")
 
 
-def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None, wait_s: float = 0.4) -> ASGIApp:
+def app_of(
+    sources: Shown, *, names: Iterable[str] = (), key: str | None = None, wait_s: float = 0.4
+) -> ASGIApp:
     """The viewer as an ASGI application.
 
     Args:
@@ -66,7 +68,12 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
         return _page("message.html", status=400, message=str(error), sources=sources)
 
     def missing(request: Request, error: Exception) -> Response:
-        return _page("message.html", status=404, message="there is no such page, or no such row", sources=sources)
+        return _page(
+            "message.html",
+            status=404,
+            message="there is no such page, or no such row",
+            sources=sources,
+        )
 
     def start(request: Request) -> Response:
         if len(sources.all) == 1 and not sources.refused:
@@ -88,9 +95,15 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
             first, second = (request.query_params.get(name, "") for name in ("first", "second"))
             found = changes.disagreements(*both, (first, second) if first and second else None)
             least = min(states, key=lambda it: it["renew_s"] or math.inf)
-            return _page("disagree.html", **{**least, "source": None, "files": both, "numbers": (a, b)}, **found)
+            return _page(
+                "disagree.html",
+                **{**least, "source": None, "files": both, "numbers": (a, b)},
+                **found,
+            )
         live = any(source.state().live for source in both)
-        return _page("compare.html", _LIVE_S * live, sources=sources, **pages.side_by_side(sources, a, b))
+        return _page(
+            "compare.html", _LIVE_S * live, sources=sources, **pages.side_by_side(sources, a, b)
+        )
 
     def overview(request: Request) -> Response:
         key = _of_path(request, "key")
@@ -101,15 +114,27 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
             return rows(request)
         state = source.state()  # first: of a run that has ended by then, all is shown
         found = pages.run_page(source, f"/{key}/")
-        page = _page("run.html", _LIVE_S * state.live, sources=sources, source=source, key=key, state=state, **found)
-        source.index.update(wait_s=0)  # behind the page: reading takes turns with whatever else is computed
+        page = _page(
+            "run.html",
+            _LIVE_S * state.live,
+            sources=sources,
+            source=source,
+            key=key,
+            state=state,
+            **found,
+        )
+        source.index.update(
+            wait_s=0
+        )  # behind the page: reading takes turns with whatever else is computed
         return page
 
     def rows(request: Request) -> Response:
         key, source = rows_of(request)
         filters = Filters.of(request.query_params)
         state = read(source, int(filters.step) if filters.step else None)
-        return _page("rows.html", **state, key=key, filters=filters, **pages.rows_page(source, filters))
+        return _page(
+            "rows.html", **state, key=key, filters=filters, **pages.rows_page(source, filters)
+        )
 
     def step_changes(request: Request) -> Response:
         key, source = rows_of(request)
@@ -119,7 +144,9 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
         state = read(source, step)
         state |= read(source, before)
         found = changes.step_changes(source, step, before)
-        return _page("changes.html", **state, key=key, **{**found, "parts_changed": found.pop("parts")})
+        return _page(
+            "changes.html", **state, key=key, **{**found, "parts_changed": found.pop("parts")}
+        )
 
     def row(request: Request) -> Response:
         key, source = rows_of(request)
@@ -144,10 +171,14 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
     def text(request: Request) -> Response:
         _, source = rows_of(request)
         name = request.path_params["name"]
-        found = pages.row_text(source, _of_path(request, "n"), name) if name in pages.FIELDS else None
+        found = (
+            pages.row_text(source, _of_path(request, "n"), name) if name in pages.FIELDS else None
+        )
         if found is None:
             raise HTTPException(404)
-        return Response(found.encode("utf-8", "backslashreplace"), media_type="text/plain; charset=utf-8")
+        return Response(
+            found.encode("utf-8", "backslashreplace"), media_type="text/plain; charset=utf-8"
+        )
 
     def source_of(key: int) -> Source:
         if key >= len(sources.all):
@@ -165,7 +196,12 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
         state = source.state()  # before its rows: what is written after them is read the next time
         whole = source.index.update(wait_s=wait_s, first=first)
         renew_s = _LIVE_S * state.live if whole else _READING_S
-        said = {"whole": whole, "progress": source.index.progress, "state": state, "renew_s": renew_s}
+        said = {
+            "whole": whole,
+            "progress": source.index.progress,
+            "state": state,
+            "renew_s": renew_s,
+        }
         return {"sources": sources, "source": source, **said}
 
     routes = {
@@ -206,7 +242,9 @@ def _number(request: Request, name: str, default: int | None = None) -> int:
 
 def _page(template: str, renew_s: int = 0, status: int = 200, **values: Any) -> Response:
     """A page, which asks for itself again after some seconds; 0 for never."""
-    return Response(render(template, renew_s=renew_s, **values), status, media_type="text/html; charset=utf-8")
+    return Response(
+        render(template, renew_s=renew_s, **values), status, media_type="text/html; charset=utf-8"
+    )
 
 
 class _Guard:
@@ -223,16 +261,25 @@ class _Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+                headers = [
+                    (name.lower().encode(), value.encode()) for name, value in _HEADERS.items()
+                ]
                 message = {**message, "headers": [*message["headers"], *headers]}
             await send(message)
 
         found = {name: value.decode("latin-1") for name, value in scope["headers"]}
         refusal: Response | None = None
         if not self._is_ours(found.get(b"host", "")):
-            refusal = Response("this is not the name of this machine; open the address that rlvr view printed\n", 421)
+            refusal = Response(
+                "this is not the name of this machine; open the address that rlvr view printed\n",
+                421,
+            )
         elif self._key is not None and not self._has_key(found.get(b"authorization", "")):
-            refusal = Response("the password is RLVR_API_KEY\n", 401, {"WWW-Authenticate": 'Basic realm="rlvr view"'})
+            refusal = Response(
+                "the password is RLVR_API_KEY\n",
+                401,
+                {"WWW-Authenticate": 'Basic realm="rlvr view"'},
+            )
         await (refusal or self._app)(scope, receive, send_with_headers)
 
     def _is_ours(self, host: str) -> bool:

@@ -25,7 +25,9 @@ def step_changes(source: RunSource, step: int, before: int) -> dict[str, Any]:
         before: the step that it is compared with.
     """
     ask = source.index.query
-    totals = dict(ask("SELECT step, count(*) FROM rows WHERE step IN (?, ?) GROUP BY step", [step, before]))
+    totals = dict(
+        ask("SELECT step, count(*) FROM rows WHERE step IN (?, ?) GROUP BY step", [step, before])
+    )
 
     def shares(columns: str, where: str = "error IS NULL") -> list[tuple[Any, ...]]:
         sql = (
@@ -33,7 +35,12 @@ def step_changes(source: RunSource, step: int, before: int) -> dict[str, Any]:
             f"WHERE step IN (?, ?) AND {where} GROUP BY {columns}"
         )
         found = [
-            (*names, earlier, now, now / max(1, totals.get(step, 0)) - earlier / max(1, totals.get(before, 0)))
+            (
+                *names,
+                earlier,
+                now,
+                now / max(1, totals.get(step, 0)) - earlier / max(1, totals.get(before, 0)),
+            )
             for *names, now, earlier in ask(sql, [step, before, step, before])
         ]
         return sorted(found, key=lambda it: -abs(it[-1]))[:_MOST]
@@ -44,7 +51,10 @@ def step_changes(source: RunSource, step: int, before: int) -> dict[str, Any]:
     names = ("mean reward", "mean length", "truncated, share", "unscored, share")
     empty = (None,) * len(names)
     numbers = [
-        (name, *pair) for name, *pair in zip(names, by_step.get(before, empty), by_step.get(step, empty), strict=True)
+        (name, *pair)
+        for name, *pair in zip(
+            names, by_step.get(before, empty), by_step.get(step, empty), strict=True
+        )
     ]
     parts = ask(
         "SELECT name, avg(value) FILTER (n >> 32 = ?), avg(value) FILTER (n >> 32 = ?), "
@@ -90,7 +100,9 @@ def disagreements(first: Source, second: Source, said: tuple[str, str] | None) -
         said: outcomes of the first and of the second; rows with just these are listed.  None for all that differ.
     """
     by_id = all(
-        source.index.query("SELECT count(*) = count(DISTINCT id) AND count(*) FILTER (id = '') = 0 FROM rows")[0][0]
+        source.index.query(
+            "SELECT count(*) = count(DISTINCT id) AND count(*) FILTER (id = '') = 0 FROM rows"
+        )[0][0]
         for source in (first, second)
     )
     key = "id" if by_id else "line"
@@ -102,7 +114,9 @@ def disagreements(first: Source, second: Source, said: tuple[str, str] | None) -
         "JOIN other AS b ON a.k = b.k"
     )
     [(both,)] = first.index.query(f"SELECT count(*) {joined}", other=other)
-    matrix = first.index.query(f"SELECT a.outcome, b.outcome, count(*) {joined} GROUP BY ALL", other=other)
+    matrix = first.index.query(
+        f"SELECT a.outcome, b.outcome, count(*) {joined} GROUP BY ALL", other=other
+    )
     reasons = first.index.query(
         f"SELECT a.outcome, a.reason, b.outcome, b.reason, count(*) AS c {joined} WHERE a.outcome <> b.outcome "
         f"GROUP BY ALL ORDER BY c DESC, 1, 2, 3, 4 LIMIT {_MOST}",
@@ -120,7 +134,10 @@ def disagreements(first: Source, second: Source, said: tuple[str, str] | None) -
     return {
         "key": key,
         "both": both,
-        "alone": [source.index.query("SELECT count(*) FROM rows")[0][0] - both for source in (first, second)],
+        "alone": [
+            source.index.query("SELECT count(*) FROM rows")[0][0] - both
+            for source in (first, second)
+        ],
         "names": names,
         "matrix": counts,
         "differ": sum(count for (a, b), count in counts.items() if a != b),

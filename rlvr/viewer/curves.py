@@ -14,7 +14,9 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "accuracy": ("accuracy", "batch/accuracy"),
     "evaluation": ("eval/avg@", "eval/pass@", "eval/maj@"),
     "reward and its parts": ("reward", "reward/"),
-    "outcomes, share of rollouts": tuple(f"outcome/{name}" for name in ("correct", "wrong", "unparsed", "unscored")),
+    "outcomes, share of rollouts": tuple(
+        f"outcome/{name}" for name in ("correct", "wrong", "unparsed", "unscored")
+    ),
     "length, tokens": ("length", "length_max", "eval/length"),
     "truncated, share": ("truncated", "eval/truncated"),
     "unscored and masked rollouts": ("unscored", "masked", "eval/unscored", "forks_unscored"),
@@ -73,7 +75,9 @@ def panels(
         points = [point for them in lines for line in them.values() for point in line]
         if not points:
             continue
-        labels = sorted({name for them in lines for name in them}, key=lambda name: (_place(name, names), name))
+        labels = sorted(
+            {name for them in lines for name in them}, key=lambda name: (_place(name, names), name)
+        )
         axes = _Axes(points)
         found.append(
             [
@@ -110,7 +114,9 @@ def _lines(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> dict[str,
     for row in rows:
         for name, value in row.items():
             if name not in shown:
-                shown[name] = not name.endswith(("/low", "/high")) and _place(name, names) < len(names)
+                shown[name] = not name.endswith(("/low", "/high")) and _place(name, names) < len(
+                    names
+                )
             if shown[name] and _is_finite(value):
                 found.setdefault(name, []).append((row["step"], float(value)))
     kept = sorted(found, key=lambda name: (_place(name, names), name))[:_MOST_LINES]
@@ -119,7 +125,11 @@ def _lines(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> dict[str,
 
 def _place(name: str, names: Sequence[str]) -> int:
     """Which of the names a metric belongs to; their number if it is none of them."""
-    fits = (i for i, it in enumerate(names) if name == it or (it.endswith(("/", "@")) and name.startswith(it)))
+    fits = (
+        i
+        for i, it in enumerate(names)
+        if name == it or (it.endswith(("/", "@")) and name.startswith(it))
+    )
     return next(fits, len(names))
 
 
@@ -143,8 +153,12 @@ def _panel(
     parts = [_frame(axes), *drawn]
     if link is not None:
         shown = [step for step in steps if axes.first <= step <= axes.last]
-        parts += [_link(step, link(step), axes) for step in shown[:: max(1, len(shown) // _MOST_LINKS)]]
-    head = Markup('<svg viewBox="0 0 {} {}" role="group"><title>{} by step</title>').format(_WIDTH, _HEIGHT, title)
+        parts += [
+            _link(step, link(step), axes) for step in shown[:: max(1, len(shown) // _MOST_LINKS)]
+        ]
+    head = Markup('<svg viewBox="0 0 {} {}" role="group"><title>{} by step</title>').format(
+        _WIDTH, _HEIGHT, title
+    )
     return Panel(title, head + Markup("").join(parts) + Markup("</svg>"), legend)
 
 
@@ -157,11 +171,13 @@ def _link(step: int, address: str, axes: _Axes) -> Markup:
 def _curve(name: str, points: Sequence[_Point], axes: _Axes, style: int) -> Markup:
     if len(points) == 1:
         at = points[0]
-        return Markup('<circle class="c{}" cx="{}" cy="{}" r="3"><title>{}</title></circle>').format(
-            style, axes.x(at[0]), axes.y(at[1]), name
-        )
+        return Markup(
+            '<circle class="c{}" cx="{}" cy="{}" r="3"><title>{}</title></circle>'
+        ).format(style, axes.x(at[0]), axes.y(at[1]), name)
     places = " ".join(f"{axes.x(step)},{axes.y(value)}" for step, value in _thinned(points))
-    return Markup('<polyline class="c{}" points="{}"><title>{}</title></polyline>').format(style, places, name)
+    return Markup('<polyline class="c{}" points="{}"><title>{}</title></polyline>').format(
+        style, places, name
+    )
 
 
 def _thinned(points: Sequence[_Point]) -> Iterable[_Point]:
@@ -176,15 +192,25 @@ def _thinned(points: Sequence[_Point]) -> Iterable[_Point]:
 
 def _frame(axes: _Axes) -> Markup:
     low, high = axes.y(axes.low), axes.y(axes.high)
-    parts = [Markup('<path class="axis" d="M{} {}V{}H{}"/>').format(_LEFT, high, low, _WIDTH - _RIGHT)]
+    parts = [
+        Markup('<path class="axis" d="M{} {}V{}H{}"/>').format(_LEFT, high, low, _WIDTH - _RIGHT)
+    ]
     for value in (axes.low, (axes.low + axes.high) / 2, axes.high):
         y = axes.y(value)
         parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(_LEFT, y, _WIDTH - _RIGHT))
-        parts.append(Markup('<text class="ylabel" x="{}" y="{}">{}</text>').format(_LEFT - 5, y + 4, _short(value)))
+        parts.append(
+            Markup('<text class="ylabel" x="{}" y="{}">{}</text>').format(
+                _LEFT - 5, y + 4, _short(value)
+            )
+        )
     for step, place in ((axes.first, "first"), (axes.last, "last")):
         if place == "first" or axes.last > axes.first:
             x = axes.x(step)
-            parts.append(Markup('<text class="xlabel {}" x="{}" y="{}">{}</text>').format(place, x, _HEIGHT - 4, step))
+            parts.append(
+                Markup('<text class="xlabel {}" x="{}" y="{}">{}</text>').format(
+                    place, x, _HEIGHT - 4, step
+                )
+            )
     return Markup("").join(parts)
 
 

@@ -85,17 +85,23 @@ class Filters:
         Raises:
             UsageError: a value cannot be a filter's.
         """
-        found = cls(**{it.name: query[it.name].strip()[:1000] for it in fields(cls) if it.name in query})
+        found = cls(
+            **{it.name: query[it.name].strip()[:1000] for it in fields(cls) if it.name in query}
+        )
         for name in ("step", "page", "length_min", "length_max"):
             text = getattr(found, name)
             if text and not (text.isascii() and text.isdigit() and len(text) < 10):
-                raise UsageError(f"{name} is {brief(text)}; it must be a whole number, 0 to 999999999")
+                raise UsageError(
+                    f"{name} is {brief(text)}; it must be a whole number, 0 to 999999999"
+                )
         for name in ("part_min", "part_max", "advantage_min", "advantage_max"):
             found._number(name)
         if found.truncated not in ("", "0", "1"):
             raise UsageError(f"truncated is {brief(found.truncated)}; it must be 0 or 1")
         if found.order not in _ORDERS:
-            raise UsageError(f"order is {brief(found.order)}; it must be one of {', '.join(filter(None, _ORDERS))}")
+            raise UsageError(
+                f"order is {brief(found.order)}; it must be one of {', '.join(filter(None, _ORDERS))}"
+            )
         if found.by not in ("", *SLICES):
             raise UsageError(f"by is {brief(found.by)}; it must be one of {', '.join(SLICES)}")
         return found
@@ -107,7 +113,9 @@ class Filters:
             changes: new values by name; None takes a filter away.
         """
         now = {it.name: getattr(self, it.name) for it in fields(self)} | {"page": ""} | changes
-        return "?" + urlencode({name: value for name, value in now.items() if value not in ("", None)})
+        return "?" + urlencode(
+            {name: value for name, value in now.items() if value not in ("", None)}
+        )
 
     @property
     def given(self) -> dict[str, str]:
@@ -153,7 +161,12 @@ class Filters:
         if self.part:
             low, high = self._number("part_min"), self._number("part_max")
             low, high = -math.inf if low is None else low, math.inf if high is None else high
-            add("n IN (SELECT n FROM parts WHERE name = ? AND value >= ? AND value <= ?)", self.part, low, high)
+            add(
+                "n IN (SELECT n FROM parts WHERE name = ? AND value >= ? AND value <= ?)",
+                self.part,
+                low,
+                high,
+            )
         for name, sign in (("advantage_min", ">="), ("advantage_max", "<=")):
             if (bound := self._number(name)) is not None:
                 add(f"advantage {sign} ?", bound)

@@ -63,7 +63,15 @@ _COLUMNS: Final = {
     "error": "VARCHAR",
 }
 _PARTS: Final = {"n": "BIGINT", "name": "VARCHAR", "value": "DOUBLE"}
-_LONGEST: Final = {"id": 200, "task": 500, "env": 200, "outcome": 50, "reason": 100, "dropped": 100, "name": 100}
+_LONGEST: Final = {
+    "id": 200,
+    "task": 500,
+    "env": 200,
+    "outcome": 50,
+    "reason": 100,
+    "dropped": 100,
+    "name": 100,
+}
 """Characters of a text that are kept in the tables."""
 
 _STEP_BITS = 32  # a row's number is its step, and its place among the rows of that step
@@ -140,13 +148,17 @@ class Index:
     """
 
     def __init__(self, files: Callable[[], Sequence[RowsFile]], folder: Path) -> None:
-        if find_spec("duckdb") is None:  # it is imported with the first rows: the curves of a run do without
+        if (
+            find_spec("duckdb") is None
+        ):  # it is imported with the first rows: the curves of a run do without
             raise MissingDependency("duckdb", "view")
         self._files, self._folder = files, folder
         self._opening = threading.Lock()
         self._database: duckdb.DuckDBPyConnection | None = None
         self._read: dict[int, _Read] = {}
-        self._found: dict[str, dict[int, tuple[int, Any, list[int]]]] = {}  # text → step → (version, until, rows)
+        self._found: dict[
+            str, dict[int, tuple[int, Any, list[int]]]
+        ] = {}  # text → step → (version, until, rows)
         self._finding = threading.Lock()  # of the texts in `_found`
         self._wanted = threading.Condition()
         self._first: int | None = None  # the step that a page waits for
@@ -169,7 +181,9 @@ class Index:
             self._first, self._again = first, True
             if not self._busy and not self._closed:
                 self._busy = True
-                self._thread = threading.Thread(target=self._work, name="rlvr-view-index", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._work, name="rlvr-view-index", daemon=True
+                )
                 self._thread.start()
             self._wanted.wait_for(lambda: not self._busy or self._has_read(first), wait_s)
             return not self._busy
@@ -186,7 +200,9 @@ class Index:
     @property
     def errors(self) -> list[str]:
         """A line for each file that cannot be read."""
-        return [it for it in (self._failed, *(read.error for read in list(self._read.values()))) if it]
+        return [
+            it for it in (self._failed, *(read.error for read in list(self._read.values()))) if it
+        ]
 
     @property
     def progress(self) -> str:
@@ -196,7 +212,9 @@ class Index:
         size = sum(it.stamp[1] for it in read if it.stamp and not it.spool and not it.by_number)
         return f"{done / size:.0%}" if size else f"{len(read)} files"
 
-    def query(self, sql: str, values: Sequence[Any] = (), other: pa.Table | None = None) -> list[tuple[Any, ...]]:
+    def query(
+        self, sql: str, values: Sequence[Any] = (), other: pa.Table | None = None
+    ) -> list[tuple[Any, ...]]:
         """Rows of a query over the tables `rows` and `parts`.
 
         Args:
@@ -227,7 +245,11 @@ class Index:
                 file.seek(place)
                 raw = file.read(min(size, _LONGEST_LINE))
             line = next(json_lines([raw], ""), None)
-            found[n] = line.row if line is not None and line.row is not None else raw.decode("utf-8", "replace")
+            found[n] = (
+                line.row
+                if line is not None and line.row is not None
+                else raw.decode("utf-8", "replace")
+            )
         for step, places in by_number.items():
             rows = read_rollouts(self._read[step].file.path, list(places))
             found |= zip(places.values(), rows, strict=True)
@@ -264,7 +286,9 @@ class Index:
                 break
         return found[:most]
 
-    def _rows_with(self, step: int, read: _Read, text: str, start: Any, end: Any, most: int) -> list[int]:
+    def _rows_with(
+        self, step: int, read: _Read, text: str, start: Any, end: Any, most: int
+    ) -> list[int]:
         """The rows of a file that contain a text, between two bytes."""
         if read.by_number:
             return [(step << _STEP_BITS) + place for place in rollouts_with(read.file.path, text)]
@@ -366,17 +390,26 @@ class Index:
                 is_parquet
                 or stamp[0] != read.stamp[0]
                 or stamp[1] < read.stamp[1]
-                or not read.goes_on(file, head)  # a file that is cut and written anew keeps its inode
+                or not read.goes_on(
+                    file, head
+                )  # a file that is cut and written anew keeps its inode
             ):
                 self._forget(read)  # another file has its name
-            before, read.stamp = read.stamp, stamp  # a damaged file is read again when it has changed
+            before, read.stamp = (
+                read.stamp,
+                stamp,
+            )  # a damaged file is read again when it has changed
             if read.file.step >= _MOST_STEPS:
-                raise DataError(f"{path}: step {read.file.step} is not shown; the viewer counts to {_MOST_STEPS - 1}")
+                raise DataError(
+                    f"{path}: step {read.file.step} is not shown; the viewer counts to {_MOST_STEPS - 1}"
+                )
             if not is_parquet:
                 read.head = head
                 self._read_lines(read, file)
         if is_parquet and not _is_closed(path):
-            raise DataError(f"{path}: is cut short, or still being written; it is read again when it has changed")
+            raise DataError(
+                f"{path}: is cut short, or still being written; it is read again when it has changed"
+            )
         if is_parquet and is_rollouts(path):
             table = rollout_table(path, _OF_ROLLOUTS)
             read.stamp, read.by_number = before, True
@@ -385,15 +418,27 @@ class Index:
             self._read_parquet(read)
         read.error = ""
         if read.rows and not read.readable:
-            [(line, error)] = self.query("SELECT line, error FROM rows WHERE step = ? LIMIT 1", [read.file.step])
+            [(line, error)] = self.query(
+                "SELECT line, error FROM rows WHERE step = ? LIMIT 1", [read.file.step]
+            )
             read.error = f"{path}: none of its {read.rows} rows can be read (line {line}: {error})"
         return None
 
     def _forget(self, read: _Read, error: str = "") -> None:
         with self._cursor() as cursor:
-            cursor.execute("DELETE FROM parts WHERE n IN (SELECT n FROM rows WHERE step = ?)", [read.file.step])
+            cursor.execute(
+                "DELETE FROM parts WHERE n IN (SELECT n FROM rows WHERE step = ?)", [read.file.step]
+            )
             cursor.execute("DELETE FROM rows WHERE step = ?", [read.file.step])
-        read.stamp, read.done, read.stored, read.lines, read.rows, read.readable, read.error = (), 0, 0, 0, 0, 0, error
+        read.stamp, read.done, read.stored, read.lines, read.rows, read.readable, read.error = (
+            (),
+            0,
+            0,
+            0,
+            0,
+            0,
+            error,
+        )
         read.spool, read.by_number, read.failed, read.head, read.tail = None, False, False, b"", b""
         read.version += 1
 
@@ -458,7 +503,17 @@ class Index:
         except Exception as fault:  # noqa: BLE001  such as brackets too deep to be made a text
             row, error = None, f"cannot be shown: {_said(fault)}"
             summary, parts = _summary({}), {}
-        batch.rows.append((n, read.file.step, place, size, line.number, *summary, short(error, 300) if error else None))
+        batch.rows.append(
+            (
+                n,
+                read.file.step,
+                place,
+                size,
+                line.number,
+                *summary,
+                short(error, 300) if error else None,
+            )
+        )
         batch.parts += [(n, name, value) for name, value in parts.items()]
         batch.bytes += size
         read.rows += 1
@@ -479,13 +534,23 @@ class Index:
     def _store(self, batch: _Batch) -> None:
         import pyarrow as pa
 
-        kinds = {"VARCHAR": pa.string(), "DOUBLE": pa.float64(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}
+        kinds = {
+            "VARCHAR": pa.string(),
+            "DOUBLE": pa.float64(),
+            "BIGINT": pa.int64(),
+            "BOOLEAN": pa.bool_(),
+        }
         with self._cursor() as cursor:
-            for name, columns, rows in (("rows", _COLUMNS, batch.rows), ("parts", _PARTS, batch.parts)):
+            for name, columns, rows in (
+                ("rows", _COLUMNS, batch.rows),
+                ("parts", _PARTS, batch.parts),
+            ):
                 if rows:
                     arrays = [
                         pa.array(values, kinds[kind])
-                        for values, kind in zip(zip(*rows, strict=True), columns.values(), strict=True)
+                        for values, kind in zip(
+                            zip(*rows, strict=True), columns.values(), strict=True
+                        )
                     ]
                     cursor.register("batch", pa.table(arrays, names=list(columns)))
                     cursor.execute(f"INSERT INTO {name} SELECT * FROM batch")
@@ -498,7 +563,9 @@ class Index:
 
         with self._opening:
             if self._database is None:
-                self._database = duckdb.connect(str(self._folder / "index.duckdb"), config=_SETTINGS)
+                self._database = duckdb.connect(
+                    str(self._folder / "index.duckdb"), config=_SETTINGS
+                )
                 for name, columns in (("rows", _COLUMNS), ("parts", _PARTS)):
                     listed = ", ".join(f'"{column}" {kind}' for column, kind in columns.items())
                     self._database.execute(f"CREATE TABLE {name} ({listed})")
@@ -519,7 +586,11 @@ def _kept(column: str, name: str) -> str:
 def _is_closed(path: Path) -> bool:
     """Whether a Parquet file has its end, which is written last."""
     with path.open("rb") as file:
-        return file.seek(0, os.SEEK_END) > 8 and file.seek(-4, os.SEEK_END) > 0 and file.read(4) == b"PAR1"
+        return (
+            file.seek(0, os.SEEK_END) > 8
+            and file.seek(-4, os.SEEK_END) > 0
+            and file.read(4) == b"PAR1"
+        )
 
 
 _NUMBER: Final = f"(step << {_STEP_BITS}) + place"
@@ -537,7 +608,11 @@ _PARTS_OF_ROLLOUTS: Final = f"""
 def _said(error: Exception) -> str:
     """The first line of an error, with its kind where no message was written for users."""
     first = (str(error).splitlines() or [""])[0]
-    return first if first and isinstance(error, OSError | DataError) else f"{type(error).__name__}: {first}"
+    return (
+        first
+        if first and isinstance(error, OSError | DataError)
+        else f"{type(error).__name__}: {first}"
+    )
 
 
 def _require_record(row: Row, path: Path) -> None:
@@ -585,7 +660,11 @@ def parts_of(row: Row) -> dict[str, float]:
         parts = dict(parts)  # a map of Parquet
     if not isinstance(parts, Mapping):
         return {}
-    return {short(name, _LONGEST["name"]): value for name, it in parts.items() if (value := _number(it)) is not None}
+    return {
+        short(name, _LONGEST["name"]): value
+        for name, it in parts.items()
+        if (value := _number(it)) is not None
+    }
 
 
 def short(value: Any, most: int) -> str:
@@ -645,7 +724,9 @@ def _lines(file: BinaryIO, start: int, number: int) -> Iterator[tuple[int, int, 
     place, size, raw = 0, 0, b""
     if start:
         file.seek(start - 1)
-        number -= file.read(1) != b"\n"  # the line before was read without its end, which is no line of its own
+        number -= (
+            file.read(1) != b"\n"
+        )  # the line before was read without its end, which is no line of its own
 
     def raw_lines() -> Iterator[bytes]:
         nonlocal place, size, raw
@@ -653,7 +734,12 @@ def _lines(file: BinaryIO, start: int, number: int) -> Iterator[tuple[int, int, 
             yield raw if size <= _LONGEST_LINE else b'"longer than 64 MiB"'
 
     for line in json_lines(raw_lines(), "", _loads):
-        yield place, size, raw, Line(number + line.number, line.row, line.error) if number or line.error else line
+        yield (
+            place,
+            size,
+            raw,
+            Line(number + line.number, line.row, line.error) if number or line.error else line,
+        )
 
 
 def _loads(raw: bytes) -> Any:
@@ -673,7 +759,11 @@ def _whole_lines(file: BinaryIO, start: int) -> Iterator[tuple[int, int, bytes]]
         size = len(raw)
         if raw[-1] != 10 or size > _LONGEST_LINE:  # a line of usual length ends here
             end = raw
-            while size > _LONGEST_LINE and not end.endswith(b"\n") and (end := file.readline(_LONGEST_LINE)):
+            while (
+                size > _LONGEST_LINE
+                and not end.endswith(b"\n")
+                and (end := file.readline(_LONGEST_LINE))
+            ):
                 size += len(end)
             if not end.endswith(b"\n") and not (end is raw and _is_whole(raw)):
                 return

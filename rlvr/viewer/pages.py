@@ -39,7 +39,9 @@ FIELDS: Final = ("completion", "prompt", "reference", "answer", "why", "detail",
 
 _ROW = "n, step, line, id, task, env, outcome, reason, total, advantage, length, truncated, dropped, error"
 
-templates.globals.update(OUTCOMES=OUTCOMES, BROKEN=BROKEN, NOT_CORRECT=NOT_CORRECT, SLICES=SLICES, COLOURS=COLOURS)
+templates.globals.update(
+    OUTCOMES=OUTCOMES, BROKEN=BROKEN, NOT_CORRECT=NOT_CORRECT, SLICES=SLICES, COLOURS=COLOURS
+)
 
 
 def summary(source: Source, filters: Filters) -> dict[str, Any]:
@@ -125,7 +127,9 @@ def rows_page(source: Source, filters: Filters) -> dict[str, Any]:
 _MOST_SLICES: Final = 12
 
 
-def _slices(source: Source, filters: Filters, where: str, values: Sequence[Any]) -> dict[str, Any] | None:
+def _slices(
+    source: Source, filters: Filters, where: str, values: Sequence[Any]
+) -> dict[str, Any] | None:
     """Counts of reasons by slice; None unless they were asked for."""
     if not filters.by:
         return None
@@ -164,7 +168,9 @@ def _records(source: Source, found: Sequence[tuple[Any, ...]]) -> list[dict[str,
     return rows
 
 
-def row_page(source: Source, n: int, start: int | None, colour: str = "", token: int = 0) -> dict[str, Any] | None:
+def row_page(
+    source: Source, n: int, start: int | None, colour: str = "", token: int = 0
+) -> dict[str, Any] | None:
     """One row with its texts; None if there is no such row.
 
     Args:
@@ -184,11 +190,22 @@ def row_page(source: Source, n: int, start: int | None, colour: str = "", token:
     answer = row.get("answer")
     mark = answer_at(text, answer)
     [(before, after)] = source.index.query(
-        "SELECT (SELECT max(n) FROM rows WHERE n < ?), (SELECT min(n) FROM rows WHERE n > ?)", [n, n]
+        "SELECT (SELECT max(n) FROM rows WHERE n < ?), (SELECT min(n) FROM rows WHERE n > ?)",
+        [n, n],
     )
     others = {
         name: excerpt(as_text(row[name]), _NOTE)
-        for name in ("reference", "detail", "meta", "row", "source", "config", "reward", "verifier", "versions")
+        for name in (
+            "reference",
+            "detail",
+            "meta",
+            "row",
+            "source",
+            "config",
+            "reward",
+            "verifier",
+            "versions",
+        )
         if row.get(name) not in (None, "", {}, "{}", [])
     }
     return {
@@ -238,7 +255,10 @@ def turns_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "text": excerpt(as_text(turn.get("text")), _NOTE),
             "calls": [
-                {name: excerpt(as_text(call.get(name)), _NOTE) for name in ("name", "arguments", "reply")}
+                {
+                    name: excerpt(as_text(call.get(name)), _NOTE)
+                    for name in ("name", "arguments", "reply")
+                }
                 | {"error": call.get("error") is True}
                 for call in turn.get("calls") or []
                 if isinstance(call, Mapping)
@@ -284,7 +304,9 @@ def group_page(source: Source, task: str, env: str, step: int) -> dict[str, Any]
     return {**shared, "sides": sides, "count": count, "task": task, "env": env, "step": step}
 
 
-def rows_of_reason(source: Source, outcome: str | None, reason: str, most: int) -> list[dict[str, Any]]:
+def rows_of_reason(
+    source: Source, outcome: str | None, reason: str, most: int
+) -> list[dict[str, Any]]:
     """The first rows with an outcome and a reason.
 
     Args:
@@ -298,7 +320,9 @@ def rows_of_reason(source: Source, outcome: str | None, reason: str, most: int) 
 
 def _sides(source: Source, where: str, values: Sequence[Any], most: int) -> list[dict[str, Any]]:
     """Rows as they stand side by side."""
-    found = source.index.query(f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY n LIMIT {most}", values)
+    found = source.index.query(
+        f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY n LIMIT {most}", values
+    )
     whole = source.index.rows([it[0] for it in found])
     sides = []
     for it in found:
@@ -362,7 +386,9 @@ def side_by_side(sources: Shown, first: int, second: int) -> dict[str, Any]:
     for number, run in zip((first, second), runs, strict=True):
         if not isinstance(run, RunSource):
             raise DataError(f"{run.name} is no run; two runs can be compared")
-        read.append((run.metrics()[0], run.steps, lambda step, number=number: f"/{number}/rows?step={step}"))
+        read.append(
+            (run.metrics()[0], run.steps, lambda step, number=number: f"/{number}/rows?step={step}")
+        )
         settings.append(run.settings()[0])
     names = sorted(settings[0].keys() | settings[1].keys())
     differ = [(name, *(it.get(name, "–") for it in settings)) for name in names]

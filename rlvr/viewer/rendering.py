@@ -35,4 +35,6 @@ def render(template: str, **values: Any) -> bytes:
 
 def style() -> Markup:
     """The style sheet, for pages that need no other file."""
-    return Markup(resources.files("rlvr.viewer").joinpath("static", "style.css").read_text(encoding="utf-8"))
+    return Markup(
+        resources.files("rlvr.viewer").joinpath("static", "style.css").read_text(encoding="utf-8")
+    )

@@ -116,13 +116,20 @@ def _audit(tree: Mapping[str, Any]) -> Report:
         ("labelled wrong", total["false_positive"], total["true_negative"]),
     ]
     head: tuple[str, ...] = (f"column {tree['label']}", "said correct", "said not")
-    found.tables.append(ReportTable("verdicts against labels", head, matrix, frozenset(((0, 2), (1, 1)))))
+    found.tables.append(
+        ReportTable("verdicts against labels", head, matrix, frozenset(((0, 2), (1, 1))))
+    )
     rates = [(name, _rate(rate)) for name, rate in total["rates"].items()]
     found.tables.append(ReportTable("rates, 95 % interval (Wilson)", ("rate", "value"), rates))
     found.lines.append(f"Not scored, by a failure of ours: {total['unscored']:,}.")
     for column, values in tree["slices"].items():
         rows = [
-            (value, _rate(it["rates"]["false positives"]), _rate(it["rates"]["false negatives"]), it["unscored"])
+            (
+                value,
+                _rate(it["rates"]["false positives"]),
+                _rate(it["rates"]["false negatives"]),
+                it["unscored"],
+            )
             for value, it in values.items()
         ]
         head = (column, "false positives", "false negatives", "unscored")
@@ -134,7 +141,9 @@ def _audit(tree: Mapping[str, Any]) -> Report:
         found.lines.append(f"Against {second['against']}: they differ in {_rate(second['rate'])}.")
         accepted = [("both", second["both"]), (tree["env"], second["only_first"]),
                 (second["against"], second["only_second"]), ("neither", second["neither"])]  # fmt: skip
-        found.tables.append(ReportTable(f"against {second['against']}", ("accepted by", "count"), accepted))
+        found.tables.append(
+            ReportTable(f"against {second['against']}", ("accepted by", "count"), accepted)
+        )
         found.cases += _cases(second["cases"])
     if (ranking := tree.get("reward_model")) is not None:
         found.tables.append(_ranking(ranking))
@@ -144,13 +153,17 @@ def _audit(tree: Mapping[str, Any]) -> Report:
     return found
 
 
-def _cases(cases: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, ReportTable, str]]]]:
+def _cases(
+    cases: Iterable[Mapping[str, Any]],
+) -> list[tuple[str, list[tuple[str, ReportTable, str]]]]:
     kinds: dict[str, list[tuple[str, ReportTable, str]]] = {}
     for case in cases:
         facts = [tuple(map(_cut, (case["reference"], case["answer"], case["why"], case["label"])))]
         table = ReportTable("", ("reference", "answer", "reason", "label"), facts)
         said = f"{case['id']}, task {case['task']}: {case['why'][:200]}"
-        kinds.setdefault(f"{case['kind']}: cases", []).append((said, table, _shown(case["completion"])))
+        kinds.setdefault(f"{case['kind']}: cases", []).append(
+            (said, table, _shown(case["completion"]))
+        )
     return list(kinds.items())
 
 
@@ -194,19 +207,29 @@ def _rate(rate: Mapping[str, Any]) -> str:
 
 def _check(tree: Mapping[str, Any]) -> Report:
     found = Report(f"Check of {tree['env']}")
-    count = {name: sum(it["severity"] == name for it in tree["findings"]) for name in ("hole", "warning", "note")}
+    count = {
+        name: sum(it["severity"] == name for it in tree["findings"])
+        for name in ("hole", "warning", "note")
+    }
     holes, warnings = count["hole"], count["warning"]
     found.lines.append(
-        "It passes: no holes, no warnings." if not holes + warnings else f"Holes: {holes}. Warnings: {warnings}."
+        "It passes: no holes, no warnings."
+        if not holes + warnings
+        else f"Holes: {holes}. Warnings: {warnings}."
     )
     found.lines.append(
         f"{tree['completions']:,} completions for {tree['tasks']:,} tasks; a score takes {tree['median_ms']:.2g} ms "
         f"(median), {tree['slowest_ms']:.3g} ms at most."
     )
-    rows = [(it["severity"], it["hole"], it["what"], it["count"], it["tried"]) for it in tree["findings"]]
+    rows = [
+        (it["severity"], it["hole"], it["what"], it["count"], it["tried"])
+        for it in tree["findings"]
+    ]
     if rows:
         bad = frozenset((at, 0) for at, row in enumerate(rows) if row[0] == "hole")
-        found.tables.append(ReportTable("findings", ("severity", "hole", "what", "found", "of"), rows, bad))
+        found.tables.append(
+            ReportTable("findings", ("severity", "hole", "what", "found", "of"), rows, bad)
+        )
     guess, floor = tree.get("guess"), tree.get("floor")
     figures = [
         ("right by the best constant answer", "unknown" if guess is None else f"{guess:.1%}"),
@@ -218,7 +241,11 @@ def _check(tree: Mapping[str, Any]) -> Report:
     cases = [
         (
             f"{it['severity']} {it['hole']}: {it['what']}",
-            ReportTable("", ("task", "got", "wanted"), [(_cut(it["task"]), _cut(it["got"]), _cut(it["wanted"]))]),
+            ReportTable(
+                "",
+                ("task", "got", "wanted"),
+                [(_cut(it["task"]), _cut(it["got"]), _cut(it["wanted"]))],
+            ),
             _shown(it["completion"]),
         )
         for it in tree["findings"]
@@ -246,5 +273,11 @@ def _shown(text: Any) -> str:
 
 
 def _cut(value: Any) -> str:
-    text = "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = (
+        ""
+        if value is None
+        else value
+        if isinstance(value, str)
+        else json.dumps(value, ensure_ascii=False)
+    )
     return text if len(text) <= _CELL else f"{text[:_CELL]} …"

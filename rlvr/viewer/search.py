@@ -22,7 +22,9 @@ def needles_of(text: str) -> list[bytes]:
     return sorted(it.encode("utf-8", "surrogatepass") for it in written)
 
 
-def hits_in_lines(path: Path, needles: Sequence[bytes], start: int, end: int, most: int) -> list[int]:
+def hits_in_lines(
+    path: Path, needles: Sequence[bytes], start: int, end: int, most: int
+) -> list[int]:
     """A byte offset in each line that contains one of the needles, in order.
 
     Args:
@@ -35,7 +37,10 @@ def hits_in_lines(path: Path, needles: Sequence[bytes], start: int, end: int, mo
     longest = max(map(len, needles))
     with path.open("rb") as file:
         file.seek(start)
-        kept, skips = b"", False  # the end of the chunk before; whether its last line has been found already
+        kept, skips = (
+            b"",
+            False,
+        )  # the end of the chunk before; whether its last line has been found already
         while start + len(kept) < end and len(found) < most:
             raw = file.read(min(_CHUNK, end - start - len(kept)))
             if not raw:

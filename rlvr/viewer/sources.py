@@ -89,7 +89,11 @@ class Source:
             return None
         done = self.path.with_suffix("")
         with suppress(OSError):
-            if done.is_file() and not done.is_symlink() and done.stat().st_mtime_ns >= self._changed_ns:
+            if (
+                done.is_file()
+                and not done.is_symlink()
+                and done.stat().st_mtime_ns >= self._changed_ns
+            ):
                 return done
         return None
 
@@ -99,7 +103,9 @@ class RunSource(Source):
 
     is_run = True
     what = "run"
-    _metrics: tuple[tuple[int, ...], list[dict[str, Any]], list[str]] | None = None  # of the file as it was
+    _metrics: tuple[tuple[int, ...], list[dict[str, Any]], list[str]] | None = (
+        None  # of the file as it was
+    )
 
     def files(self) -> list[RowsFile]:
         """The files of rollouts, by step.  A link that leads out of the run's folder is not followed."""
@@ -116,14 +122,19 @@ class RunSource(Source):
         """Whether a process trains in it, and how far it has come."""
         rows, total = self.metrics()[0], self.settings()[0].get("settings.steps", "")
         last = rows[-1]["step"] if rows else 0
-        at = f"step {last:,}" + (f" of {int(total):,}" if total.isdecimal() and len(total) < 10 else "")
+        at = f"step {last:,}" + (
+            f" of {int(total):,}" if total.isdecimal() and len(total) < 10 else ""
+        )
         if total.isdecimal() and last >= int(total) > 0:
             return State(False, f"Ended: {at}.")
         lock = self.path / _LOCK
         locked = _is_locked(lock) if self._is_inside(lock) else None
         if locked is None:  # made without a lock, or copied from elsewhere
             return _by_time(self.path / "metrics.jsonl", self.path / "rollouts")
-        return State(locked, f"Being written: {at}." if locked else f"Stopped at {at}: no process trains in it now.")
+        return State(
+            locked,
+            f"Being written: {at}." if locked else f"Stopped at {at}: no process trains in it now.",
+        )
 
     @property
     def steps(self) -> list[int]:
@@ -200,7 +211,9 @@ class Shown:
         self.all: list[Source] = []
         self.refused: list[str] = []
         self._stack = ExitStack()
-        temporary = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-view-")))
+        temporary = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-view-"))
+        )
         try:
             for path in paths:
                 try:
@@ -208,7 +221,9 @@ class Shown:
                 except (DataError, OSError) as error:
                     self.refused.append(str(error))
             if not self.all:
-                raise DataError("; ".join(self.refused) or "give at least one scored file or folder of a run")
+                raise DataError(
+                    "; ".join(self.refused) or "give at least one scored file or folder of a run"
+                )
         except BaseException:
             self.close()
             raise
@@ -261,7 +276,9 @@ def _by_time(*paths: Path) -> State:
     for path in paths:
         with suppress(OSError):
             if abs(time.time() - path.stat().st_mtime) < _RECENT_S:
-                return State(True, f"Changed less than {_RECENT_S:.0f} s ago; followed in case it grows.")
+                return State(
+                    True, f"Changed less than {_RECENT_S:.0f} s ago; followed in case it grows."
+                )
     return State(False, "")
 
 
@@ -274,14 +291,20 @@ def _is_run(path: Path) -> bool:
     if path.is_dir():
         if any((path / name).exists() for name in ("metrics.jsonl", "rollouts", "config.json")):
             return True
-        raise DataError(f"{path} is a folder without metrics.jsonl, so no run; give a run's folder or a scored file")
+        raise DataError(
+            f"{path} is a folder without metrics.jsonl, so no run; give a run's folder or a scored file"
+        )
     if path.is_file():
         with path.open("rb") as file:
             first = file.read(64)
         if first.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
-            raise DataError(f"{path} is packed; unpack it first, as its rows are read from where they stand")
+            raise DataError(
+                f"{path} is packed; unpack it first, as its rows are read from where they stand"
+            )
         if first.lstrip()[:1] == b"[" or (b"\0" in first and not first.startswith(b"PAR1")):
-            raise DataError(f"{path} is neither JSON lines nor Parquet; give a file that `rlvr score -o` wrote")
+            raise DataError(
+                f"{path} is neither JSON lines nor Parquet; give a file that `rlvr score -o` wrote"
+            )
         return False
     partial = path.with_name(path.name + ".partial")
     hint = f"; it is still being written: give {partial}" if partial.is_file() else ""

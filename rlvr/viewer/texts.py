@@ -68,7 +68,11 @@ def excerpt(text: str, most: int, mark: tuple[int, int] | None = None) -> Markup
 
 
 def _left_out(count: int) -> Markup:
-    return Markup('<span class="cut"> … {:,} characters left out … </span>').format(count) if count else Markup("")
+    return (
+        Markup('<span class="cut"> … {:,} characters left out … </span>').format(count)
+        if count
+        else Markup("")
+    )
 
 
 def _marked(text: str, start: int, end: int, mark: tuple[int, int] | None) -> Markup:
@@ -110,7 +114,10 @@ def answer_at(completion: str, answer: Any) -> tuple[int, int] | None:
         at = completion.rfind(answer, begin, end)
         if at < 0:
             break
-        if not (_is_word(completion[at - 1 : at]) or _is_word(completion[at + len(answer) : at + len(answer) + 1])):
+        if not (
+            _is_word(completion[at - 1 : at])
+            or _is_word(completion[at + len(answer) : at + len(answer) + 1])
+        ):
             return at, at + len(answer)
         end = at + len(answer) - 1
     return None
@@ -130,7 +137,11 @@ def as_text(value: Any) -> str:
         return ""
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and value and all(isinstance(it, dict) and "content" in it for it in value):
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(it, dict) and "content" in it for it in value)
+    ):
         return "\n\n".join(f"[{it.get('role', '?')}]\n{as_text(it['content'])}" for it in value)
     try:
         return json.dumps(value, indent=2, ensure_ascii=False, default=str)

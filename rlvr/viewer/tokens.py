@@ -102,9 +102,13 @@ def coloured(row: Mapping[str, Any], colour: str, start: int = 0) -> Tokens | No
     parts = []
     for i in range(start, end):
         value = value_of(columns, i) if mask[i] else None
-        level = "" if value is None else next((name for least, name, _ in levels if value >= least), "")
+        level = (
+            "" if value is None else next((name for least, name, _ in levels if value >= least), "")
+        )
         shown = Markup('<span class="t {}" title="{}">{}</span>')
-        parts.append(shown.format(level, _said(columns, i, mask[i]), escape(inert(texts[i])) or Markup("·")))
+        parts.append(
+            shown.format(level, _said(columns, i, mask[i]), escape(inert(texts[i])) or Markup("·"))
+        )
     legend = [(name, meaning) for _, name, meaning in levels]
     return Tokens(Markup("").join(parts), colour, legend, start, end, len(texts))
 

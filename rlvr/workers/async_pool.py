@@ -40,7 +40,9 @@ __all__ = ["AsyncPool"]
 _T = TypeVar("_T")
 
 _TRIES: Final = 2  # of an item that fails by itself
-_DISTURBED: Final = 3  # times that an item may be lost by another's fault, until it gets a process of its own
+_DISTURBED: Final = (
+    3  # times that an item may be lost by another's fault, until it gets a process of its own
+)
 _CLOSE_S: Final = 5.0
 
 
@@ -79,11 +81,15 @@ class AsyncPool:
         self._boot = shipped(setup)
         self._starters = Threads(self.workers + 1, "async pool")
         self._closed = False
-        self.started = self.lost = 0  # processes so far; how many of them died or were killed before their time
+        self.started = self.lost = (
+            0  # processes so far; how many of them died or were killed before their time
+        )
         self._all: set[_AsyncWorker] = set()
         self._forget()
         _pools.add(self)
-        weakref.finalize(self, _strike, self._all).atexit = False  # for a pool that is dropped without being closed
+        weakref.finalize(
+            self, _strike, self._all
+        ).atexit = False  # for a pool that is dropped without being closed
 
     def _forget(self) -> None:
         """Start with no process: in a new pool, and in a forked child, where the workers and the loop are not."""
@@ -199,7 +205,9 @@ class AsyncPool:
         mark = tempfile.TemporaryFile()  # noqa: SIM115  the process has it until both ends are closed
         with mark:
             mark.truncate(8)
-            worker = _AsyncWorker(self._boot, self._memory_mib, mark.fileno(), self._wall_s, self._recycle_after)
+            worker = _AsyncWorker(
+                self._boot, self._memory_mib, mark.fileno(), self._wall_s, self._recycle_after
+            )
         self.started += 1
         self._all.add(worker)
         # Weakly: the loop has the worker, and a pool that is dropped without being closed must be free to go.
@@ -242,7 +250,9 @@ class _Reply:
 class _AsyncWorker(_Worker):
     """Our end of a process that awaits items.  Used in the loop alone, but for `strike` and `disown`."""
 
-    def __init__(self, boot: bytes, memory_mib: int | None, mark_fd: int, wall_s: float, recycle_after: int) -> None:
+    def __init__(
+        self, boot: bytes, memory_mib: int | None, mark_fd: int, wall_s: float, recycle_after: int
+    ) -> None:
         self._mark = Mark(mark_fd)
         super().__init__(boot, memory_mib, quiet=False, hash_seed=0, awaits=(mark_fd, wall_s))
         self._wall_s, self._recycle_after = wall_s, recycle_after
@@ -254,7 +264,10 @@ class _AsyncWorker(_Worker):
         self.load = 0  # items that are to be awaited here, also before it is ready
 
     def begin(
-        self, threads: Threads, start_s: float, ended: weakref.WeakMethod[Callable[[_AsyncWorker, bool], None]]
+        self,
+        threads: Threads,
+        start_s: float,
+        ended: weakref.WeakMethod[Callable[[_AsyncWorker, bool], None]],
     ) -> None:
         """Wait until it is ready, in a thread; `ended` is called once, with whether it died before its time."""
         self._loop = asyncio.get_running_loop()
@@ -358,9 +371,17 @@ class _AsyncWorker(_Worker):
             raise WorkerDied(f"a worker's reply cannot be read: {error}") from None
         if kind == "tick":
             return
-        waited_for = isinstance(number, int) and (number in self._waiting or number in self._given_up)
-        if kind not in _KINDS or not waited_for or (kind in ("error", "last") and not _is_error(value)):
-            raise WorkerDied(f"a worker's reply is out of place: {kind!r:.40} to item {number!r:.20}")
+        waited_for = isinstance(number, int) and (
+            number in self._waiting or number in self._given_up
+        )
+        if (
+            kind not in _KINDS
+            or not waited_for
+            or (kind in ("error", "last") and not _is_error(value))
+        ):
+            raise WorkerDied(
+                f"a worker's reply is out of place: {kind!r:.40} to item {number!r:.20}"
+            )
         self._given_up.discard(number)
         self.fit = self.fit and kind not in ("stuck", "last")
         future = self._waiting.pop(number, None)
@@ -397,7 +418,9 @@ class _AsyncWorker(_Worker):
         self._end(before_its_time=True)
         for number, future in waiting.items():
             if not future.done():
-                future.set_result(_Reply(lost=error, own=not known or number == guilty, harmful=True))
+                future.set_result(
+                    _Reply(lost=error, own=not known or number == guilty, harmful=True)
+                )
 
     def _end(self, *, before_its_time: bool) -> None:
         if self._open:

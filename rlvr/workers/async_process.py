@@ -71,7 +71,10 @@ class Mark:
 
 
 def serve_async(
-    handler: Callable[[Any], Coroutine[Any, Any, Any]], channel: _Channel, mark_fd: int, wall_s: float
+    handler: Callable[[Any], Coroutine[Any, Any, Any]],
+    channel: _Channel,
+    mark_fd: int,
+    wall_s: float,
 ) -> NoReturn:
     """Await items until the request pipe ends; then end the process.
 
@@ -87,7 +90,10 @@ def serve_async(
     while True:
         try:
             loop.run_forever()
-        except (SystemExit, KeyboardInterrupt) as error:  # of a task that an item started: it is the item's
+        except (
+            SystemExit,
+            KeyboardInterrupt,
+        ) as error:  # of a task that an item started: it is the item's
             channel.end_a_fork(error)
 
 
@@ -102,7 +108,13 @@ class _Server:
         mark: Mark,
         wall_s: float,
     ) -> None:
-        self.loop, self.handler, self.channel, self.mark, self.wall_s = loop, handler, channel, mark, wall_s
+        self.loop, self.handler, self.channel, self.mark, self.wall_s = (
+            loop,
+            handler,
+            channel,
+            mark,
+            wall_s,
+        )
         self.held_s = 0.0  # seconds that steps of items have held the loop
         self._items: dict[int, _Item] = {}
         self._buffer = bytearray()
@@ -146,11 +158,15 @@ class _Item(Coroutine[Any, Any, None]):
         self._late = ""
         self._timer = server.loop.call_later(server.wall_s, self._look)
         self._task = server.loop.create_task(self)
-        self._task.add_done_callback(self._unanswered)  # cancelled before its first step, it never began to answer
+        self._task.add_done_callback(
+            self._unanswered
+        )  # cancelled before its first step, it never began to answer
 
     def _unanswered(self, _: object) -> None:
         self._timer.cancel()
-        text = "null" if self._late else dumps(["CancelledError", "by other code in its process", ""])
+        text = (
+            "null" if self._late else dumps(["CancelledError", "by other code in its process", ""])
+        )
         self._server.done(self._number, self._late or "error", text)
 
     async def _answer(self, payload: bytes) -> None:
@@ -185,7 +201,9 @@ class _Item(Coroutine[Any, Any, None]):
         self._late = kind
         self._timer.cancel()
         self._task.cancel()
-        self._timer = self._server.loop.call_later(GRACE_S, self._server.done, self._number, "stuck", "null")
+        self._timer = self._server.loop.call_later(
+            GRACE_S, self._server.done, self._number, "stuck", "null"
+        )
 
     def _step(self, step: Callable[..., Any], *args: Any) -> Any:
         self._server.mark.write(self._number)
@@ -211,4 +229,6 @@ class _Item(Coroutine[Any, Any, None]):
         raise AssertionError("a task runs it")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._coroutine, name)  # cr_frame and its like, which libraries ask a task's coroutine for
+        return getattr(
+            self._coroutine, name
+        )  # cr_frame and its like, which libraries ask a task's coroutine for

@@ -27,8 +27,12 @@ __all__ = ["ChildLost", "ForkServer", "OWN_FAULT"]
 OWN_FAULT = ("time", "memory", "crash")
 """The reasons of `ChildLost` for which the request itself is to blame."""
 
-_CRASHES = frozenset({-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL})
-_MARGIN_S = 3  # CPU seconds beyond the limit after which the kernel ends a child whose parent has died
+_CRASHES = frozenset(
+    {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL}
+)
+_MARGIN_S = (
+    3  # CPU seconds beyond the limit after which the kernel ends a child whose parent has died
+)
 
 
 class ChildLost(Exception):
@@ -146,4 +150,6 @@ def _bound_cpu(until_s: float) -> None:
     """Have the kernel end this process by then, unless an administrator has set it an earlier end."""
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     soft = int(until_s) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
+    )

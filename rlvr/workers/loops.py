@@ -39,7 +39,9 @@ def finished(coroutine: Coroutine[Any, Any, _T]) -> _T:
         return result
     name = getattr(coroutine, "__qualname__", "a coroutine")
     coroutine.close()
-    raise UsageError(f"{name} waits for something that is async; score it with an environment or a Scorer")
+    raise UsageError(
+        f"{name} waits for something that is async; score it with an environment or a Scorer"
+    )
 
 
 class LoopThread:
@@ -82,7 +84,9 @@ class LoopThread:
             UsageError: this is the loop's own thread, which would wait for itself.
         """
         if threading.current_thread() is self._thread:
-            raise UsageError("async code asked for a score that waits in turn; await Scorer.ascore there")
+            raise UsageError(
+                "async code asked for a score that waits in turn; await Scorer.ascore there"
+            )
         future = self.submit(function, *args)
         try:
             return future.result()
@@ -144,7 +148,9 @@ class BoundedCalls:
         for task in self._tasks:
             task.cancel()
 
-    async def _bounded(self, function: Callable[..., Coroutine[Any, Any, _T]], args: tuple[Any, ...]) -> _T:
+    async def _bounded(
+        self, function: Callable[..., Coroutine[Any, Any, _T]], args: tuple[Any, ...]
+    ) -> _T:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)

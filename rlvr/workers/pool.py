@@ -43,7 +43,9 @@ REPLY_MIB = 64
 _PIPE_BYTES = 1 << 18  # a user's pipes together may have 64 MiB: of 64 workers a quarter
 _STARTS = 3  # how often workers may die before they begin an item, until the item counts as lost
 _ASK_S = 0.1  # between two looks whether the caller has given up
-_SLICE_S = 1.0  # of a wait: a look that comes far later says that this process was stopped meanwhile
+_SLICE_S = (
+    1.0  # of a wait: a look that comes far later says that this process was stopped meanwhile
+)
 
 
 class WorkerPool:
@@ -80,16 +82,23 @@ class WorkerPool:
         quiet: bool = False,
         hash_seed: int = 0,
     ) -> None:
-        self.workers, self.spares = require_whole("workers", workers, 1), require_whole("spares", spares, 0)
+        self.workers, self.spares = (
+            require_whole("workers", workers, 1),
+            require_whole("spares", spares, 0),
+        )
         self._memory_mib = require_optional_whole("memory_mib", memory_mib, 1, none="no limit")
         self._boot = shipped(setup)
         self._recycle_after, self._start_s = recycle_after, start_s
         self._quiet, self._hash_seed, self._closed = quiet, hash_seed, False
-        self.started = self.lost = 0  # processes so far; how many of them died or were killed before their time
+        self.started = self.lost = (
+            0  # processes so far; how many of them died or were killed before their time
+        )
         self._all: set[_Worker] = set()
         self._forget()
         _pools.add(self)
-        weakref.finalize(self, _bury, self._all).atexit = False  # for a pool that is dropped without being closed
+        weakref.finalize(
+            self, _bury, self._all
+        ).atexit = False  # for a pool that is dropped without being closed
 
     def _forget(self) -> None:
         """Start with no process: in a new pool, and in a forked child, where the workers are the parent's."""
@@ -167,13 +176,19 @@ class WorkerPool:
         while len(results) < len(items):
             # After a bad start the next item goes alone: it may be the one that cannot be unpacked.
             rest = items[len(results) : len(results) + 1 if unbegun else None]
-            request = framed(shipped(rest))  # before a worker is taken, which would be lost if this raises
+            request = framed(
+                shipped(rest)
+            )  # before a worker is taken, which would be lost if this raises
             with self._checkout() as worker:
-                begun, lost = worker.run(request, len(rest), wall_s, cpu_s, self._start_s, note, give_up)
+                begun, lost = worker.run(
+                    request, len(rest), wall_s, cpu_s, self._start_s, note, give_up
+                )
             if lost is not None and self._closed:
                 raise _pool_closed()  # it was our own kill, which says nothing about the item
             unbegun = 0 if begun else unbegun + 1
-            if lost is not None and (begun or unbegun == _STARTS):  # three times in a row: the item is to blame
+            if lost is not None and (
+                begun or unbegun == _STARTS
+            ):  # three times in a row: the item is to blame
                 note(lost)
                 unbegun = 0
         return results
@@ -238,7 +253,9 @@ class WorkerPool:
     def _give(self, worker: _Worker, fit: bool) -> None:
         with self._lock:
             if fit and not self._closed:
-                self._idle.appendleft(worker)  # the next caller gets this one, whose caches are warm
+                self._idle.appendleft(
+                    worker
+                )  # the next caller gets this one, whose caches are warm
                 return
             wanted = len(self._all)
             self._all.discard(worker)
@@ -247,7 +264,9 @@ class WorkerPool:
                 wanted = min(wanted, self.workers) + self.spares
         worker.kill()
         with self._lock:
-            if not self._closed and worker.ready:  # one that never got ready is not replaced: it would loop
+            if (
+                not self._closed and worker.ready
+            ):  # one that never got ready is not replaced: it would loop
                 self._top_up(wanted)
 
     def _top_up(self, wanted: int) -> None:
@@ -293,7 +312,9 @@ class _Worker:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL if quiet else _stderr_fd(),  # our own stdout may be a data stream
+                stdout=subprocess.DEVNULL
+                if quiet
+                else _stderr_fd(),  # our own stdout may be a data stream
                 stderr=subprocess.DEVNULL if quiet else _stderr_fd(),
                 pass_fds=passed,
                 start_new_session=True,  # its own group: Ctrl-C is ours to handle, and killing it takes its children
@@ -308,15 +329,21 @@ class _Worker:
         self._memory_mib = memory_mib
         os.set_blocking(self._reply, False)
         os.set_blocking(self._request, False)
-        if hasattr(fcntl, "F_SETPIPE_SZ"):  # Linux: items of megabytes then pass in a few steps, not in hundreds
+        if hasattr(
+            fcntl, "F_SETPIPE_SZ"
+        ):  # Linux: items of megabytes then pass in a few steps, not in hundreds
             with contextlib.suppress(OSError):  # the user has used up what pipes may hold
                 fcntl.fcntl(self._request, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._buffer = bytearray()
         self._awake = 0.0  # when we looked last
-        self._stops: list[tuple[float, float]] = []  # when this process was stopped: when that was noticed, how long
+        self._stops: list[
+            tuple[float, float]
+        ] = []  # when this process was stopped: when that was noticed, how long
         self._number = 0  # of the request that was sent last: the set-up has 0
         self._unsent = framed(boot)
-        with contextlib.suppress(BlockingIOError, WorkerDied):  # a spare gets ready by itself; see `wait_ready`
+        with contextlib.suppress(
+            BlockingIOError, WorkerDied
+        ):  # a spare gets ready by itself; see `wait_ready`
             self._push()
         self.ready = False
         self.fit = True
@@ -344,7 +371,9 @@ class _Worker:
         if kind != "ready":
             what, message, where = value
             if what == "MemoryError":
-                message = f"{self._memory_mib} MiB are not enough to start a worker; raise memory_mib"
+                message = (
+                    f"{self._memory_mib} MiB are not enough to start a worker; raise memory_mib"
+                )
             raise WorkerError(what, message, where)
         self.ready = True
 
@@ -367,21 +396,27 @@ class _Worker:
         try:
             since = self._begin()
             self._send(since, start_s)
-            kind, wall, cpu, value = self._receive(since, start_s, ("begin", "unread"), 0, give_up=give_up)
+            kind, wall, cpu, value = self._receive(
+                since, start_s, ("begin", "unread"), 0, give_up=give_up
+            )
             if kind == "unread":
                 return begun, WorkerError(*value)
             begun = True
             while done < count:
                 cpu_until = None if cpu_s is None else cpu + cpu_s
                 kinds = ("ok", "error", "last")
-                kind, wall, cpu, value = self._receive(wall, wall_s, kinds, done, cpu_until, give_up)
+                kind, wall, cpu, value = self._receive(
+                    wall, wall_s, kinds, done, cpu_until, give_up
+                )
                 self.items += 1
                 done += 1
                 note(value if kind == "ok" else WorkerError(*value))
                 if kind == "last":  # it ran out of memory and will not go on
                     return begun, None
         except _Late as late:
-            return begun, WorkerTimeout(str(late) if begun else f"a worker did not begin within {start_s:g} s")
+            return begun, WorkerTimeout(
+                str(late) if begun else f"a worker did not begin within {start_s:g} s"
+            )
         except WorkerDied as died:
             return begun, died
         self.fit = True
@@ -407,7 +442,12 @@ class _Worker:
         self._close_fds()
 
     def _close_fds(self) -> None:
-        fds, self._request, self._reply, self._lifeline = (self._request, self._reply, self._lifeline), -1, -1, -1
+        fds, self._request, self._reply, self._lifeline = (
+            (self._request, self._reply, self._lifeline),
+            -1,
+            -1,
+            -1,
+        )
         for fd in fds:
             if fd >= 0:
                 os.close(fd)
@@ -420,7 +460,12 @@ class _Worker:
         before, self._awake = self._awake, time.monotonic()
         if self._awake - before > 2 * _SLICE_S:
             self._stops.append((self._awake, self._awake - before))
-        return since + seconds + sum(length for noticed, length in self._stops if noticed > since) - self._awake
+        return (
+            since
+            + seconds
+            + sum(length for noticed, length in self._stops if noticed > since)
+            - self._awake
+        )
 
     def _begin(self) -> float:
         """A moment from which time is counted."""
@@ -483,7 +528,11 @@ class _Worker:
             self._buffer += chunk
 
     def _await_reply(
-        self, since: float, wall_s: float, cpu_until: float | None, give_up: Callable[[], bool] | None
+        self,
+        since: float,
+        wall_s: float,
+        cpu_until: float | None,
+        give_up: Callable[[], bool] | None,
     ) -> None:
         """Wait until there is something to read, for a slice of time at most; see `_receive`.
 
@@ -500,7 +549,9 @@ class _Worker:
             if cpu_left <= 0:
                 raise _Late("it ran out of CPU time")
 
-    def _checked(self, frame: bytes, kinds: tuple[str, ...], item: int) -> tuple[str, float, float, Any]:
+    def _checked(
+        self, frame: bytes, kinds: tuple[str, ...], item: int
+    ) -> tuple[str, float, float, Any]:
         """What the reply says, if it is the one that is due; another process may have written into the pipe."""
         try:
             kind, number, place, wall, cpu, value = json.loads(frame.decode())
@@ -511,23 +562,36 @@ class _Worker:
                 f"a worker's reply is out of place: {kind!r:.40} to request {number!r:.20}, item {place!r:.20}, where "
                 f"{' or '.join(kinds)} to request {self._number}, item {item} was due"
             )
-        clocks = isinstance(wall, float) and isinstance(cpu, float) and wall <= time.monotonic() and cpu >= 0
+        clocks = (
+            isinstance(wall, float)
+            and isinstance(cpu, float)
+            and wall <= time.monotonic()
+            and cpu >= 0
+        )
         if not clocks or (kind in _WITH_ERROR and not _is_error(value)):
-            raise WorkerDied(f"a worker's reply {kind!r} to item {item} has not the shape that it must have")
+            raise WorkerDied(
+                f"a worker's reply {kind!r} to item {item} has not the shape that it must have"
+            )
         return kind, wall, cpu, value
 
     def _frame(self) -> bytes | None:
         try:
             return take_frame(self._buffer, REPLY_MIB << 20)
         except FrameTooLong as error:
-            raise WorkerDied(f"a worker's reply has {error.length} bytes; the limit is {REPLY_MIB} MiB") from None
+            raise WorkerDied(
+                f"a worker's reply has {error.length} bytes; the limit is {REPLY_MIB} MiB"
+            ) from None
 
     def _died(self) -> WorkerDied:
         """The error for a worker that has closed its end of a pipe: it is ending by itself, or gets SIGKILL here."""
         self.strike()  # before we wait for it: afterwards, its group and all it has started is out of our reach
         code = self._process.wait()
         signals = {s.value: s.name for s in signal.Signals}
-        how = f"killed by {signals.get(-code, f'signal {-code}')}" if code < 0 else f"exit code {code}"
+        how = (
+            f"killed by {signals.get(-code, f'signal {-code}')}"
+            if code < 0
+            else f"exit code {code}"
+        )
         return WorkerDied(f"the worker process ended: {how}")
 
 
@@ -536,7 +600,9 @@ _WITH_ERROR = frozenset(("failed", "unread", "error", "last"))
 
 def _is_error(value: Any) -> bool:
     """The name, message and traceback of an exception."""
-    return isinstance(value, list) and len(value) == 3 and all(isinstance(part, str) for part in value)
+    return (
+        isinstance(value, list) and len(value) == 3 and all(isinstance(part, str) for part in value)
+    )
 
 
 class GivenUp(Exception):
@@ -595,7 +661,9 @@ os.register_at_fork(after_in_child=_forget_all)
 
 def _environment(hash_seed: int) -> dict[str, str]:
     """One thread per worker, since the pool is the parallelism; a fixed hash seed, since verdicts must repeat."""
-    threads = {name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    threads = {
+        name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    }
     return {"PYTHONHASHSEED": str(hash_seed), "TOKENIZERS_PARALLELISM": "false"} | threads
 
 

@@ -36,7 +36,11 @@ _ROOM_MIB = 8
 
 
 def serve(
-    request: int, reply: int, lifeline: int, memory_mib: int | None, awaits: tuple[int, float] | None = None
+    request: int,
+    reply: int,
+    lifeline: int,
+    memory_mib: int | None,
+    awaits: tuple[int, float] | None = None,
 ) -> NoReturn:
     """The main loop of a worker process; ends when the request pipe does.
 
@@ -58,9 +62,13 @@ def serve(
                     _limit_memory(memory_mib)
                 handler = pickle.loads(frame)()  # noqa: S301  from our parent, over a pipe that no other process has
                 if not callable(handler):
-                    raise TypeError(f"setup returned {handler!r}; it must return the handler, a function of an item")
+                    raise TypeError(
+                        f"setup returned {handler!r}; it must return the handler, a function of an item"
+                    )
                 if memory_mib is not None:
-                    bytearray(_ROOM_MIB << 20)  # a worker without room for an item would fail at every one
+                    bytearray(
+                        _ROOM_MIB << 20
+                    )  # a worker without room for an item would fail at every one
             except BaseException as error:  # noqa: BLE001  it is reported
                 channel.reply("failed", described(_or_memory(error, memory_mib)))
                 break
@@ -82,7 +90,9 @@ class _Channel:
         self._pid = os.getpid()
         self._number = -1  # of the request: the set-up has 0
         self._item = 0
-        os.register_at_fork(after_in_child=self._close)  # so that a reader of ours sees our end, whoever lives on
+        os.register_at_fork(
+            after_in_child=self._close
+        )  # so that a reader of ours sees our end, whoever lives on
 
     def _close(self) -> None:
         for fd in (self.request, self._reply):
@@ -181,7 +191,9 @@ def _die_with(lifeline: int) -> None:
     if sys.platform == "linux":
         signal.signal(signal.SIGIO, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGIO])  # masks are inherited
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())  # our group: also whatever we have started
+        fcntl.fcntl(
+            lifeline, fcntl.F_SETOWN, -os.getpid()
+        )  # our group: also whatever we have started
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
         if select.select([lifeline], [], [], 0)[0]:  # it closed before we had armed the signal
             os._exit(0)

@@ -65,7 +65,9 @@ class Threads:
                 raise self._closed_error()
             self._calls.put((future, partial(function, *args)))
             if self._started < self._count:
-                threading.Thread(target=_work, args=(self._calls,), name=f"rlvr-{self._owner}", daemon=True).start()
+                threading.Thread(
+                    target=_work, args=(self._calls,), name=f"rlvr-{self._owner}", daemon=True
+                ).start()
                 self._started += 1
         return future
 
@@ -75,7 +77,9 @@ class Threads:
             self._closed = True
         with suppress(Empty):
             while True:
-                if (call := self._calls.get_nowait()) is not None and call[0].set_running_or_notify_cancel():
+                if (call := self._calls.get_nowait()) is not None and call[
+                    0
+                ].set_running_or_notify_cancel():
                     call[0].set_exception(self._closed_error())
         self._calls.put(None)
 

@@ -35,7 +35,9 @@ __all__ = ["HUNG_UP", "TAKEN", "main", "prepare"]
 TAKEN = struct.Struct("<ii")  # what the zygote is told: serial number of the box, id of the request
 HUNG_UP = 3  # exit code: the host closed its end, or the slot cannot be used any more
 
-_RUNS = 500  # of one box; then a new one takes its place, without whatever the runs may have left in it
+_RUNS = (
+    500  # of one box; then a new one takes its place, without whatever the runs may have left in it
+)
 _FDS = 8
 _WATCHES: dict[str, type[Watch]] = {"": Watch, "episode": Episode, "talk": Talk, "relay": Relay}
 _REQUEST_BYTES = 1 << 16

@@ -38,7 +38,9 @@ __all__ = [
     "serve",
 ]
 
-globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
+globals().update(
+    __builtins__=dict(vars(builtins))
+)  # our own copy: the program may change `builtins`
 
 _ITEMS = 1_000_000  # of an iterator that is returned
 _TEXT = 500  # characters of an error's message
@@ -72,13 +74,40 @@ PAIRED: dict[str, Callable[[Any, Any], Any]] = {
 }
 """What tests may ask of two objects, both of the program."""
 
-_MADE: tuple[Any, ...] = ([], (), "", {}, vars(builtins).values(), vars(builtins).items(), set(), range(1), b"")
+_MADE: tuple[Any, ...] = (
+    [],
+    (),
+    "",
+    {},
+    vars(builtins).values(),
+    vars(builtins).items(),
+    set(),
+    range(1),
+    b"",
+)
 _EAGER = frozenset(type(iter(made)) for made in _MADE)
 
 
 THEN: dict[str, Callable[[Any], Any]] = {
     function.__name__: function
-    for function in (abs, bool, dict, float, frozenset, int, len, list, max, min, round, set, sorted, str, sum, tuple)
+    for function in (
+        abs,
+        bool,
+        dict,
+        float,
+        frozenset,
+        int,
+        len,
+        list,
+        max,
+        min,
+        round,
+        set,
+        sorted,
+        str,
+        sum,
+        tuple,
+    )
 }
 """What may be done to a result before it is sent; it is worth no more than a return value."""
 
@@ -140,11 +169,17 @@ def serve(namespace: dict[str, Any], fd: int) -> None:
         write_all(fd, framed(server.answer(i, question)))
 
 
-def _reply(i: int, call: Callable[[], Any], other: Any, more: Callable[[], Any] | None = None) -> bytes:
+def _reply(
+    i: int, call: Callable[[], Any], other: Any, more: Callable[[], Any] | None = None
+) -> bytes:
     """The reply to call `i`; with `more`, what that returns after the call stands at its end."""
     try:
         value = call()
-        listed = _listed(value) if other is None or type(value) in _EAGER or type(value) in _VIEWS else value
+        listed = (
+            _listed(value)
+            if other is None or type(value) in _EAGER or type(value) in _VIEWS
+            else value
+        )
         kind = "value" if listed is value else "items"
         return write([i, kind, listed, *(() if more is None else [more()])], other)
     except NotAValue as error:
@@ -182,14 +217,18 @@ class _Server:
 
         return _reply(i, lambda: self.called(owner, method, args, kwargs), self.tree, changed)
 
-    def called(self, owner: Any, method: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def called(
+        self, owner: Any, method: str | None, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         if method in OPERATIONS:
             return OPERATIONS[method](owner, *args)
         if method in PAIRED:
             return PAIRED[method](owner, *args)
         value = (owner if method is None else getattr(owner, method))(*args, **kwargs)
         if isinstance(owner, type) and method is None and type(value) is owner:
-            return _Made(value)  # the tests made it: it has methods, even if its class derives from list
+            return _Made(
+                value
+            )  # the tests made it: it has methods, even if its class derives from list
         return value
 
     def do_global(self, name: str) -> Any:
@@ -232,9 +271,18 @@ class _Server:
             number = self.numbers[id(value)] = len(self.objects)
             self.objects.append(value)
         if isinstance(value, type) and issubclass(value, BaseException):
-            base = next((b for b in mro(value) if getattr(builtins, name_of(b), None) is b), Exception)
+            base = next(
+                (b for b in mro(value) if getattr(builtins, name_of(b), None) is b), Exception
+            )
             module = type.__dict__["__dict__"].__get__(value).get("__module__")
-            return {"error": [number, name_of(value), name_of(base), module if type(module) is str else ""]}
+            return {
+                "error": [
+                    number,
+                    name_of(value),
+                    name_of(base),
+                    module if type(module) is str else "",
+                ]
+            }
         return {"object": [number, name_of(type(value))]}
 
 
@@ -272,7 +320,9 @@ def resolve(namespace: dict[str, Any], name: str) -> Any:
 def _listed(value: Any) -> Any:
     """Python's own iterators and dict views as the list of their items; any other value as it is."""
     kind = type(value)
-    own = kind.__module__ in ("builtins", "itertools") and any("__next__" in vars(base) for base in mro(kind))
+    own = kind.__module__ in ("builtins", "itertools") and any(
+        "__next__" in vars(base) for base in mro(kind)
+    )
     if not own and kind not in _VIEWS:
         return value
     items = list(itertools.islice(value, _ITEMS + 1))
@@ -301,7 +351,8 @@ def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any], Sequence[
         NotAValue: an argument is no plain value.
     """
     return b"".join(
-        write([name, list(args), dict(kwargs), list(then)], _refuse) + b"\n" for name, args, kwargs, then in calls
+        write([name, list(args), dict(kwargs), list(then)], _refuse) + b"\n"
+        for name, args, kwargs, then in calls
     )
 
 

@@ -27,7 +27,10 @@ __all__ = ["Episode"]
 _GRACE_CPU_S, _GRACE_WALL_S = 0.25, 1.0  # after an interrupt
 _DYING_S = 0.2  # between the end of a process's descriptors and its own
 _IDLE_S = 1.0  # how often a session without a call is looked at
-_LOOK_S = {False: 0.1, True: 0.01}  # how often a call is looked at, at least: with a cgroup, and without
+_LOOK_S = {
+    False: 0.1,
+    True: 0.01,
+}  # how often a call is looked at, at least: with a cgroup, and without
 _MESSAGE_BYTES = 4096
 _PART_BYTES = 4096  # of a file, in a message
 _WORDS_BYTES = 64  # of what the program may say at once
@@ -66,7 +69,13 @@ class Episode(Watch):
         self.control.close()
         self.program.close()
         self.over = False  # the box ends, and its namespaces with it
-        ended_well = {"status": 0, "killed": "", "rss_kib": 0, "cpu_s": 0.0, "wall_s": 0.0}  # `last` has said the rest
+        ended_well = {
+            "status": 0,
+            "killed": "",
+            "rss_kib": 0,
+            "cpu_s": 0.0,
+            "wall_s": 0.0,
+        }  # `last` has said the rest
         return {"id": self.request["id"], **ended_well}
 
     def _listen(self) -> None:
@@ -105,12 +114,18 @@ class Episode(Watch):
 
         No link is followed, at the end of the path or within it.
         """
-        kept = [os.open(".", os.O_RDONLY | os.O_DIRECTORY)]  # where we are: the program may have moved the folder
+        kept = [
+            os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+        ]  # where we are: the program may have moved the folder
         size = -1
         with contextlib.suppress(OSError):
             for name in path[:-1]:
-                kept.append(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=kept[-1]))
-            kept.append(os.open(path[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=kept[-1]))
+                kept.append(
+                    os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=kept[-1])
+                )
+            kept.append(
+                os.open(path[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=kept[-1])
+            )
             found = os.fstat(kept[-1])
             if stat.S_ISREG(found.st_mode) and found.st_size <= most:
                 size = found.st_size
@@ -145,7 +160,9 @@ class Episode(Watch):
             self.program.send(b"%d\n" % call["call"])
         looked = began
         while status is None:
-            pause_s = min(max(0.002, (time.monotonic() - began) / 10), _LOOK_S[self.config["sampled"]])
+            pause_s = min(
+                max(0.002, (time.monotonic() - began) / 10), _LOOK_S[self.config["sampled"]]
+            )
             ready = self._polled(pause_s)
             if self.children in ready:
                 self._reap()
@@ -160,7 +177,9 @@ class Episode(Watch):
                     grace = self._interrupt()
             if self.status is not None or self.killed or status is not None:
                 break
-            if ready and time.monotonic() < looked + 0.005:  # a program that says much is watched all the same
+            if (
+                ready and time.monotonic() < looked + 0.005
+            ):  # a program that says much is watched all the same
                 continue
             looked = time.monotonic()
             self.killed = self._over_total()
@@ -172,7 +191,12 @@ class Episode(Watch):
             elif over := self._over_call(call, began, before, waited):
                 interrupted = over
                 grace = self._interrupt()
-        figures = {"call": call["call"], "status": status, "over_call": over, "cpu_s": max(0.0, self._cpu() - before)}
+        figures = {
+            "call": call["call"],
+            "status": status,
+            "over_call": over,
+            "cpu_s": max(0.0, self._cpu() - before),
+        }
         figures |= self._figures(began, waited)
         if self.killed:
             return figures
@@ -188,7 +212,11 @@ class Episode(Watch):
     def _figures(self, began: float, waited: float) -> dict[str, Any]:
         self.rss_kib = max(self.rss_kib, _peak_kib(self.pid))
         wall_s = time.monotonic() - began
-        return {"wall_s": wall_s, "starved_s": min(wall_s, self._unserved(waited)), "rss_kib": self.rss_kib}
+        return {
+            "wall_s": wall_s,
+            "starved_s": min(wall_s, self._unserved(waited)),
+            "rss_kib": self.rss_kib,
+        }
 
     def _signal(self, number: int) -> None:
         """Every process but this one; those that are being forked get it too."""
@@ -244,7 +272,9 @@ class Episode(Watch):
         if os.fstat(self.text).st_size > call["output"]:
             return "output"
         past = time.monotonic() - began
-        if past > call["wall_s"] and past > call["wall_s"] + min(self._unserved(waited), call["wall_s"]):
+        if past > call["wall_s"] and past > call["wall_s"] + min(
+            self._unserved(waited), call["wall_s"]
+        ):
             return "wall"
         return ""
 

@@ -26,7 +26,17 @@ from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.stillness import BUSY, DROWSY, QUIET, Stillness, look
 from rlvr.sandbox.guest.watch import Watch, wake_up
 
-__all__ = ["BOARD", "FLOOD", "OUTCOME", "OUTCOME_AT", "Relay", "STOP", "STUCK", "STUCK_HERE", "Talk"]
+__all__ = [
+    "BOARD",
+    "FLOOD",
+    "OUTCOME",
+    "OUTCOME_AT",
+    "Relay",
+    "STOP",
+    "STUCK",
+    "STUCK_HERE",
+    "Talk",
+]
 
 BOARD: Final = 256
 """Bytes of the board."""
@@ -95,7 +105,9 @@ class Talk(Watch):
         return self._other()[0] == BUSY
 
     def _other(self) -> tuple[int, int, int]:
-        state, looks, mark = _ENTRY.unpack(os.pread(self.fds["board"], _ENTRY.size, (1 - self.side) * _PLACE))
+        state, looks, mark = _ENTRY.unpack(
+            os.pread(self.fds["board"], _ENTRY.size, (1 - self.side) * _PLACE)
+        )
         return state, looks, mark
 
 
@@ -109,7 +121,15 @@ class Relay(Talk):
         """See `Watch`; the box ends afterwards, as it has seen what was said."""
         found = super().reply(buffer)
         idle = self._other()[0] != BUSY and self.still is not None and self.still.state != BUSY
-        figures = self.asked, self.told, idle, self.unread, self.words.total, self.answers.total, self.since_s
+        figures = (
+            self.asked,
+            self.told,
+            idle,
+            self.unread,
+            self.words.total,
+            self.answers.total,
+            self.since_s,
+        )
         os.pwrite(self.fds["board"], OUTCOME.pack(self.order, *figures), OUTCOME_AT)
         os.pwrite(self.fds["stdout"], bytes(self.transcript), 0)
         self.over = False
@@ -181,7 +201,11 @@ class Relay(Talk):
                 self.closed, self.told = True, still is None or still.asks
                 self.words.hang_up()
         elif still is not None and still.state == state == QUIET:
-            moved = (still.mark, mark, *(figure for lane in (self.words, self.answers) for figure in lane.figures))
+            moved = (
+                still.mark,
+                mark,
+                *(figure for lane in (self.words, self.answers) for figure in lane.figures),
+            )
             if self.stuck[0] != moved:
                 self.stuck = moved, looks
             elif looks > self.stuck[1] + 1:  # neither has run since the other was seen to wait
@@ -225,7 +249,9 @@ class Relay(Talk):
         """
         if len(self.transcript) < _SHOWN:
             if self.speaker != speaker:
-                self.transcript += (b"\n" if self.transcript and self.transcript[-1:] != b"\n" else b"") + speaker
+                self.transcript += (
+                    b"\n" if self.transcript and self.transcript[-1:] != b"\n" else b""
+                ) + speaker
                 self.speaker = speaker
             self.transcript += said[: _SHOWN - len(self.transcript)]
 
@@ -245,8 +271,16 @@ class _Lane:
         ended: the source has come to its end.
     """
 
-    def __init__(self, relay: Relay, speaker: bytes, source: int, sink: int, ending: bool = False) -> None:
-        self.relay, self.speaker, self.source, self.sink, self.ending = relay, speaker, source, sink, ending
+    def __init__(
+        self, relay: Relay, speaker: bytes, source: int, sink: int, ending: bool = False
+    ) -> None:
+        self.relay, self.speaker, self.source, self.sink, self.ending = (
+            relay,
+            speaker,
+            source,
+            sink,
+            ending,
+        )
         self.total, self.pending, self.ended = 0, b"", False
         self.listening = 0  # the descriptor that is polled
         for fd in (source, sink):

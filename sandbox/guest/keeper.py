@@ -25,10 +25,15 @@ from rlvr.sandbox.guest.restricted import Restricted
 
 __all__ = ["main"]
 
-_TICK_MS = 500  # how often we check that the host is still there: forks of it may hold our socket open
+_TICK_MS = (
+    500  # how often we check that the host is still there: forks of it may hold our socket open
+)
 _STACK_BYTES = 1 << 30  # the room below the stack is laid out at exec; deep recursion needs it
 _MESSAGE_BYTES = 1 << 20
-_LEVELS: Mapping[str, type[Namespaces | Restricted]] = {"namespaces": Namespaces, "restricted": Restricted}
+_LEVELS: Mapping[str, type[Namespaces | Restricted]] = {
+    "namespaces": Namespaces,
+    "restricted": Restricted,
+}
 
 
 def main(control_fd: int, config_fd: int) -> None:
@@ -53,7 +58,11 @@ def main(control_fd: int, config_fd: int) -> None:
             if module in config["packages"]:
                 _tell(control, {"failed": f"import {module}: {error}"})
                 return
-    _forget_hidden(set(sys.modules) - before, config["sites"], [source for source, _ in config["root"]["packages"]])
+    _forget_hidden(
+        set(sys.modules) - before,
+        config["sites"],
+        [source for source, _ in config["root"]["packages"]],
+    )
     zygote.prepare(config)
     try:
         keeper = _Keeper(control, config)
@@ -81,10 +90,14 @@ def _forget_hidden(imported: Set[str], sites: Sequence[str], visible: Sequence[s
     hidden = []
     for name in imported:
         module = sys.modules[name]
-        where = str(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), ""))
+        where = str(
+            getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
+        )
         if _within(where, sites) and not _within(where, visible):
             hidden.append(name)
-    for name in hidden:  # only now: a folder without __init__.py finds its path by the package that it lies in
+    for name in (
+        hidden
+    ):  # only now: a folder without __init__.py finds its path by the package that it lies in
         del sys.modules[name]
 
 
@@ -153,12 +166,20 @@ class _Keeper:
                     file.write(str(pid))
             self.level.admit(pid)
             os.write(go[1], b"k")
-            os.read(ready[0], 1)  # it has mounted what it needs; its own errors go to the host over its socket
+            os.read(
+                ready[0], 1
+            )  # it has mounted what it needs; its own errors go to the host over its socket
             _tell(self.control, {"pid": pid})
         except OSError as error:
             os.kill(pid, signal.SIGKILL)
-            killed = error.errno in (errno.EPIPE, errno.ESRCH, errno.ENOENT)  # the zygote was, from outside
-            _tell(self.control, {"failed": str(error), **({} if killed else {"errno": error.errno})})
+            killed = error.errno in (
+                errno.EPIPE,
+                errno.ESRCH,
+                errno.ENOENT,
+            )  # the zygote was, from outside
+            _tell(
+                self.control, {"failed": str(error), **({} if killed else {"errno": error.errno})}
+            )
         finally:
             os.close(go[1])
             os.close(ready[0])

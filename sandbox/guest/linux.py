@@ -90,12 +90,18 @@ _SYS_SIGNALFD4 = 74 if _ARM else 289
 _SYS_PERF_EVENT_OPEN = 241 if _ARM else 298
 _SYS_LANDLOCK_CREATE_RULESET, _SYS_LANDLOCK_ADD_RULE, _SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
 _LANDLOCK_CREATE_RULESET_VERSION, _LANDLOCK_RULE_PATH_BENEATH = 1, 1
-_LANDLOCK_RESTRICT_SELF_UNLOGGED = 1 | 4  # SAME_EXEC_OFF, SUBDOMAINS_OFF: a signal to all would be a line for each
-_PERF_ATTRIBUTES = 128  # bytes of struct perf_event_attr; type and config below are PERF_TYPE_SOFTWARE, TASK_CLOCK
+_LANDLOCK_RESTRICT_SELF_UNLOGGED = (
+    1 | 4
+)  # SAME_EXEC_OFF, SUBDOMAINS_OFF: a signal to all would be a line for each
+_PERF_ATTRIBUTES = (
+    128  # bytes of struct perf_event_attr; type and config below are PERF_TYPE_SOFTWARE, TASK_CLOCK
+)
 _PERF_INHERIT, _PERF_EXCLUDE_KERNEL, _PERF_EXCLUDE_HV, _PERF_CLOEXEC = 1 << 1, 1 << 5, 1 << 6, 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_holding_gil = ctypes.PyDLL(None, use_errno=True)  # a child that forked without the GIL could not run Python
+_holding_gil = ctypes.PyDLL(
+    None, use_errno=True
+)  # a child that forked without the GIL could not run Python
 
 
 def _checked(result: int, what: str) -> int:
@@ -109,7 +115,9 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else os.fsencode(text)
 
 
-def mount(source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
+def mount(
+    source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None
+) -> None:
     """mount(2).
 
     Args:
@@ -118,7 +126,9 @@ def mount(source: str, target: str, kind: str | None = None, flags: int = 0, dat
         flags: MS_ flags.
         data: options of the file system.
     """
-    result = _libc.mount(_bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data))
+    result = _libc.mount(
+        _bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data)
+    )
     _checked(result, f"mount {kind or source} on {target}")
 
 
@@ -179,7 +189,9 @@ def clone(flags: int) -> int:
     Returns:
         The child's process number; in the child 0.
     """
-    child = _holding_gil.syscall(_SYS_CLONE, ctypes.c_ulong(flags | signal.SIGCHLD), None, None, None, None)
+    child = _holding_gil.syscall(
+        _SYS_CLONE, ctypes.c_ulong(flags | signal.SIGCHLD), None, None, None, None
+    )
     return _checked(child, f"clone {flags:#x}")
 
 
@@ -199,7 +211,10 @@ def adopt_orphans() -> None:
 
 def landlock_abi() -> int:
     """The version of Landlock that the kernel has; 0 where it has none or a container does not let us ask."""
-    return max(0, int(_libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_CREATE_RULESET_VERSION)))
+    return max(
+        0,
+        int(_libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_CREATE_RULESET_VERSION)),
+    )
 
 
 def landlock_ruleset(files: int, network: int, scoped: int) -> int:
@@ -210,7 +225,9 @@ def landlock_ruleset(files: int, network: int, scoped: int) -> int:
         scoped: LANDLOCK_SCOPE_… that end at the processes that enter it, and theirs.
     """
     attributes = struct.pack("<QQQ", files, network, scoped)
-    made = _libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    made = _libc.syscall(
+        _SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0
+    )
     return _checked(made, "landlock_create_ruleset")
 
 
@@ -234,7 +251,9 @@ def landlock_enter(ruleset: int) -> None:
         ruleset: see `landlock_ruleset`; it is closed.
     """
     unlogged = _LANDLOCK_RESTRICT_SELF_UNLOGGED if landlock_abi() >= 7 else 0
-    _checked(_libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, unlogged), "landlock_restrict_self")
+    _checked(
+        _libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, unlogged), "landlock_restrict_self"
+    )
     os.close(ruleset)
 
 
@@ -263,7 +282,9 @@ def same_memory(one: int, other: int) -> bool:
 
 def shared_memory() -> int:
     """Bytes of shared memory on the whole machine: sysinfo(2)'s sharedram, which /proc/meminfo calls Shmem."""
-    info = (ctypes.c_ulong * 32)()  # uptime, 3 loads, totalram, freeram, sharedram …; the unit is a byte on 64 bits
+    info = (
+        ctypes.c_ulong * 32
+    )()  # uptime, 3 loads, totalram, freeram, sharedram …; the unit is a byte on 64 bits
     _checked(_libc.sysinfo(ctypes.byref(info)), "sysinfo")
     return int(info[6])
 
@@ -275,7 +296,9 @@ def task_clock() -> int:
     (kernel.perf_event_paranoid above 2); system time counts although the kernel is excluded, as users must.
     """
     flags = _PERF_INHERIT | _PERF_EXCLUDE_KERNEL | _PERF_EXCLUDE_HV
-    attributes = struct.pack("<IIQ24xQ", 1, _PERF_ATTRIBUTES, 1, flags).ljust(_PERF_ATTRIBUTES, b"\0")
+    attributes = struct.pack("<IIQ24xQ", 1, _PERF_ATTRIBUTES, 1, flags).ljust(
+        _PERF_ATTRIBUTES, b"\0"
+    )
     return int(_libc.syscall(_SYS_PERF_EVENT_OPEN, attributes, 0, -1, -1, _PERF_CLOEXEC))
 
 
@@ -317,7 +340,9 @@ def system_call_filter(code: bytes) -> Callable[[], None]:
     address = ctypes.byref(program)
 
     def load() -> None:
-        _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, address, 0, 0), "PR_SET_SECCOMP")
+        _checked(
+            _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, address, 0, 0), "PR_SET_SECCOMP"
+        )
 
     return load
 
@@ -362,4 +387,6 @@ def signal_descriptor(number: int) -> int:
     """
     mask = struct.pack("<Q", 1 << (number - 1))
     flags = os.O_CLOEXEC | os.O_NONBLOCK
-    return _checked(_libc.syscall(_SYS_SIGNALFD4, -1, mask, ctypes.c_size_t(len(mask)), flags), "signalfd")
+    return _checked(
+        _libc.syscall(_SYS_SIGNALFD4, -1, mask, ctypes.c_size_t(len(mask)), flags), "signalfd"
+    )

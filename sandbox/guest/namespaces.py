@@ -28,7 +28,15 @@ from rlvr.sandbox.guest.linux import (
     die_with_parent,
     unshare,
 )
-from rlvr.sandbox.guest.root import BOX, WORK, build, fresh_scratch, limit_scratch, mount_proc, sources_of
+from rlvr.sandbox.guest.root import (
+    BOX,
+    WORK,
+    build,
+    fresh_scratch,
+    limit_scratch,
+    mount_proc,
+    sources_of,
+)
 
 __all__ = ["Namespaces"]
 
@@ -37,7 +45,9 @@ _BOX = CLONE_NEWPID | CLONE_NEWNS
 _FIRST_USER = 2_000_000_000  # far from the users of any host, also those that systemd hands out
 _USER_BITS = 27
 _SOCKETS = "/proc/self/net/unix"  # the table of Unix sockets of the slot
-_SOCKET_BYTES = 416 << 10  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
+_SOCKET_BYTES = (
+    416 << 10
+)  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
 _RINGS_MS = 100  # for the kernel's collector of rings of sockets, which works on its own time
 
 
@@ -106,9 +116,13 @@ class Namespaces:
 
     def enter_slot(self) -> None:
         """Enter the slot's own root and user."""
-        unshare(CLONE_NEWCGROUP)  # now that we are in our cgroup: else its path, the host's, could be read inside
+        unshare(
+            CLONE_NEWCGROUP
+        )  # now that we are in our cgroup: else its path, the host's, could be read inside
         sources = sources_of(self.config["root"])
-        with contextlib.suppress(PermissionError):  # an ordinary user's open nothing in a root of public files
+        with contextlib.suppress(
+            PermissionError
+        ):  # an ordinary user's open nothing in a root of public files
             os.setgroups([])
         os.setresgid(1000, 1000, 1000)
         os.setresuid(1000, 1000, 1000)
@@ -157,7 +171,9 @@ class Namespaces:
 
     def start(self) -> int:
         """Fork the program's process; its pid, there 0."""
-        return clone(0)  # os.fork() would cost twice as much, for hooks that one thread does not need
+        return clone(
+            0
+        )  # os.fork() would cost twice as much, for hooks that one thread does not need
 
     def listening(self) -> int:
         """A descriptor that is ready when `answer` must be called; -1 for none."""

@@ -48,11 +48,16 @@ _NAMED = 8  # classes of namedtuples: making one takes a quarter of a millisecon
 _PAUSED = 1 << 14  # bytes of a text that is read without the garbage collector
 _KEYS_S = 5e-8  # for keys, by byte of text, whatever they are
 _FREE_S = 0.001
-_HASHES, _INSERTS = 3, 20  # beside that, times what hashing these keys and a table of other keys take: measured so slow
+_HASHES, _INSERTS = (
+    3,
+    20,
+)  # beside that, times what hashing these keys and a table of other keys take: measured so slow
 _FEW_KEYS = 64  # collide as they may, they take microseconds
 _LONGEST_NUMBER = 100  # digits outside of strings; longer ints are sent in hex
 
-globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
+globals().update(
+    __builtins__=dict(vars(builtins))
+)  # our own copy: the program may change `builtins`
 
 
 class Budget:
@@ -149,7 +154,9 @@ def _no_constant(name: str) -> Any:
     raise BadValue(f"{name} is not JSON")
 
 
-_STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.S)  # an open one runs to the end: linear on any bytes
+_STRINGS = re.compile(
+    rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.S
+)  # an open one runs to the end: linear on any bytes
 _DIGITS = bytes(ord("0") if chr(i).isdigit() and i < 128 else ord(" ") for i in range(256))
 _LONG = b"0" * (_LONGEST_NUMBER + 1)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -181,9 +188,15 @@ def read(
     """
     budget = budget or Budget()
     budget.buy(len(data))
-    if data.count(b"[") + data.count(b"{") > DEPTH or data.count(b",") > NODES or _LONG in data.translate(_DIGITS):
+    if (
+        data.count(b"[") + data.count(b"{") > DEPTH
+        or data.count(b",") > NODES
+        or _LONG in data.translate(_DIGITS)
+    ):
         _examine(_STRINGS.sub(b'""', data))
-    scan = _Json(object_pairs_hook=_Decoder(budget, other, arrays).tagged, parse_constant=_no_constant)
+    scan = _Json(
+        object_pairs_hook=_Decoder(budget, other, arrays).tagged, parse_constant=_no_constant
+    )
     # Nothing in the text is garbage, and looking for some would take as long as all the rest.
     paused = other is None and len(data) > _PAUSED and gc.isenabled()
     if paused:
@@ -221,13 +234,17 @@ def _examine(bare: bytes) -> None:
     if bare.count(b",") > NODES or len(brackets) > 2 * NODES:
         raise NotAValue("not a value: too large to read")
     for _ in range(2):
-        brackets = brackets.replace(b"[]", b"")  # the innermost two levels: what is wide is seldom deep
+        brackets = brackets.replace(
+            b"[]", b""
+        )  # the innermost two levels: what is wide is seldom deep
     level = 0
     for run in _RUNS.findall(brackets):
         level += len(run) if run[0] == ord("[") else -len(run)
         if level > _JSON_DEPTH:
             raise BadValue("malformed: too deep")
-    if _LONG in bare.translate(_DIGITS):  # int() of many digits raises, or where that is switched off, is slow
+    if _LONG in bare.translate(
+        _DIGITS
+    ):  # int() of many digits raises, or where that is switched off, is slow
         raise BadValue("malformed: a number of more than 100 digits")
 
 
@@ -237,7 +254,9 @@ _ARRAY_BYTES = 64 << 20
 class _Decoder:
     """Makes the values of tagged objects, from the inside out."""
 
-    def __init__(self, budget: Budget, other: Callable[[str, Any], Any] | None, arrays: bool) -> None:
+    def __init__(
+        self, budget: Budget, other: Callable[[str, Any], Any] | None, arrays: bool
+    ) -> None:
         self.budget, self.other, self.arrays = budget, other, arrays
 
     def tagged(self, pairs: list[tuple[str, Any]]) -> Any:
@@ -291,7 +310,11 @@ class _Decoder:
 
     def to_fraction(self, payload: Any) -> Any:
         above, below = _ints(2, payload)
-        if below < 1 or gcd(above, below) != 1 or max(above.bit_length(), below.bit_length()) > FRACTION_BITS:
+        if (
+            below < 1
+            or gcd(above, below) != 1
+            or max(above.bit_length(), below.bit_length()) > FRACTION_BITS
+        ):
             raise BadValue("malformed: no Fraction")
         made: Any = _new(Fraction)  # in half the time that it takes to call the class
         made._numerator, made._denominator = above, below
@@ -394,7 +417,9 @@ class _Decoder:
         if dtype != "O":
             return numpy.array(flat, dtype=dtype).reshape(shape)
         array = numpy.empty(len(flat), dtype=object)
-        for i, item in enumerate(flat):  # one assignment of all would take lists among the items for more dimensions
+        for i, item in enumerate(
+            flat
+        ):  # one assignment of all would take lists among the items for more dimensions
             array[i] = item
         return array.reshape(shape)
 
@@ -434,7 +459,9 @@ def _nested(flat: list[Any], shape: list[int]) -> Any:
         return flat[0]
     for size, count in list(zip(shape, accumulate(shape, int.__mul__), strict=True))[:0:-1]:
         rows = iter(flat)
-        flat = [list(islice(rows, size)) for _ in range(count // size if size else prod(shape[:-1]))]
+        flat = [
+            list(islice(rows, size)) for _ in range(count // size if size else prod(shape[:-1]))
+        ]
     return flat
 
 

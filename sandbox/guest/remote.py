@@ -33,9 +33,13 @@ __all__ = ["NotJudged", "Object", "ProgramDied", "Remote", "STANDARD"]
 STANDARD: frozenset[str] = sys.stdlib_module_names
 """Top-level modules of the standard library."""
 
-_NOT_STANDARD = frozenset({"builtins", "unittest", "doctest", "bdb", "pdb", "test", "concurrent", "asyncio"})
+_NOT_STANDARD = frozenset(
+    {"builtins", "unittest", "doctest", "bdb", "pdb", "test", "concurrent", "asyncio"}
+)
 _READING = frozenset(f"__{name}__" for name in "str repr len bool eq lt le gt ge".split())
-_HEARD = 256 << 20  # bytes that the program may send in all, since the tests may keep what they receive
+_HEARD = (
+    256 << 20
+)  # bytes that the program may send in all, since the tests may keep what they receive
 _OBJECTS = 100_000  # that the tests may know
 
 
@@ -92,7 +96,9 @@ class Remote:
         """
         return self.ask("entry", name)
 
-    def call(self, owner: Any, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(
+        self, owner: Any, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Call an object of the program.  Arguments that it changes are changed here too.
 
         Args:
@@ -151,7 +157,12 @@ class Remote:
             reply = read(frame, self._budget, other=self._object)
         except (OSError, FrameTooLong, NotAValue, BadValue) as error:
             raise self._gone(str(error)) from None
-        if type(reply) is not list or not reply or type(reply[0]) is not int or reply[0] != self._count:
+        if (
+            type(reply) is not list
+            or not reply
+            or type(reply[0]) is not int
+            or reply[0] != self._count
+        ):
             raise self._gone("malformed: no answer")
         self._count += 1
         return reply[1:]
@@ -162,7 +173,12 @@ class Remote:
 
     def _object(self, tag: str, payload: Any) -> Any:
         """The stand-in for an object of the program, or for a class of errors."""
-        if tag not in ("object", "error") or type(payload) is not list or not payload or type(payload[0]) is not int:
+        if (
+            tag not in ("object", "error")
+            or type(payload) is not list
+            or not payload
+            or type(payload[0]) is not int
+        ):
             raise BadValue("malformed: an unknown tag")
         number = payload[0]
         if number not in self._known:
@@ -223,7 +239,11 @@ class Object:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         value = _remote(self).call(self, None, args, kwargs)
-        if isinstance(value, Object) and self._rlvr[2] == "type" and "_rlvr_args" not in vars(value):
+        if (
+            isinstance(value, Object)
+            and self._rlvr[2] == "type"
+            and "_rlvr_args" not in vars(value)
+        ):
             vars(value)["_rlvr_args"] = [*args, *kwargs.values()]
             vars(value)["_rlvr_fresh"] = True
         return value
@@ -270,7 +290,11 @@ def _equal(one: Object, other: Object) -> bool:
         state = remote.ask("state", one)
         stored = list(state.values()) if type(state) is dict else []
         given = [arg for x in fresh for arg in vars(x)["_rlvr_args"]]
-        return bool(stored) and state == remote.ask("state", other) and all(arg in stored for arg in given)
+        return (
+            bool(stored)
+            and state == remote.ask("state", other)
+            and all(arg in stored for arg in given)
+        )
     finally:
         for x in fresh:  # being compared is no use
             vars(x)["_rlvr_fresh"] = True
@@ -288,7 +312,11 @@ def _read_only(self: Object, name: str, *args: Any) -> Any:
 
 def _forwarded(name: str) -> Any:
     def ask(self: Object, *args: Any) -> Any:
-        value = _read_only(self, name, *args) if name in _READING else _remote(self).call(self, name, args, {})
+        value = (
+            _read_only(self, name, *args)
+            if name in _READING
+            else _remote(self).call(self, name, args, {})
+        )
         if name in ("__str__", "__repr__") and type(value) is not str:
             raise TypeError(f"{name} returned no str")
         if name == "__next__":
@@ -304,7 +332,11 @@ def _paired(name: str) -> Any:
     def ask(self: Object, other: Any) -> Any:
         if not isinstance(other, Object):
             return NotImplemented
-        return _read_only(self, name, other) if name in _READING else _remote(self).call(self, name, (other,), {})
+        return (
+            _read_only(self, name, other)
+            if name in _READING
+            else _remote(self).call(self, name, (other,), {})
+        )
 
     return ask
 
@@ -347,7 +379,9 @@ def _standard(module: str, name: str) -> type[Exception] | None:
     return kind if isinstance(kind, type) and issubclass(kind, Exception) else None
 
 
-def _error_class(name: str, base: str, number: tuple[Remote, int] | None = None) -> type[BaseException]:
+def _error_class(
+    name: str, base: str, number: tuple[Remote, int] | None = None
+) -> type[BaseException]:
     """The local class for a class of errors of the program.
 
     Python's own class where it is one.  One that does more than let a test fail, by ending a loop or the tests, becomes
@@ -356,7 +390,9 @@ def _error_class(name: str, base: str, number: tuple[Remote, int] | None = None)
     own = getattr(builtins, base, None)
     if not isinstance(own, type) or not issubclass(own, BaseException):
         own = Exception
-    if not issubclass(own, (Exception, SystemExit)) or issubclass(own, (StopIteration, StopAsyncIteration)):
+    if not issubclass(own, (Exception, SystemExit)) or issubclass(
+        own, (StopIteration, StopAsyncIteration)
+    ):
         own, number = RuntimeError, number or None
         name = name or "RuntimeError"
     elif name == base and number is None:
@@ -372,7 +408,9 @@ def _error_text(self: Any) -> str:
     return BaseException.__str__(self) if text is None else str(text)
 
 
-def _error(name: str, message: str, kind: Any, args: list[Any], attributes: dict[Any, Any]) -> BaseException:
+def _error(
+    name: str, message: str, kind: Any, args: list[Any], attributes: dict[Any, Any]
+) -> BaseException:
     """The error that the program raised."""
     if not isinstance(kind, type) or not issubclass(kind, BaseException):
         kind = Exception

@@ -61,7 +61,9 @@ def serve(namespace: dict[str, Any], channel: int, code: int) -> NoReturn:
             source = _order(code)[1]
             done, status = told, _INTERRUPTED
             status = _run(source, f"<call {told}>", namespace)
-        except KeyboardInterrupt:  # comes in a call; wherever it strikes, no order and no report is lost
+        except (
+            KeyboardInterrupt
+        ):  # comes in a call; wherever it strikes, no order and no report is lost
             told = _order(code)[0]
         except (OSError, IndexError):  # the box closed the channel, or the code did
             os._exit(1)
@@ -85,7 +87,12 @@ def _run(source: bytes, name: str, namespace: dict[str, Any]) -> int:
     """Run it; returns the exit code that a script would have."""
     try:
         try:
-            linecache.cache[name] = len(source), None, source.decode("utf-8", "replace").splitlines(True), name
+            linecache.cache[name] = (
+                len(source),
+                None,
+                source.decode("utf-8", "replace").splitlines(True),
+                name,
+            )
             body, last = _compiled(source, name)
         except Exception as error:  # noqa: BLE001  SyntaxError, ValueError, RecursionError …
             with contextlib.suppress(Exception):
@@ -105,7 +112,9 @@ def _compiled(source: bytes, name: str) -> tuple[Any, Any]:
     match tree.body:
         case [*before, ast.Expr(value)]:
             tree.body, last = before, ast.Expression(value)
-    return compile(tree, name, "exec", dont_inherit=True), last and compile(last, name, "eval", dont_inherit=True)
+    return compile(tree, name, "exec", dont_inherit=True), last and compile(
+        last, name, "eval", dont_inherit=True
+    )
 
 
 def _ending(body: Any, last: Any, namespace: dict[str, Any]) -> int:
@@ -115,7 +124,9 @@ def _ending(body: Any, last: Any, namespace: dict[str, Any]) -> int:
             print(repr(value))  # noqa: T201
     except SystemExit as stop:  # ends the call and not the session
         if isinstance(stop.code, int):
-            return stop.code & 0xFF if -(1 << 63) <= stop.code < 1 << 63 else 0xFF  # as Python's own main
+            return (
+                stop.code & 0xFF if -(1 << 63) <= stop.code < 1 << 63 else 0xFF
+            )  # as Python's own main
         if stop.code is not None:
             print(stop.code, file=sys.stderr)  # noqa: T201
         return int(stop.code is not None)

@@ -15,7 +15,18 @@ from typing import Any, Final
 __all__ = ["Buffer", "TOLD", "unpacked"]
 
 TOLD: Final = 4096  # bytes of what a program's process tells its box
-_KILLED: Final = ("", "cpu", "wall", "memory", "output", "disk", "files", "processes", "hidden", "partner")
+_KILLED: Final = (
+    "",
+    "cpu",
+    "wall",
+    "memory",
+    "output",
+    "disk",
+    "files",
+    "processes",
+    "hidden",
+    "partner",
+)
 _RECORD = struct.Struct("<BQiBQdddH")
 _MARK = 1  # the first byte: what the zygote sends is JSON
 
@@ -83,7 +94,9 @@ def unpacked(message: bytes) -> dict[str, Any]:
     if message[0] != _MARK:
         said: dict[str, Any] = json.loads(message)
         return said
-    _, number, status, killed, rss_kib, cpu_s, wall_s, starved_s, told = _RECORD.unpack_from(message)
+    _, number, status, killed, rss_kib, cpu_s, wall_s, starved_s, told = _RECORD.unpack_from(
+        message
+    )
     text = message[_RECORD.size : _RECORD.size + told].decode(errors="replace")
     return {
         "id": number,

@@ -52,7 +52,9 @@ ABI = 6
 # linux/landlock.h
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 _MAKE_CHAR, _MAKE_SOCK, _MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 11
-_REFER = 1 << 13  # to move between folders, which no process may that is under one set of rules without it
+_REFER = (
+    1 << 13
+)  # to move between folders, which no process may that is under one set of rules without it
 _FILES = (1 << 15) - 1  # all that there are in this version
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
@@ -62,7 +64,18 @@ _OF_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE  # a rule for a file 
 
 _OPENSSL = "/etc/ssl/openssl.cnf"  # node goes on without it, but not where it may not open it
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_OWN = ("cmdline", "comm", "environ", "fd", "limits", "maps", "mem", "stat", "statm", "status")  # of /proc/self
+_OWN = (
+    "cmdline",
+    "comm",
+    "environ",
+    "fd",
+    "limits",
+    "maps",
+    "mem",
+    "stat",
+    "statm",
+    "status",
+)  # of /proc/self
 _FOLDERS = ("home", "tmp")
 _SPARE_BYTES = 1 << 16  # for the program's own files, beside one that is as large as may be
 _SPARE_TASKS = 2  # beyond the limit, as RLIMIT_NPROC of the other level has some too
@@ -71,7 +84,9 @@ _UNKNOWN = 1 << 62
 _FRESH_S = 0.002  # for which a list of processes is good
 _SCAN_S = 0.01
 _SOCKET_BYTES = 416 << 10  # as in `namespaces`
-_NOTIFICATION = 80  # bytes of struct seccomp_notif, which begins with a number that the answer repeats
+_NOTIFICATION = (
+    80  # bytes of struct seccomp_notif, which begins with a number that the answer repeats
+)
 _ANSWER = struct.Struct("<8sqiI")  # struct seccomp_notif_resp; the last is 1 to let the call go on
 _NOTIF_RECV, _NOTIF_SEND = 0xC050_2100, 0xC018_2101
 _RECEIVE_S = 0.005
@@ -95,9 +110,13 @@ class Restricted:
     def begin(self) -> None:
         """Enter a scope, and make the folder of the scratches."""
         if landlock_abi() < ABI:
-            raise OSError(f"Landlock has version {landlock_abi()} here, and {ABI} is needed (Linux 6.12)")
+            raise OSError(
+                f"Landlock has version {landlock_abi()} here, and {ABI} is needed (Linux 6.12)"
+            )
         if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
-            raise OSError("/proc does not list the children of a process, or it is another pid namespace's")
+            raise OSError(
+                "/proc does not list the children of a process, or it is another pid namespace's"
+            )
         no_new_privileges()
         adopt_orphans()
         ruleset = landlock_ruleset(_REFER, 0, _SCOPES)
@@ -134,10 +153,18 @@ class Restricted:
         os.mkdir(self._base, 0o700)
         plan = self.config["root"]
         ruleset = landlock_ruleset(_READ | _REFER, 0, _SCOPES)
-        for path, access in [*_readable(plan), (_OPENSSL, _READ), ("/proc", _READ), (self._base, _READ | _REFER)]:
+        for path, access in [
+            *_readable(plan),
+            (_OPENSSL, _READ),
+            ("/proc", _READ),
+            (self._base, _READ | _REFER),
+        ]:
             with contextlib.suppress(FileNotFoundError), _opened(path) as fd:
                 landlock_rule(ruleset, access & _allowed(fd), fd)
-        kept = {os.path.realpath(source) for source, _ in (*plan["binds"], *plan["caches"], *plan["packages"])}
+        kept = {
+            os.path.realpath(source)
+            for source, _ in (*plan["binds"], *plan["caches"], *plan["packages"])
+        }
         kept |= {path for path in (_OPENSSL,) if os.path.exists(path)}
         self._rules = [(_READ, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in sorted(kept)]
         for name in _DEVICES:
@@ -165,7 +192,9 @@ class Restricted:
         return clone(0)
 
     def end_boxes(self) -> None:
-        self.signal_all(signal.SIGKILL)  # its run may have processes left, which no other scope holds
+        self.signal_all(
+            signal.SIGKILL
+        )  # its run may have processes left, which no other scope holds
 
     # ------------------------------------------------------------------------------------------- a box
 
@@ -186,7 +215,9 @@ class Restricted:
         signal.signal(signal.SIGALRM, lambda *_: None)  # it ends a system call, see `answer`
         for name in _FOLDERS:
             os.mkdir(f"{self._scratch}/{name}", 0o700)
-            self._rules.append((_SCRATCH, os.open(f"{self._scratch}/{name}", os.O_PATH | os.O_CLOEXEC)))
+            self._rules.append(
+                (_SCRATCH, os.open(f"{self._scratch}/{name}", os.O_PATH | os.O_CLOEXEC))
+            )
         os.environ["HOME"] = os.environ["TMPDIR"] = f"{self._scratch}/tmp"
 
     def enter_run(self) -> None:
@@ -199,7 +230,9 @@ class Restricted:
 
     def start(self) -> int:
         ours, theirs = socket.socketpair()
-        dumpable(True)  # or the program's process, until it says so itself, would look as one that hides
+        dumpable(
+            True
+        )  # or the program's process, until it says so itself, would look as one that hides
         pid = clone(0)
         if pid == 0:
             self._asks = theirs
@@ -233,12 +266,16 @@ class Restricted:
         self._tasks = 0.0, [], 0
         full = self._looked()[2] >= self._limits["processes"] + _SPARE_TASKS
         reply = bytes(request[:8]), 0, -errno.EAGAIN if full else 0, 0 if full else 1
-        ioctl(self._forks, _NOTIF_SEND, bytearray(_ANSWER.pack(*reply)))  # fails where the one who asked was killed
+        ioctl(
+            self._forks, _NOTIF_SEND, bytearray(_ANSWER.pack(*reply))
+        )  # fails where the one who asked was killed
         return True
 
     def wait(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        while (left := deadline - time.monotonic()) > 0:  # then the run is looked at, however much it asks
+        while (
+            left := deadline - time.monotonic()
+        ) > 0:  # then the run is looked at, however much it asks
             ready = dict(self._ready.poll(left * 1000))
             if not ready:
                 return
@@ -284,7 +321,11 @@ class Restricted:
         raise OSError("Landlock does not keep signals in here")
 
     def crowded(self) -> str:
-        return "processes" if self._looked()[2] > 2 * (self._limits["processes"] + _SPARE_TASKS) else ""
+        return (
+            "processes"
+            if self._looked()[2] > 2 * (self._limits["processes"] + _SPARE_TASKS)
+            else ""
+        )
 
     def exceeded(self) -> str:
         if self._hides(self._looked()[1]):
@@ -302,7 +343,11 @@ class Restricted:
         used, files = _scanned(self._scratch, most)
         if files > most:
             return "files"
-        return "disk" if used + self._deleted(self._looked()[1]) > self._limits["disk"] + _SPARE_BYTES else ""
+        return (
+            "disk"
+            if used + self._deleted(self._looked()[1]) > self._limits["disk"] + _SPARE_BYTES
+            else ""
+        )
 
     def _hides(self, processes: list[int]) -> bool:
         """Whether one executes a file that it may not read: the kernel then closes its /proc to us.
@@ -346,7 +391,9 @@ class Restricted:
         return 0  # it is no memory of ours
 
     def socket_bytes(self) -> int:
-        found = {it.st_ino for it in self._open_files(self._looked()[1]) if stat.S_ISSOCK(it.st_mode)}
+        found = {
+            it.st_ino for it in self._open_files(self._looked()[1]) if stat.S_ISSOCK(it.st_mode)
+        }
         return len(found) * _SOCKET_BYTES
 
     def leave_run(self, partner: bool) -> bool:
@@ -433,7 +480,9 @@ def _readable(plan: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 def _scanned(folder: str, most: int) -> tuple[int, int]:
     """Bytes of files below a folder, number of files and folders; what cannot be looked at is more than any limit."""
     used, files, todo = 0, 0, [folder]
-    while todo and files <= most:  # where a folder is exchanged for a link, what is below may be large
+    while (
+        todo and files <= most
+    ):  # where a folder is exchanged for a link, what is below may be large
         try:
             with os.scandir(todo.pop()) as entries:
                 for entry in entries:
@@ -475,7 +524,12 @@ def _empty(folder: str) -> None:
                         if not _unlinked(below, inner):
                             os.chmod(below, 0o700, dir_fd=inner)
                             number += 1
-                            os.rename(below, f"{os.urandom(8).hex()}{number}", src_dir_fd=inner, dst_dir_fd=top)
+                            os.rename(
+                                below,
+                                f"{os.urandom(8).hex()}{number}",
+                                src_dir_fd=inner,
+                                dst_dir_fd=top,
+                            )
                 finally:
                     os.close(inner)
                 os.rmdir(name, dir_fd=top)

@@ -27,7 +27,17 @@ from rlvr.sandbox.guest.linux import (
     read_only,
 )
 
-__all__ = ["BOX", "SHM", "TMP", "WORK", "build", "fresh_scratch", "limit_scratch", "mount_proc", "sources_of"]
+__all__ = [
+    "BOX",
+    "SHM",
+    "TMP",
+    "WORK",
+    "build",
+    "fresh_scratch",
+    "limit_scratch",
+    "mount_proc",
+    "sources_of",
+]
 
 BOX, WORK, TMP, SHM = "/box", "/box/home", "/box/tmp", "/box/shm"
 _FOLDERS = (WORK, TMP, SHM)
@@ -123,8 +133,16 @@ def _overlay(fd: int, target: str, empty: str) -> None:
     os.makedirs(target, exist_ok=True)
     os.makedirs(empty, exist_ok=True)  # an overlay without a writable layer needs two folders
     try:
-        mount("cache", target, "overlay", MS_RDONLY | MS_NOSUID | MS_NODEV, f"lowerdir=/proc/self/fd/{fd}:{empty}")
-    except OSError:  # a kernel without overlays; the path is no secret, though a program need not know it
+        mount(
+            "cache",
+            target,
+            "overlay",
+            MS_RDONLY | MS_NOSUID | MS_NODEV,
+            f"lowerdir=/proc/self/fd/{fd}:{empty}",
+        )
+    except (
+        OSError
+    ):  # a kernel without overlays; the path is no secret, though a program need not know it
         _bind(fd, target)
 
 

@@ -94,10 +94,23 @@ def run_pytest(session: SuiteRun) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, TEST_FILE + ".py")
         path.write_text(text, encoding="utf-8")
-        options = ["-q", "--capture=sys", "--import-mode=importlib", f"--rootdir={folder}", "-c", os.devnull]
-        plugins = [arg for name in ("cacheprovider", "faulthandler") for arg in ("-p", f"no:{name}")]
+        options = [
+            "-q",
+            "--capture=sys",
+            "--import-mode=importlib",
+            f"--rootdir={folder}",
+            "-c",
+            os.devnull,
+        ]
+        plugins = [
+            arg for name in ("cacheprovider", "faulthandler") for arg in ("-p", f"no:{name}")
+        ]
         code = pytest.main([str(path), *options, *plugins], plugins=[_Plugin(session)])
-        if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+        if code not in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.TESTS_FAILED,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
+        ):
             session.broken(f"pytest ended with {code!r}")
     session.finish()
 
@@ -108,7 +121,11 @@ def _lend_names(session: SuiteRun, text: str) -> None:
     That is needed because pytest imports the file as an ordinary module, without `session._Fallback`.
     """
     table = symtable.symtable(text, "<test>", "exec")
-    own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    own = {
+        symbol.get_name()
+        for symbol in table.get_symbols()
+        if symbol.is_assigned() or symbol.is_imported()
+    }
     for name in sorted(_globals(table) - own - set(dir(builtins))):
         with contextlib.suppress(Exception):  # then the test that uses it fails
             setattr(builtins, name, _found(session, name))
@@ -126,7 +143,9 @@ def _found(session: SuiteRun, name: str) -> Any:
 
 
 def _globals(table: symtable.SymbolTable) -> set[str]:
-    names = {s.get_name() for s in table.get_symbols() if s.is_global() or table.get_type() == "module"}
+    names = {
+        s.get_name() for s in table.get_symbols() if s.is_global() or table.get_type() == "module"
+    }
     return names.union(*map(_globals, table.get_children()))
 
 
@@ -144,14 +163,20 @@ class _Plugin:
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
             message = str(getattr(crash, "message", report.longrepr))
-            failed = report.when == "call" and message.startswith(("assert", "AssertionError", "Failed"))
+            failed = report.when == "call" and message.startswith(
+                ("assert", "AssertionError", "Failed")
+            )
             self._outcomes[name] = "fail" if failed else "error", message
         elif report.skipped:
-            self._outcomes.setdefault(name, ("skip", str(getattr(report, "wasxfail", report.longrepr))))
+            self._outcomes.setdefault(
+                name, ("skip", str(getattr(report, "wasxfail", report.longrepr)))
+            )
         elif report.when == "call":
             self._outcomes.setdefault(name, ("pass", ""))
         if report.when == "teardown":
-            self._tell(self._session.case, name, *self._outcomes.pop(name, ("error", "it was not run")))
+            self._tell(
+                self._session.case, name, *self._outcomes.pop(name, ("error", "it was not run"))
+            )
 
     def _tell(self, what: Any, *args: Any) -> None:
         try:

@@ -65,7 +65,9 @@ def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
         channel_fd: the socket to the program's process.
         results_fd: where results are written.
     """
-    sys.setrecursionlimit(max(10_000, sys.getrecursionlimit()))  # calls back and forth take a dozen frames each
+    sys.setrecursionlimit(
+        max(10_000, sys.getrecursionlimit())
+    )  # calls back and forth take a dozen frames each
     sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  it is not read
     session = SuiteRun(spec, Remote(channel_fd), results_fd)
     if _READS_OUTPUT.search(spec["setup"] + "\n" + spec["test"]):
@@ -85,7 +87,9 @@ def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
 
 
 def _style(name: str) -> Callable[[SuiteRun], None]:
-    return {"check": _check, "asserts": _asserts, "unittest": run_unittest, "pytest": run_pytest}[name]
+    return {"check": _check, "asserts": _asserts, "unittest": run_unittest, "pytest": run_pytest}[
+        name
+    ]
 
 
 # -------------------------------------------------------------------------------------- check and asserts
@@ -104,12 +108,18 @@ def _check(session: SuiteRun) -> None:
         session.broken("the test defines no check()")
     calls = [ast.unparse(node) for node in own] or ["check(candidate)"]
     for i, call in enumerate(calls):
-        _attempt(session, "check" if len(calls) == 1 else f"check {i + 1}", session.compiled(call, "<test>"))
+        _attempt(
+            session,
+            "check" if len(calls) == 1 else f"check {i + 1}",
+            session.compiled(call, "<test>"),
+        )
 
 
 def _calls_check(node: ast.stmt) -> bool:
     call = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "check"
+    return (
+        isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "check"
+    )
 
 
 def _asserts(session: SuiteRun) -> None:
@@ -159,7 +169,9 @@ def read_results(data: bytes) -> Results:
         except ValueError:
             break
         match said:
-            case ["case", str(name), str(outcome), str(message)] if outcome in OUTCOMES and len(cases) < CASES:
+            case ["case", str(name), str(outcome), str(message)] if (
+                outcome in OUTCOMES and len(cases) < CASES
+            ):
                 cases.append(Case(name[:NAME], outcome, message[:MESSAGE]))
             case ["done", int(count)] if count == len(cases):
                 return Results(tuple(cases), done=True)

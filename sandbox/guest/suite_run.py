@@ -135,7 +135,9 @@ class SuiteRun:
         """
         try:
             tree = ast.parse(text, name)
-            return compile(shown_asserts(tree, self.names) if shown else tree, name, "exec", dont_inherit=True)
+            return compile(
+                shown_asserts(tree, self.names) if shown else tree, name, "exec", dont_inherit=True
+            )
         except (SyntaxError, ValueError, RecursionError) as error:
             self._end("ours", described(error)[1])
 

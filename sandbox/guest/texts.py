@@ -19,11 +19,17 @@ class _Brief(reprlib.Repr):
     def __init__(self) -> None:
         super().__init__()
         self.maxlevel = 5
-        self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = self.maxdeque = 20
+        self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = (
+            self.maxdeque
+        ) = 20
         self.maxstring = self.maxother = 200
 
     def repr_int(self, x: int, level: int) -> str:
-        return super().repr_int(x, level) if x.bit_length() < 4000 else f"<int of {x.bit_length()} bits>"
+        return (
+            super().repr_int(x, level)
+            if x.bit_length() < 4000
+            else f"<int of {x.bit_length()} bits>"
+        )
 
 
 def brief(value: Any) -> str:
@@ -60,11 +66,15 @@ class _Asserts(ast.NodeTransformer):
             return node
         left, right = (ast.Name(id=name, ctx=ast.Load()) for name in ("_rlvr_left", "_rlvr_right"))
         test.left = ast.NamedExpr(target=ast.Name(id=left.id, ctx=ast.Store()), value=test.left)
-        test.comparators = [ast.NamedExpr(target=ast.Name(id=right.id, ctx=ast.Store()), value=test.comparators[0])]
+        test.comparators = [
+            ast.NamedExpr(target=ast.Name(id=right.id, ctx=ast.Store()), value=test.comparators[0])
+        ]
         sign = ast.Constant(_SIGNS[type(test.ops[0])])
         said = [node.msg] if node.msg is not None else []
         node.msg = ast.Call(
-            func=ast.Name(id="_rlvr_said", ctx=ast.Load()), args=[left, sign, right, *said], keywords=[]
+            func=ast.Name(id="_rlvr_said", ctx=ast.Load()),
+            args=[left, sign, right, *said],
+            keywords=[],
         )
         return node
 

@@ -57,8 +57,12 @@ _ALWAYS = {
 }
 _CHANNEL, _RESULTS = 3, 4
 _LENGTH = struct.Struct("<i")
-_json: Any = vars(json.JSONDecoder())["scan_once"]  # json.loads() without its checks: the host wrote this text
-_AFTER: dict[str, Callable[..., Any]] = {}  # kind of run → what is called after the program's own code
+_json: Any = vars(json.JSONDecoder())[
+    "scan_once"
+]  # json.loads() without its checks: the host wrote this text
+_AFTER: dict[
+    str, Callable[..., Any]
+] = {}  # kind of run → what is called after the program's own code
 _FILTER: list[Callable[[], None]] = []
 
 
@@ -80,7 +84,9 @@ def prepare(config: Mapping[str, Any]) -> None:
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
-    threading.stack_size(_THREAD_STACK)  # else each thread would reserve what the main one may grow to
+    threading.stack_size(
+        _THREAD_STACK
+    )  # else each thread would reserve what the main one may grow to
     _FILTER.append(system_call_filter(bytes.fromhex(config["filter"])))
     _open_streams()
 
@@ -91,7 +97,9 @@ def give_up() -> None:
         _set_limit(which, value)
     no_new_privileges()
     bound_capabilities()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # signals that pid 1 of a run does not handle cannot reach it
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # signals that pid 1 of a run does not handle cannot reach it
     for name in [name for name in sys.modules if name.partition(".")[0] == "rlvr"]:
         del sys.modules[name]  # no program finds them
 
@@ -145,7 +153,9 @@ def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
     try:
         os.execve(argv[0], argv, env)
     except OSError as error:
-        if os.path.isabs(argv[0]):  # a tool of the host, which has to work; a binary of the program's need not
+        if os.path.isabs(
+            argv[0]
+        ):  # a tool of the host, which has to work; a binary of the program's need not
             raise
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
         os._exit(126)
@@ -180,7 +190,9 @@ def _arrange(fds: Mapping[str, int], tell: int) -> int:
 
     All other descriptors are closed.
     """
-    wanted = [fds[name] for name in ("stdin", "stdout", "stderr", "channel", "results") if name in fds] + [tell]
+    wanted = [
+        fds[name] for name in ("stdin", "stdout", "stderr", "channel", "results") if name in fds
+    ] + [tell]
     aside = [fcntl.fcntl(fd, fcntl.F_DUPFD, _SPARE_FD) for fd in wanted]
     for target, fd in enumerate(aside):
         os.dup2(fd, target)
@@ -188,9 +200,13 @@ def _arrange(fds: Mapping[str, int], tell: int) -> int:
     return len(aside) - 1
 
 
-def _limit(limits: Mapping[str, Any], config: Mapping[str, Any], python: bool, processes: int | None) -> None:
+def _limit(
+    limits: Mapping[str, Any], config: Mapping[str, Any], python: bool, processes: int | None
+) -> None:
     _set_limit(resource.RLIMIT_FSIZE, max(limits["output"] + 1, limits["disk"]))
-    _set_limit(resource.RLIMIT_CPU, int(limits["cpu_s"]) + 2)  # of one process; the box counts them all together
+    _set_limit(
+        resource.RLIMIT_CPU, int(limits["cpu_s"]) + 2
+    )  # of one process; the box counts them all together
     if processes is not None:
         _set_limit(resource.RLIMIT_NPROC, processes)
     if (
@@ -230,7 +246,9 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
         sys.stderr.flush()
         os.write(tell, b"compile")
         os._exit(1)
-    sys.path.insert(0, work)  # not before: the source's "coding" line imports a module, and could import its own
+    sys.path.insert(
+        0, work
+    )  # not before: the source's "coding" line imports a module, and could import its own
     sys.modules[module.__name__] = module
     sys.argv = [header["main"], *header["args"]]
 
@@ -240,7 +258,9 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
             _AFTER[kind](namespace, _CHANNEL, _RESULTS)
         elif kind == "serve":
             _AFTER[kind](namespace, _CHANNEL)
-            os._exit(0)  # the tests are over; threads that the program left behind are not waited for
+            os._exit(
+                0
+            )  # the tests are over; threads that the program left behind are not waited for
 
     return run
 
@@ -280,7 +300,11 @@ def _ending(run: Callable[[], Any], interactor: bool) -> int:
         with contextlib.suppress(BaseException):
             sys.excepthook(type(error), error.with_traceback(trace), trace)
         if interactor:
-            return NO_WORD if isinstance(error, ValueError | LookupError | OverflowError | EOFError) else FAILED
+            return (
+                NO_WORD
+                if isinstance(error, ValueError | LookupError | OverflowError | EOFError)
+                else FAILED
+            )
         return 1
     return 0
 
@@ -309,7 +333,9 @@ def _let_go(namespace: dict[str, Any]) -> None:
     """Flush open files and finalize objects among the globals.  Objects further down are not looked for: too slow."""
     for name in list(namespace):
         try:
-            if isinstance(namespace[name], _io._IOBase):  # without the search of io.IOBase, an abstract class
+            if isinstance(
+                namespace[name], _io._IOBase
+            ):  # without the search of io.IOBase, an abstract class
                 namespace[name].flush()
             elif hasattr(type(namespace[name]), "__del__"):
                 namespace[name] = None

@@ -42,7 +42,10 @@ FIELDS: Final = 64  # of a namedtuple
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}\Z")
 """A field of a namedtuple, or its name."""
 
-FACTORIES: Final = {k.__name__: k for k in (bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)}
+FACTORIES: Final = {
+    k.__name__: k
+    for k in (bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)
+}
 """What a defaultdict may make."""
 
 TYPES: Final = {
@@ -52,7 +55,9 @@ TYPES: Final = {
 }
 """Builtin classes, which are the same everywhere."""
 
-globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
+globals().update(
+    __builtins__=dict(vars(builtins))
+)  # our own copy: the program may change `builtins`
 
 
 class BadValue(ValueError):
@@ -94,5 +99,8 @@ class New:
         self.attributes: dict[str, Any] = {}
 
     def __repr__(self) -> str:
-        given = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
+        given = [
+            *map(repr, self.args),
+            *(f"{name}={value!r}" for name, value in self.kwargs.items()),
+        ]
         return f"{self.name}({', '.join(given)})"

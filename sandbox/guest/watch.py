@@ -28,14 +28,24 @@ __all__ = ["Watch", "wake_up"]
 
 _POLL_S = 0.01  # how often memory and output are looked at where no kernel limit watches them
 _POLL_MAX_S = 0.25
-_EVADED_S = 0.25  # allowed between the clocks: the cgroup's also counts the zygote's work on the next box
+_EVADED_S = (
+    0.25  # allowed between the clocks: the cgroup's also counts the zygote's work on the next box
+)
 _WAITED_S = 0.25  # how often threads are asked how long they waited for a core; those that end between are missed
-_SELDOM_S, _SELDOM_SHARE = 0.1, 0.05  # how often, and for how much of the time, it is looked at what is dear to find
+_SELDOM_S, _SELDOM_SHARE = (
+    0.1,
+    0.05,
+)  # how often, and for how much of the time, it is looked at what is dear to find
 _MAPPING_BYTES = 300  # struct vm_area_struct, and its share of a tree of them
-_LOCKS = 1 << 14  # on parts of files, of all processes together: 192 bytes each that the kernel charges to nobody
+_LOCKS = (
+    1 << 14
+)  # on parts of files, of all processes together: 192 bytes each that the kernel charges to nobody
 _CLOCK = struct.Struct("<d")
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-_OOM_BOX, _OOM_PROGRAM = b"500", b"1000"  # for want of memory the kernel kills the highest first; the zygote has 0
+_OOM_BOX, _OOM_PROGRAM = (
+    b"500",
+    b"1000",
+)  # for want of memory the kernel kills the highest first; the zygote has 0
 
 
 class Watch:
@@ -67,7 +77,9 @@ class Watch:
         self.fds = dict(zip(request["fds"], fds, strict=True))
         self.usage, self.events, *exact = meters
         self.exact, self.score = (exact[0] if exact else -1), score
-        self.mapped = _Seldom(lambda: sum(map(_mappings, map(_member, level.living()))) * _MAPPING_BYTES)
+        self.mapped = _Seldom(
+            lambda: sum(map(_mappings, map(_member, level.living()))) * _MAPPING_BYTES
+        )
         self.locked = _Seldom(lambda: sum(map(_locks, map(_member, level.living()))))
         self.killed = ""
         self.over = False
@@ -75,11 +87,18 @@ class Watch:
         self.shared = shared_memory() if config["sampled"] else 0
         self.reaped_before = _reaped_cpu()
         self.rss_kib = 0
-        self.answered, self.answered_cpu_s = 0, 0.0  # size of the results, and the clock when they last grew
-        self.threads: dict[str, tuple[float, float]] = {}  # thread → seconds on a core, seconds waiting for one
+        self.answered, self.answered_cpu_s = (
+            0,
+            0.0,
+        )  # size of the results, and the clock when they last grew
+        self.threads: dict[
+            str, tuple[float, float]
+        ] = {}  # thread → seconds on a core, seconds waiting for one
         self.waited, self.waited_at = 0.0, 0.0
         self.poll = select.poll()  # of runs that wait for more than their end
-        self.idle = 0.0  # seconds in which it had to wait for another program, which count for that one
+        self.idle = (
+            0.0  # seconds in which it had to wait for another program, which count for that one
+        )
 
     def reply(self, buffer: Buffer) -> dict[str, Any]:
         """Run it, and return the reply to the host but for what the program's process told, which is in the buffer."""
@@ -174,16 +193,24 @@ class Watch:
         """Seconds in which no limit can be exceeded; with all cores at work, CPU time runs that many times faster."""
         past = time.monotonic() - self.started
         wall: float = self.limits["wall_s"] + self.waited + self.idle - past
-        used = self._cpu() if past > _POLL_S else 0.0  # looking is slow, and most programs end before the first time
-        cpu: float = (min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used) / self.config["cores"]
-        return max(0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self.config["sampled"] else _POLL_MAX_S))
+        used = (
+            self._cpu() if past > _POLL_S else 0.0
+        )  # looking is slow, and most programs end before the first time
+        cpu: float = (
+            min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used
+        ) / self.config["cores"]
+        return max(
+            0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self.config["sampled"] else _POLL_MAX_S)
+        )
 
     def _exceeded(self) -> str:
         if self.level.crowded():
             return "processes"
         past, limit = time.monotonic() - self.started - self.idle, self.limits["wall_s"]
         if past > limit + self.waited:
-            self.waited = min(self._starved(), limit)  # bounded, as threads can keep one another waiting
+            self.waited = min(
+                self._starved(), limit
+            )  # bounded, as threads can keep one another waiting
         if past > limit + self.waited:
             return "wall"
         if past > self.waited_at + _WAITED_S:
@@ -197,7 +224,10 @@ class Watch:
                 self.answered, self.answered_cpu_s = size, cpu
             elif cpu > self.answered_cpu_s + self._case_cpu_s():
                 return "cpu"
-        if any(os.fstat(self.fds[name]).st_size > self.limits["output"] for name in ("stdout", "stderr")):
+        if any(
+            os.fstat(self.fds[name]).st_size > self.limits["output"]
+            for name in ("stdout", "stderr")
+        ):
             return "output"
         return self._out_of_bounds()
 
@@ -246,7 +276,9 @@ class Watch:
         own: float = waited * max(1.0, cpu / ran) if ran and cpu > _WAITED_S else waited
         if "clocks" not in self.fds:
             return own
-        at = self.request["clock"] * _CLOCK.size  # two programs wait for each other: each has the other's time as well
+        at = (
+            self.request["clock"] * _CLOCK.size
+        )  # two programs wait for each other: each has the other's time as well
         os.pwrite(self.fds["clocks"], _CLOCK.pack(own), at)
         other: float = _CLOCK.unpack(os.pread(self.fds["clocks"], _CLOCK.size, _CLOCK.size - at))[0]
         return own + other
@@ -256,7 +288,11 @@ class Watch:
 
         It may have killed only a part of the run; the rest could wait for that for ever.
         """
-        return os.pread(self.events, 512, 0).partition(b"oom_kill ")[2].split(b"\n")[0] if self.events >= 0 else b""
+        return (
+            os.pread(self.events, 512, 0).partition(b"oom_kill ")[2].split(b"\n")[0]
+            if self.events >= 0
+            else b""
+        )
 
     def _usage(self) -> float:
         """CPU seconds of the slot, or of all our descendants, without our own; 0 where neither is counted."""
@@ -274,7 +310,11 @@ class Watch:
         Shared pages are counted once only where the quick sum is over the limit, since that takes longer.
         """
         extra = (
-            self.mapped.figure() + self.level.scratch_bytes() + self._held() - self.given + self.level.socket_bytes()
+            self.mapped.figure()
+            + self.level.scratch_bytes()
+            + self._held()
+            - self.given
+            + self.level.socket_bytes()
         )
         quick = extra + sum(_resident(pid) for pid in self.level.living())
         if quick > self.limits["memory"]:
@@ -285,7 +325,9 @@ class Watch:
             return extra + sum(_proportional(pid) for pid in distinct)
         # Pages of a shared mapping may be held without being in any process's count: then the whole host's has grown
         grown = shared_memory() - self.shared
-        if grown > self.limits["memory"] + extra and any(_shares(_member(pid)) for pid in self.level.living()):
+        if grown > self.limits["memory"] + extra and any(
+            _shares(_member(pid)) for pid in self.level.living()
+        ):
             return grown
         return quick
 
@@ -395,7 +437,10 @@ def _member(pid: int) -> int:
 def _resident(pid: int) -> int:
     """Bytes in RAM and in swap, and of page tables."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
-        found = sum(_kib(line) for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:"))) << 10
+        found = (
+            sum(_kib(line) for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:")))
+            << 10
+        )
         return found or (_resident(member) if (member := _member(pid)) != pid else 0)
     return 0
 

@@ -38,7 +38,9 @@ __all__ = ["mro", "name_of", "write"]
 
 _SMALL = 1 << 63
 
-globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
+globals().update(
+    __builtins__=dict(vars(builtins))
+)  # our own copy: the program may change `builtins`
 
 _scan_json = (
     json.encoder.c_make_encoder(  # type: ignore[attr-defined]  # C code that looks nothing up while it runs
@@ -198,7 +200,9 @@ class _Encoder:
     def defaultdict(self, value: Any) -> Any:
         made = _FACTORY(value)
         name = next((name for name, kind in FACTORIES.items() if kind is made), None)
-        return {"defaultdict": [name, *self.items(value, list(chain.from_iterable(dict.items(value))))]}
+        return {
+            "defaultdict": [name, *self.items(value, list(chain.from_iterable(dict.items(value))))]
+        }
 
     def deque(self, value: Any) -> Any:
         return {"deque": [_MAXLEN(value), *self.items(value, list(deque.__iter__(value)))]}
@@ -259,7 +263,9 @@ def _zone(owner: Any, value: Any) -> Any:
     zone = owner.__dict__["tzinfo"].__get__(value)
     if zone is None:
         return None
-    known = type(zone) is timezone or type(zone) is getattr(sys.modules.get("zoneinfo"), "ZoneInfo", timezone)
+    known = type(zone) is timezone or type(zone) is getattr(
+        sys.modules.get("zoneinfo"), "ZoneInfo", timezone
+    )
     offset = owner.utcoffset(value) if known else None
     if offset is None:
         raise NotAValue("not a value: a time zone of its own kind")
@@ -315,7 +321,9 @@ _ENCODERS: dict[type, Callable[[_Encoder, Any], Any]] = {
     defaultdict: _Encoder.defaultdict,
     dict: lambda self, value: self.tagged("dict", value, chain.from_iterable(dict.items(value))),
     deque: _Encoder.deque,
-    range: lambda self, value: {"range": [self.tree(n) for n in (value.start, value.stop, value.step)]},
+    range: lambda self, value: {
+        "range": [self.tree(n) for n in (value.start, value.stop, value.step)]
+    },
     Decimal: _Encoder.decimal,
     Fraction: _Encoder.fraction,
     datetime: _Encoder.datetime,  # before date, which it derives from
@@ -323,6 +331,8 @@ _ENCODERS: dict[type, Callable[[_Encoder, Any], Any]] = {
     time: _Encoder.time,
     timedelta: _Encoder.timedelta,
     type: _Encoder.type,
-    New: lambda self, value: self.tagged("new", value, (value.name, value.args, value.kwargs, value.attributes)),
+    New: lambda self, value: self.tagged(
+        "new", value, (value.name, value.args, value.kwargs, value.attributes)
+    ),
     type(...): lambda self, value: {"ellipsis": None},
 }

@@ -41,7 +41,12 @@ def prepare(config: Mapping[str, Any]) -> None:
 
 
 def main(
-    fd: int, go: int, ready: int, meters: list[int], config: dict[str, Any], level: Namespaces | Restricted
+    fd: int,
+    go: int,
+    ready: int,
+    meters: list[int],
+    config: dict[str, Any],
+    level: Namespaces | Restricted,
 ) -> None:
     """Set up the slot and keep boxes in it.  Never returns.
 
@@ -86,7 +91,12 @@ def _close_all_but(keep: list[int]) -> None:
     os.closerange(start, 1 << 16)
 
 
-def _serve(slot: socket.socket, meters: list[int], config: Mapping[str, Any], level: Namespaces | Restricted) -> None:
+def _serve(
+    slot: socket.socket,
+    meters: list[int],
+    config: Mapping[str, Any],
+    level: Namespaces | Restricted,
+) -> None:
     """Keep boxes ready for ever.  Two pipes wake us: `taken`, where a box writes its serial number, and SIGCHLD's."""
     taken, note = os.pipe()
     ended, wake = os.pipe()
@@ -130,8 +140,12 @@ def _serve(slot: socket.socket, meters: list[int], config: Mapping[str, Any], le
             if request is None:  # it ended before it took one
                 failures += 1
                 if failures == _FAILURES:
-                    raise OSError(f"{failures} boxes in a row ended with {code} before they took a request")
-            elif code != 0:  # killed, by the memory limit or from outside: it cannot answer for itself
+                    raise OSError(
+                        f"{failures} boxes in a row ended with {code} before they took a request"
+                    )
+            elif (
+                code != 0
+            ):  # killed, by the memory limit or from outside: it cannot answer for itself
                 slot.send(json.dumps({"died": code, "id": request}).encode())
             else:
                 failures = 0

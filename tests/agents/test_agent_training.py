@@ -20,9 +20,7 @@ from rlvr.train.preferences import examples_of_groups
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 from tests.train.bandit import Bandit, policy
 
-TEMPLATE = (
-    "{% for m in messages %}{{ m['content'] }}{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
-)
+TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
 
 
 def asks_three_times(call):
@@ -61,26 +59,44 @@ def test_training_on_an_agents_requests_changes_the_policy(tmp_path):
         made.run()
         after = made.policy.weights()
     assert any(not torch.equal(before[name], after[name]) for name in before)
-    rows = [json.loads(line) for line in (made.config.run / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (made.config.run / "metrics.jsonl").read_text().splitlines()
+    ]
     assert all(row["ratio_max"] == pytest.approx(1, abs=1e-4) for row in rows if "ratio_max" in row)
     assert all(row["unscored"] == 0 and row["length"] > 3 for row in rows)
 
 
 def rollout(total, *texts):
     """A rollout with one row for each text."""
-    score = Score(total, {"correct": total}, Verdict(Outcome.CORRECT if total else Outcome.WRONG, why="by hand"))
+    score = Score(
+        total,
+        {"correct": total},
+        Verdict(Outcome.CORRECT if total else Outcome.WRONG, why="by hand"),
+    )
 
     def row(text, branches=()):
         T = len(text)
         return Rollout(
-            Task("t", "p"), text, [1], list(range(T)), [True] * T, [-1.0] * T, 0, False, score, [Turn(0, T)], branches
+            Task("t", "p"),
+            text,
+            [1],
+            list(range(T)),
+            [True] * T,
+            [-1.0] * T,
+            0,
+            False,
+            score,
+            [Turn(0, T)],
+            branches,
         )
 
     first, *others = texts
     return row(first, tuple(map(row, others)))
 
 
-GROUP = Group(Task("t", "p"), [rollout(1.0, "ab", "c", "def"), rollout(0.0, "a"), rollout(0.0, "abcd")])
+GROUP = Group(
+    Task("t", "p"), [rollout(1.0, "ab", "c", "def"), rollout(0.0, "a"), rollout(0.0, "abcd")]
+)
 
 
 def test_branches_have_the_advantage_of_their_episode():
@@ -95,7 +111,11 @@ def test_branches_have_the_advantage_of_their_episode():
 
 def test_branches_survive_a_checkpoint():
     back = group_from_dict(json.loads(json.dumps(group_as_dict(GROUP))), GROUP.task)
-    assert [[one.text for one in (r, *r.branches)] for r in back.rollouts] == [["ab", "c", "def"], ["a"], ["abcd"]]
+    assert [[one.text for one in (r, *r.branches)] for r in back.rollouts] == [
+        ["ab", "c", "def"],
+        ["a"],
+        ["abcd"],
+    ]
     assert back.rollouts[0].branches[1].turns == (Turn(0, 3),)
 
 
@@ -106,7 +126,11 @@ def test_what_cannot_credit_several_rows_says_so():
         examples_of_groups([other, GROUP], preset("dpo"), 0, 1)
     zeros = torch.zeros(batch.completion_mask.shape)
     with pytest.raises(UsageError, match="several rows"):
-        credit([GROUP], replace(batch, values=zeros, ref_logprobs=zeros, bootstrap=torch.zeros(5)), preset("ppo"))
+        credit(
+            [GROUP],
+            replace(batch, values=zeros, ref_logprobs=zeros, bootstrap=torch.zeros(5)),
+            preset("ppo"),
+        )
 
 
 def test_the_environment_of_a_run_is_described(tmp_path):

@@ -35,12 +35,17 @@ def says(context, number, seed):
 
 def groups(program, *, sampler=None, tasks=1, group_size=2, **settings):
     """The groups of the first tasks."""
-    options = {name: settings.pop(name) for name in ("failure", "request_tokens") if name in settings}
+    options = {
+        name: settings.pop(name) for name in ("failure", "request_tokens") if name in settings
+    }
     env = AgentEnv(env=Sums(), program=program, workers=0, **options)
     settings = {"sampling": Sampling(max_tokens=100), "group_size": group_size} | settings
     with Groups(env, sampler or ScriptedSampler(says), **settings) as made:
         return [
-            group for _, group in sorted(sample_groups(made, [(i, i) for i in range(tasks)]), key=lambda one: one[0])
+            group
+            for _, group in sorted(
+                sample_groups(made, [(i, i) for i in range(tasks)]), key=lambda one: one[0]
+            )
         ]
 
 
@@ -97,7 +102,10 @@ def test_a_command_is_an_agent_scored_by_what_it_leaves(monkeypatch):
         [group] = groups(Command(argv=argv, answer=answer), group_size=1)
         assert group.rollouts[0].score.verdict.correct, group.rollouts[0].score
     said = []
-    groups(lambda call: said.append(Command(argv=argv, answer="stdout", files={"given": "x"})(call)), group_size=1)
+    groups(
+        lambda call: said.append(Command(argv=argv, answer="stdout", files={"given": "x"})(call)),
+        group_size=1,
+    )
     assert said == ["0 ['answer.txt', 'given'] False\n"]
 
 
@@ -112,7 +120,12 @@ def test_a_command_is_an_agent_scored_by_what_it_leaves(monkeypatch):
 )
 def test_a_command_that_fails_says_how(code, answer, why):
     """It had a completion before, so the policy may have caused it: WRONG, unless the user says otherwise."""
-    argv = [sys.executable, "-S", "-c", SCRIPT.replace('open("answer.txt"', 'open("other.txt"') + code]
+    argv = [
+        sys.executable,
+        "-S",
+        "-c",
+        SCRIPT.replace('open("answer.txt"', 'open("other.txt"') + code,
+    ]
     [group] = groups(Command(argv=argv, answer=answer), group_size=1)
     verdict = group.rollouts[0].score.verdict
     assert (verdict.outcome, why in verdict.why) == (rlvr.Outcome.WRONG, True), verdict
@@ -138,7 +151,9 @@ def test_the_programs_own_failure_is_unscored():
         [group] = groups(program, **settings)
         scores = [rollout.score for rollout in group.rollouts]
         assert [score.verdict.outcome for score in scores] == [outcome] * 2, scores
-        assert all(score.total == (None if outcome is rlvr.Outcome.UNSCORED else 0.0) for score in scores)
+        assert all(
+            score.total == (None if outcome is rlvr.Outcome.UNSCORED else 0.0) for score in scores
+        )
 
 
 def test_an_agent_that_never_ends_is_stopped(tmp_path, monkeypatch):
@@ -159,8 +174,14 @@ def test_an_agent_that_never_ends_is_stopped(tmp_path, monkeypatch):
                     time.sleep(0.001)
 
     note = f"open({str(pid)!r}, 'w').write(str(os.getpid()))"
-    sleeps = Command(argv=[sys.executable, "-S", "-c", f"{SCRIPT}\n{note}\nimport time\ntime.sleep(600)"])
-    monkeypatch.setattr(AgentEpisode, "own_s", property(lambda self: 99.0 if pid.exists() and pid.read_text() else 0.0))
+    sleeps = Command(
+        argv=[sys.executable, "-S", "-c", f"{SCRIPT}\n{note}\nimport time\ntime.sleep(600)"]
+    )
+    monkeypatch.setattr(
+        AgentEpisode,
+        "own_s",
+        property(lambda self: 99.0 if pid.exists() and pid.read_text() else 0.0),
+    )
     for program, why in ((asks_on, "never ends"), (hangs, "time limit"), (sleeps, "time limit")):
         pid.unlink(missing_ok=True)
         [group] = groups(program, step_s=60.0, group_size=1)
@@ -184,7 +205,11 @@ def test_turns_and_tokens_are_the_runs_limits():
     for settings in ({"max_turns": 3}, {"sampling": Sampling(max_tokens=6)}):
         [group] = groups(until_told, group_size=1, **settings)
         [rollout] = group.rollouts
-        assert (rollout.truncated, len(rollout.branches), rollout.score.verdict.correct) == (True, 2, True)
+        assert (rollout.truncated, len(rollout.branches), rollout.score.verdict.correct) == (
+            True,
+            2,
+            True,
+        )
 
 
 def test_a_sampler_that_raises_ends_the_collection():
@@ -226,7 +251,10 @@ def test_a_run_that_is_interrupted_ends_its_agents():
 
     sampling = Sampling(max_tokens=100)
     made = Groups(
-        AgentEnv(env=Sums(), program=waits, workers=0), ScriptedSampler(says), group_size=2, sampling=sampling
+        AgentEnv(env=Sums(), program=waits, workers=0),
+        ScriptedSampler(says),
+        group_size=2,
+        sampling=sampling,
     )
     with ThreadPoolExecutor(1) as pool:
         collecting = pool.submit(lambda: list(sample_groups(made, [(0, 0)])))
@@ -265,7 +293,9 @@ def test_code_in_a_session_of_the_sandbox_is_an_agent(sandbox):
         "with ThreadPoolExecutor(3) as pool:\n    found = list(pool.map(ask, [messages] * 3))\n"
         "print('noise')\nopen('answer.txt', 'w').write(found[0]['content'])\n"
     )
-    program = SandboxAgent(sandbox=sandbox, code=code, answer="answer.txt", files={"notes/a.txt": "x"})
+    program = SandboxAgent(
+        sandbox=sandbox, code=code, answer="answer.txt", files={"notes/a.txt": "x"}
+    )
     [group] = groups(program, request_tokens=10)
     for rollout in group.rollouts:
         assert rollout.score.verdict.correct, rollout.score

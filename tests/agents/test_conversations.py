@@ -48,7 +48,9 @@ def rollout(conversations):
 
 def trained(row):
     """The texts that a row is trained on."""
-    groups = itertools.groupby(zip(row.completion_ids, row.completion_mask, strict=True), key=lambda one: one[1])
+    groups = itertools.groupby(
+        zip(row.completion_ids, row.completion_mask, strict=True), key=lambda one: one[1]
+    )
     return ["".join(chr(token) for token, _ in part if token != END) for own, part in groups if own]
 
 
@@ -63,7 +65,10 @@ def test_a_conversation_that_goes_on_is_one_row_and_encodes_what_is_new_alone():
         "user: a\nassistant: one\nuser: b\nassistant: two"
     )
     at = row.turns[1]
-    assert (row.turns[0].start, list(row.behaviour_logprobs[at.start : at.stop])) == (0, [-0.25] * 4)
+    assert (row.turns[0].start, list(row.behaviour_logprobs[at.start : at.stop])) == (
+        0,
+        [-0.25] * 4,
+    )
     assert row.completion.length_tokens == 8
 
 
@@ -127,8 +132,13 @@ def test_replies_come_back_in_other_spellings():
     exchange = conversations.add(asking, read_reply(sent), sample, SAMPLING)
     found = conversations.begin(sampler, request.messages, ())
     assert found.parent is exchange
-    assert found.added == [{"role": "tool", "content": "2", "tool_call_id": "1", "name": "f"}, user("b")]
-    plain = conversations.add(conversations.begin(sampler, [user("c")], ()), said(" x\n"), sample, SAMPLING)
+    assert found.added == [
+        {"role": "tool", "content": "2", "tool_call_id": "1", "name": "f"},
+        user("b"),
+    ]
+    plain = conversations.add(
+        conversations.begin(sampler, [user("c")], ()), said(" x\n"), sample, SAMPLING
+    )
     assert conversations.begin(sampler, [user("c"), said("x"), user("d")], ()).parent is plain
 
 

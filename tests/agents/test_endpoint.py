@@ -33,7 +33,9 @@ def episode(endpoint):
 
 
 def client(episode, **more):
-    return openai.OpenAI(**{"base_url": episode.base_url, "api_key": episode.api_key, "max_retries": 0, **more})
+    return openai.OpenAI(
+        **{"base_url": episode.base_url, "api_key": episode.api_key, "max_retries": 0, **more}
+    )
 
 
 def ask(made, *messages, **more):
@@ -56,7 +58,10 @@ def test_a_conversation_of_the_openai_client_is_one_row(episode):
         first = ask(made, user("abc"), logprobs=True)
         [choice] = first.choices
         assert (choice.message.content, choice.finish_reason) == ("ABC", "stop")
-        assert (first.usage.prompt_tokens, first.usage.completion_tokens) == (len("user: abc\nassistant: "), 4)
+        assert (first.usage.prompt_tokens, first.usage.completion_tokens) == (
+            len("user: abc\nassistant: "),
+            4,
+        )
         assert [one.logprob for one in choice.logprobs.content] == [-0.5] * 4
         ask(made, user("abc"), choice.message, user("de"))
     assert (episode.answer, episode.completions, episode.tokens) == ("DE", 2, 7)
@@ -72,8 +77,14 @@ def test_a_stream_has_the_same_tokens(episode):
     with client(episode) as made:
         pieces = list(ask(made, user("abc"), stream=True, stream_options={"include_usage": True}))
         text = "".join(one.choices[0].delta.content or "" for one in pieces if one.choices)
-        assert (text, pieces[-2].choices[0].finish_reason, pieces[-1].usage.completion_tokens) == ("ABC", "stop", 4)
-        ask(made, user("abc"), {"role": "assistant", "content": text}, user("de"), stream=True).close()
+        assert (text, pieces[-2].choices[0].finish_reason, pieces[-1].usage.completion_tokens) == (
+            "ABC",
+            "stop",
+            4,
+        )
+        ask(
+            made, user("abc"), {"role": "assistant", "content": text}, user("de"), stream=True
+        ).close()
         deadline = time.monotonic() + 30
         while episode.completions < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -81,11 +92,15 @@ def test_a_stream_has_the_same_tokens(episode):
 
 
 def test_several_choices_and_parallel_requests_are_rows(endpoint):
-    with endpoint.open(sampling=Sampling(max_tokens=1000), max_requests=20, request_tokens=20) as episode:
+    with endpoint.open(
+        sampling=Sampling(max_tokens=1000), max_requests=20, request_tokens=20
+    ) as episode:
         with client(episode) as made, ThreadPoolExecutor(8) as pool:
             assert [one.message.content for one in ask(made, user("x"), n=2).choices] == ["X", "X"]
             texts = [f"question {i}" for i in range(16)]
-            found = list(pool.map(lambda text: ask(made, user(text)).choices[0].message.content, texts))
+            found = list(
+                pool.map(lambda text: ask(made, user(text)).choices[0].message.content, texts)
+            )
         assert found == [text.upper() for text in texts]
         made = rows(episode)
     assert len(made) == 18
@@ -107,7 +122,10 @@ def test_episodes_side_by_side_do_not_mix(endpoint):
 
 
 def test_a_key_holds_for_its_open_episode_alone(endpoint, episode):
-    with client(episode, api_key="guessed") as made, pytest.raises(openai.AuthenticationError, match="no"):
+    with (
+        client(episode, api_key="guessed") as made,
+        pytest.raises(openai.AuthenticationError, match="no"),
+    ):
         ask(made, user("x"))
     with client(episode) as made:
         assert [one.id for one in made.models.list()] == ["policy"]
@@ -132,7 +150,10 @@ def test_a_key_may_come_in_the_url_alone(endpoint, episode):
 
 def test_limits_of_an_episode_are_said_and_truncate_it(endpoint):
     """A completion is cut at the episode's last token; then, and after the last request, the agent is told to end."""
-    with endpoint.open(sampling=Sampling(max_tokens=6), max_requests=3) as episode, client(episode) as made:
+    with (
+        endpoint.open(sampling=Sampling(max_tokens=6), max_requests=3) as episode,
+        client(episode) as made,
+    ):
         assert ask(made, user("abc"), max_tokens=2).choices[0].finish_reason == "length"
         assert ask(made, user("abcdefgh")).choices[0].message.content == "ABCD"
         with pytest.raises(openai.BadRequestError, match="6 tokens"):
@@ -145,7 +166,10 @@ def test_limits_of_an_episode_are_said_and_truncate_it(endpoint):
 
 def test_parallel_requests_never_take_more_than_the_episode_has(endpoint):
     """Each holds what it may need, so the others wait."""
-    with endpoint.open(sampling=Sampling(max_tokens=9), max_requests=9) as episode, client(episode) as made:
+    with (
+        endpoint.open(sampling=Sampling(max_tokens=9), max_requests=9) as episode,
+        client(episode) as made,
+    ):
         with ThreadPoolExecutor(4) as pool:
             found = [pool.submit(ask, made, user("abc")) for _ in range(4)]
         errors = [one.exception() for one in found]
@@ -157,7 +181,10 @@ def test_a_conversation_longer_than_the_model_is_refused_by_its_usual_name(endpo
     class Short(ScriptedSampler):
         positions = 30
 
-    with AgentEndpoint(Short(["ok"])) as made, made.open(sampling=Sampling(max_tokens=100)) as episode:
+    with (
+        AgentEndpoint(Short(["ok"])) as made,
+        made.open(sampling=Sampling(max_tokens=100)) as episode,
+    ):
         with client(episode) as asking:
             assert ask(asking, user("x")).choices[0].message.content == "ok"
             with pytest.raises(openai.BadRequestError, match="30 positions") as caught:
@@ -168,7 +195,10 @@ def test_a_conversation_longer_than_the_model_is_refused_by_its_usual_name(endpo
 def test_settings_that_training_has_to_know_are_the_runs(endpoint, episode):
     """A temperature is ignored, and counted; stop texts and fewer tokens are the agent's to ask for."""
     with client(episode) as made:
-        assert ask(made, user("abc"), temperature=0, top_p=0.1, stop="C").choices[0].message.content == "AB"
+        assert (
+            ask(made, user("abc"), temperature=0, top_p=0.1, stop="C").choices[0].message.content
+            == "AB"
+        )
     assert dict(episode.ignored) == {"temperature": 1, "top_p": 1}
 
 
@@ -178,8 +208,13 @@ def test_seeds_do_not_depend_on_the_order_of_requests(endpoint):
     with AgentEndpoint(seeds) as made:
         found = []
         for texts in (("a", "b", "a"), ("a", "a", "b")):
-            with made.open(sampling=Sampling(max_tokens=200), seed_key=("s", 1)) as episode, client(episode) as asking:
-                found.append(sorted(ask(asking, user(text)).choices[0].message.content for text in texts))
+            with (
+                made.open(sampling=Sampling(max_tokens=200), seed_key=("s", 1)) as episode,
+                client(episode) as asking,
+            ):
+                found.append(
+                    sorted(ask(asking, user(text)).choices[0].message.content for text in texts)
+                )
     assert found[0] == found[1]
     assert len(set(found[0])) == 3
 
@@ -219,7 +254,10 @@ def test_an_agent_that_leaves_or_is_ended_takes_its_requests_with_it():
         assert rows(episode)[0].completion_ids == ()
 
 
-TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "add", "parameters": {"type": "object", "properties": {}}},
+}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -234,13 +272,22 @@ def test_calls_of_tools_come_and_go_as_the_client_has_them(stream):
             )
             assert (choice.finish_reason, choice.message.content) == ("tool_calls", "Hm.")
             [call] = choice.message.tool_calls
-            assert (call.function.name, call.function.arguments, len(call.id)) == ("add", '{"x": 1}', 9)
+            assert (call.function.name, call.function.arguments, len(call.id)) == (
+                "add",
+                '{"x": 1}',
+                9,
+            )
             reply = {"role": "tool", "tool_call_id": call.id, "content": "3"}
             last = ask(asking, user("1 + 2?"), choice.message, reply, tools=[TOOL])
-            assert (last.choices[0].message.content, last.choices[0].finish_reason) == ("It is 3.", "stop")
+            assert (last.choices[0].message.content, last.choices[0].finish_reason) == (
+                "It is 3.",
+                "stop",
+            )
         [row] = rows(episode)
     assert "tools: add" in sampler.decode(row.prompt_ids)
-    assert [sampler.decode(row.completion_ids[turn.start : turn.stop]) for turn in row.turns] == said
+    assert [
+        sampler.decode(row.completion_ids[turn.start : turn.stop]) for turn in row.turns
+    ] == said
     assert "tool: 3" in row.text
 
 
@@ -252,7 +299,9 @@ def joined(stream):
     for piece in stream:
         [choice] = piece.choices
         message["content"] += choice.delta.content or ""
-        message["tool_calls"] += [one.model_dump(exclude={"index"}) for one in choice.delta.tool_calls or ()]
+        message["tool_calls"] += [
+            one.model_dump(exclude={"index"}) for one in choice.delta.tool_calls or ()
+        ]
         reason = choice.finish_reason or reason
     return Choice.model_validate({"index": 0, "finish_reason": reason, "message": message})
 
@@ -260,9 +309,17 @@ def joined(stream):
 def test_a_call_that_cannot_be_read_is_the_text_that_it_is():
     broken = '<tool_call>{"name": "add", "argum</tool_call>'
     sampling = Sampling(max_tokens=99)
-    with AgentEndpoint(ScriptedSampler([broken])) as made, made.open(sampling=sampling) as it, client(it) as asking:
+    with (
+        AgentEndpoint(ScriptedSampler([broken])) as made,
+        made.open(sampling=sampling) as it,
+        client(it) as asking,
+    ):
         [choice] = ask(asking, user("x"), tools=[TOOL]).choices
-    assert (choice.message.content, choice.message.tool_calls, choice.finish_reason) == (broken, None, "stop")
+    assert (choice.message.content, choice.message.tool_calls, choice.finish_reason) == (
+        broken,
+        None,
+        "stop",
+    )
 
 
 def test_what_the_sampler_cannot_do_is_the_servers_error():
@@ -295,14 +352,32 @@ def test_hostile_bodies_cost_an_error_each(endpoint, episode):
     """Whatever is sent with a key, the endpoint goes on."""
     import httpx
 
-    url, head = f"{episode.base_url}/chat/completions", {"authorization": f"Bearer {episode.api_key}"}
+    url, head = (
+        f"{episode.base_url}/chat/completions",
+        {"authorization": f"Bearer {episode.api_key}"},
+    )
     deep = b'{"messages": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
     many = b'{"messages": [' + b"{}," * 210_000 + b"{}]}"
-    for body in (b"", b"[]", b"{", b'{"messages": null}', deep, many, b'{"messages": [{"role": ["a"]}]}'):
+    for body in (
+        b"",
+        b"[]",
+        b"{",
+        b'{"messages": null}',
+        deep,
+        many,
+        b'{"messages": [{"role": ["a"]}]}',
+    ):
         answer = httpx.post(url, content=body, headers={**head, "content-type": "application/json"})
         assert 400 <= answer.status_code < 500, body[:20]
         assert answer.json()["error"]["message"]
-    assert httpx.post(url, content=b"{}", headers=head).status_code == 415  # as a web page could send it
+    assert (
+        httpx.post(url, content=b"{}", headers=head).status_code == 415
+    )  # as a web page could send it
     assert httpx.post(f"{episode.base_url}/x", json={}, headers=head).status_code == 404
     lone = b'{"messages": [{"role": "user", "content": "\\ud800"}]}'
-    assert httpx.post(url, content=lone, headers={**head, "content-type": "application/json"}).status_code == 200
+    assert (
+        httpx.post(
+            url, content=lone, headers={**head, "content-type": "application/json"}
+        ).status_code
+        == 200
+    )

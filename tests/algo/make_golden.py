@@ -17,7 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 from verl.trainer.ppo import core_algos
-from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights, compute_rollout_rejection_mask
+from verl.trainer.ppo.rollout_corr_helper import (
+    compute_rollout_correction_weights,
+    compute_rollout_rejection_mask,
+)
 from verl.workers.config import ActorConfig
 
 HERE = Path(__file__).parent
@@ -57,11 +60,15 @@ def advantages(x: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     for row in range(B):
         at_the_end[row, int(mask[row].nonzero()[-1])] = x["scores"][row]
     config = SimpleNamespace(gamma=0.9)
-    gae, gae_returns = core_algos.compute_gae_advantage_return(x["rewards"] * mask, x["values"], mask, 0.9, 0.8)
+    gae, gae_returns = core_algos.compute_gae_advantage_return(
+        x["rewards"] * mask, x["values"], mask, 0.9, 0.8
+    )
     plus = core_algos.compute_reinforce_plus_plus_outcome_advantage
     return {
         "grpo": core_algos.compute_grpo_outcome_advantage(at_the_end, mask, index)[0],
-        "dr_grpo": core_algos.compute_grpo_outcome_advantage(at_the_end, mask, index, norm_adv_by_std_in_grpo=False)[0],
+        "dr_grpo": core_algos.compute_grpo_outcome_advantage(
+            at_the_end, mask, index, norm_adv_by_std_in_grpo=False
+        )[0],
         "rloo": core_algos.compute_rloo_outcome_advantage(at_the_end, mask, index)[0],
         "reinforce_pp_baseline": core_algos.compute_reinforce_plus_plus_baseline_outcome_advantage(
             at_the_end[:5],
@@ -79,7 +86,10 @@ def objectives(x: dict[str, torch.Tensor]) -> dict[str, Any]:
     """Loss under each aggregation, gradient under the first."""
     cases = {
         "ppo": ("vanilla", {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 1e9}),
-        "decoupled": ("vanilla", {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 1e9}),
+        "decoupled": (
+            "vanilla",
+            {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 1e9},
+        ),
         "dual": ("vanilla", {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 1.5}),
         "gspo": ("gspo", {"clip_ratio_low": 0.1, "clip_ratio_high": 0.15}),
         "cispo": ("cispo", {"clip_ratio_low": 0.3, "clip_ratio_high": 0.4}),
@@ -111,7 +121,9 @@ def kls(x: dict[str, torch.Tensor]) -> dict[str, Any]:
     found = {}
     for estimator in ("k1", "k2", "k3"):
         logprobs = x["logprobs"].clone().requires_grad_()
-        estimate = core_algos.kl_penalty(logprobs, x["ref_logprobs"], estimator) * x["completion_mask"]
+        estimate = (
+            core_algos.kl_penalty(logprobs, x["ref_logprobs"], estimator) * x["completion_mask"]
+        )
         estimate.sum().backward()
         found[estimator] = {"losses": estimate, "gradient": logprobs.grad}
     far = core_algos.kl_penalty(torch.tensor([-9.0]), torch.tensor([-1.0]), "k3")
@@ -163,7 +175,11 @@ def main() -> None:
         "value": value(x),
         "corrections": corrections(x),
     }
-    text = "{\n" + ",\n".join(f'"{part}": {json.dumps(plain(answers))}' for part, answers in golden.items()) + "\n}\n"
+    text = (
+        "{\n"
+        + ",\n".join(f'"{part}": {json.dumps(plain(answers))}' for part, answers in golden.items())
+        + "\n}\n"
+    )
     (HERE / "golden.json").write_text(text, encoding="utf-8")
 
 

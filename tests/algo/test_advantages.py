@@ -40,7 +40,9 @@ def test_eps_stands_beside_the_std():
 
 def test_without_scale_only_the_mean_goes():
     """Dr. GRPO: 1 - 1/4 and -1/4."""
-    assert group_advantages(f64([[1.0, 0.0, 0.0, 0.0]]), scale=False).tolist() == [[0.75, -0.25, -0.25, -0.25]]
+    assert group_advantages(f64([[1.0, 0.0, 0.0, 0.0]]), scale=False).tolist() == [
+        [0.75, -0.25, -0.25, -0.25]
+    ]
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-6])
@@ -50,7 +52,9 @@ def test_a_group_that_agrees_teaches_nothing(score: float, eps: float):
     assert group_advantages(torch.full((2, 7), score), eps=eps).abs().max() == 0
 
 
-@pytest.mark.parametrize("function", [group_advantages, rloo_advantages, global_advantages, magistral_advantages])
+@pytest.mark.parametrize(
+    "function", [group_advantages, rloo_advantages, global_advantages, magistral_advantages]
+)
 def test_a_lone_completion_has_advantage_0(function):
     """G = 1 and a batch of one: nothing to compare with, and no division by 0."""
     assert function(f64([[0.7]])).tolist() == [[0.0]]
@@ -63,15 +67,23 @@ def test_leave_one_out_by_hand():
 
 def test_leave_one_out_of_a_ragged_group():
     """[3, -, 1]: each against the other one."""
-    assert rloo_advantages(f64([[3.0, NAN, 1.0]]), torch.tensor([[True, False, True]])).tolist() == [[2.0, 0.0, -2.0]]
+    assert rloo_advantages(
+        f64([[3.0, NAN, 1.0]]), torch.tensor([[True, False, True]])
+    ).tolist() == [[2.0, 0.0, -2.0]]
 
 
 def test_a_constant_a_batch_and_a_prompt_baseline():
     """Scores 1 0 / 1 1: minus 0.5; minus their mean 3/4; minus 1 and 0."""
     scores = f64([[1.0, 0.0], [1.0, 1.0]])
     assert reinforce_advantages(scores, baseline=0.5).tolist() == [[0.5, -0.5], [0.5, 0.5]]
-    assert reinforce_advantages(scores, baseline=batch_mean(scores)).tolist() == [[0.25, -0.75], [0.25, 0.25]]
-    assert reinforce_advantages(scores, baseline=f64([[1.0], [0.0]])).tolist() == [[0.0, -1.0], [1.0, 1.0]]
+    assert reinforce_advantages(scores, baseline=batch_mean(scores)).tolist() == [
+        [0.25, -0.75],
+        [0.25, 0.25],
+    ]
+    assert reinforce_advantages(scores, baseline=f64([[1.0], [0.0]])).tolist() == [
+        [0.0, -1.0],
+        [1.0, 1.0],
+    ]
 
 
 def test_a_moving_average_starts_at_the_first_mean():
@@ -112,16 +124,28 @@ def test_magistral_normalises_each_mini_batch():
 def test_magistral_in_one_mini_batch_is_the_global_baseline_form():
     """Both centre per group and divide by the std of all."""
     scores = f64([[1.0, 0.0, 0.3], [0.2, 0.9, 0.4]])
-    torch.testing.assert_close(magistral_advantages(scores), global_advantages(scores, group_baseline=True))
+    torch.testing.assert_close(
+        magistral_advantages(scores), global_advantages(scores, group_baseline=True)
+    )
 
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 @pytest.mark.parametrize(
-    "function", [group_advantages, rloo_advantages, reinforce_advantages, global_advantages, magistral_advantages]
+    "function",
+    [
+        group_advantages,
+        rloo_advantages,
+        reinforce_advantages,
+        global_advantages,
+        magistral_advantages,
+    ],
 )
 def test_a_score_that_is_no_number_is_named(function, bad: float):
     """A reward has promised finite scores; one NaN would spread over its group and then over the weights."""
-    with pytest.raises(ValueError, match=r"prompt 1, completion 0: the score is (nan|inf|-inf), and it must be finite"):
+    with pytest.raises(
+        ValueError,
+        match=r"prompt 1, completion 0: the score is (nan|inf|-inf), and it must be finite",
+    ):
         function(f64([[1.0, 0.0], [bad, 0.0]]))
 
 
@@ -137,11 +161,15 @@ FUNCTIONS = {
     "dr_grpo": lambda s, m=None: group_advantages(s, m, scale=False),
     "rloo": rloo_advantages,
     "global": lambda s, m=None: global_advantages(s, m, eps=0.0),
-    "reinforce_pp_baseline": lambda s, m=None: global_advantages(s, m, group_baseline=True, eps=0.0),
+    "reinforce_pp_baseline": lambda s, m=None: global_advantages(
+        s, m, group_baseline=True, eps=0.0
+    ),
     "magistral": lambda s, m=None: magistral_advantages(s, m, eps=0.0),
 }
 every = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-eighths = st.integers(-16, 16).map(lambda n: n / 8)  # exact sums: what differs is the function, not the rounding
+eighths = st.integers(-16, 16).map(
+    lambda n: n / 8
+)  # exact sums: what differs is the function, not the rounding
 
 
 @st.composite
@@ -194,7 +222,9 @@ def test_an_unscored_rollout_neither_counts_nor_learns(function, case, junk):
     scores, scored = case
     got = function(torch.where(scored, scores, junk), scored)
     assert got[~scored].abs().sum() == 0
-    torch.testing.assert_close(got, function(torch.where(scored, scores, 0.0), scored), rtol=0, atol=0)
+    torch.testing.assert_close(
+        got, function(torch.where(scored, scores, 0.0), scored), rtol=0, atol=0
+    )
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo"])

@@ -32,7 +32,10 @@ def test_a_row_without_a_trained_token_is_no_sequence():
 @pytest.mark.parametrize(
     ("mean", "message"),
     [
-        (partial(sequence_mean, sequences=0), r"sequences is 0; the whole batch's count must be at least 1"),
+        (
+            partial(sequence_mean, sequences=0),
+            r"sequences is 0; the whole batch's count must be at least 1",
+        ),
         (partial(token_mean, tokens=0), r"tokens is 0"),
         (partial(constant, sequences=0, length_tokens=5), r"sequences is 0"),
         (partial(constant, sequences=2, length_tokens=0), r"length_tokens is 0"),
@@ -63,11 +66,17 @@ OBJECTIVES = {
 def test_micro_batches_add_up(objective, mean, data):
     """Loss and gradient are the whole batch's to 1e-6, however rows are split, ordered and padded."""
     B, T = data.draw(st.integers(1, 6)), 5
-    lengths = torch.tensor(data.draw(st.lists(st.integers(0, T), min_size=B, max_size=B).filter(any)))
+    lengths = torch.tensor(
+        data.draw(st.lists(st.integers(0, T), min_size=B, max_size=B).filter(any))
+    )
     mask = torch.arange(T) < lengths[:, None]
     rng = torch.Generator().manual_seed(data.draw(st.integers(0, 999)))
     behaviour = -torch.rand(B, T, generator=rng)
-    x = [behaviour + 0.5 * torch.randn(B, T, generator=rng), behaviour, torch.randn(B, 1, generator=rng)]
+    x = [
+        behaviour + 0.5 * torch.randn(B, T, generator=rng),
+        behaviour,
+        torch.randn(B, 1, generator=rng),
+    ]
     ref = behaviour + 0.1
     whole = denominators(mask)
 
@@ -103,4 +112,6 @@ def test_a_loss_of_a_hand_made_batch_to_the_last_digit():
     losses, _ = clipped(lp, torch.zeros_like(lp), A, mask, low=0.2, high=0.28)
     d = denominators(mask)
     assert token_mean(losses, mask, tokens=d.tokens).item() == pytest.approx(-1.48 / 3, abs=1e-15)
-    assert sequence_mean(losses, mask, sequences=d.sequences).item() == pytest.approx(-0.17, abs=1e-15)
+    assert sequence_mean(losses, mask, sequences=d.sequences).item() == pytest.approx(
+        -0.17, abs=1e-15
+    )

@@ -9,7 +9,12 @@ from rlvr.algo.control import BOUNDS, next_beta, next_entropy_coefficient, ziegl
 
 def test_beta_follows_the_kl():
     """Target 0.01: halved below 0.01 / 1.5, doubled above 0.015."""
-    assert [next_beta(1.0, kl, target=0.01) for kl in (0.006, 0.007, 0.014, 0.016)] == [0.5, 1.0, 1.0, 2.0]
+    assert [next_beta(1.0, kl, target=0.01) for kl in (0.006, 0.007, 0.014, 0.016)] == [
+        0.5,
+        1.0,
+        1.0,
+        2.0,
+    ]
     with pytest.raises(ValueError, match=r"target is 0\.0; it must be above 0"):
         next_beta(1.0, 0.1, target=0.0)
     with pytest.raises(ValueError, match=r"kl is NaN"):

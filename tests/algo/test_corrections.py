@@ -56,7 +56,9 @@ def test_equal_engines_are_not_corrected(correct, level: str):
 def test_a_masked_token_changes_no_weight(correct, level: str, junk: float):
     """An engine may report -inf, or nothing, for a token that it did not sample."""
     spoilt = (torch.where(MASK, X[0], junk), torch.where(MASK, SAMPLER, -junk), MASK)
-    torch.testing.assert_close(correct(*spoilt, level=level).weights, correct(*X, level=level).weights, rtol=0, atol=0)
+    torch.testing.assert_close(
+        correct(*spoilt, level=level).weights, correct(*X, level=level).weights, rtol=0, atol=0
+    )
 
 
 @pytest.mark.parametrize("correct", [truncated, partial(masked, low=0.5, high=2.0)])

@@ -54,7 +54,9 @@ def test_grpo_is_verls_up_to_bessels_correction():
     siblings = torch.tensor([3, 3, 3, 2, 2, 1])
     bessel = (siblings / (siblings - 1))[NO_SINGLE].sqrt()[:, None]
     theirs = GOLDEN["advantages"]["grpo"][NO_SINGLE]
-    torch.testing.assert_close(ours[NO_SINGLE], theirs * bessel, rtol=1e-5, atol=1e-6)  # their eps is 1e-6 of the std
+    torch.testing.assert_close(
+        ours[NO_SINGLE], theirs * bessel, rtol=1e-5, atol=1e-6
+    )  # their eps is 1e-6 of the std
     assert (ours[NO_SINGLE] - theirs).abs().max() > 0.1
 
 
@@ -67,7 +69,9 @@ def test_verl_passes_the_raw_score_of_a_group_of_one_through(name: str):
         "rloo": rloo_advantages(table(INPUTS["scores"]), SCORED),
     }[name]
     assert advantages[2, 0] == 0
-    torch.testing.assert_close(GOLDEN["advantages"][name][5, 0], INPUTS["scores"][5], rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        GOLDEN["advantages"][name][5, 0], INPUTS["scores"][5], rtol=1e-5, atol=0
+    )
 
 
 def test_centred_scores():
@@ -105,7 +109,9 @@ def test_gae():
     ours = gae(INPUTS["rewards"], INPUTS["values"], MASK, gamma=0.9, lam=0.8)
     close(ours.returns, GOLDEN["advantages"]["gae_returns"])
     n = int(LENGTHS.sum())
-    close(whiten(ours.advantages, MASK) * ((n - 1) / n) ** 0.5, GOLDEN["advantages"]["gae_whitened"])
+    close(
+        whiten(ours.advantages, MASK) * ((n - 1) / n) ** 0.5, GOLDEN["advantages"]["gae_whitened"]
+    )
 
 
 CASES = {
@@ -141,7 +147,9 @@ def test_as_many_tokens_are_clipped(name: str):
     assert means["clipped_low"] + means["clipped_high"] == pytest.approx(
         GOLDEN["objectives"][name]["clipped"], abs=1e-6
     )
-    assert means["clipped_dual"] == pytest.approx(GOLDEN["objectives"][name]["clipped_dual"], abs=1e-6)
+    assert means["clipped_dual"] == pytest.approx(
+        GOLDEN["objectives"][name]["clipped_dual"], abs=1e-6
+    )
     assert means["clipped_low"] > 0
     assert means["clipped_high"] > 0
 

@@ -25,7 +25,11 @@ def f64(rows: list) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("estimator", "value", "gradient"),
-    [("k1", -math.log(2), 1.0), ("k2", math.log(2) ** 2 / 2, -math.log(2)), ("k3", 1 - math.log(2), -1.0)],
+    [
+        ("k1", -math.log(2), 1.0),
+        ("k2", math.log(2) ** 2 / 2, -math.log(2)),
+        ("k3", 1 - math.log(2), -1.0),
+    ],
 )
 def test_the_estimates_by_hand(estimator: str, value: float, gradient: float):
     """π = 1/4, ref = 1/2: d = -log 2, e^-d = 2.  Gradients 1, d and 1 - e^-d."""
@@ -55,7 +59,12 @@ def expected(estimator: str, place: str) -> torch.Tensor:
         per_token = kl_loss(logprobs, REFERENCE[None], mask, estimator=estimator)
     else:
         reward = penalised(
-            torch.zeros(1, 4).double(), logprobs, REFERENCE[None], mask, coefficient=1.0, estimator=estimator
+            torch.zeros(1, 4).double(),
+            logprobs,
+            REFERENCE[None],
+            mask,
+            coefficient=1.0,
+            estimator=estimator,
         )
         per_token = -reward * logprobs  # REINFORCE
     return torch.autograd.grad((logprobs.detach().exp() * per_token).sum(), logits)[0]
@@ -81,7 +90,8 @@ def test_k1_and_k3_have_the_right_mean_and_k2_has_not():
     """E_π over four tokens."""
     logprobs, mask = LOGITS.log_softmax(0)[None], torch.ones(1, 4, dtype=torch.bool)
     means = {
-        k: (logprobs.exp() * kl_loss(logprobs, REFERENCE[None], mask, estimator=k)).sum() for k in ("k1", "k2", "k3")
+        k: (logprobs.exp() * kl_loss(logprobs, REFERENCE[None], mask, estimator=k)).sum()
+        for k in ("k1", "k2", "k3")
     }
     _, _, true = exact()
     torch.testing.assert_close(means["k1"], true)
@@ -93,7 +103,11 @@ def test_the_penalty_is_taken_from_the_reward():
     """1 - 0.5 · log 2 where the policy is twice as sure as the reference; without gradient, 0 where masked."""
     logprobs = f64([[math.log(0.5), NAN]]).requires_grad_()
     got = penalised(
-        f64([[1.0, NAN]]), logprobs, f64([[math.log(0.25), INF]]), torch.tensor([[True, False]]), coefficient=0.5
+        f64([[1.0, NAN]]),
+        logprobs,
+        f64([[math.log(0.25), INF]]),
+        torch.tensor([[True, False]]),
+        coefficient=0.5,
     )
     torch.testing.assert_close(got, f64([[1 - 0.5 * math.log(2), 0.0]]))
     assert not got.requires_grad
@@ -118,7 +132,9 @@ def test_kl_gradients_are_those_of_the_estimate(estimator: str):
     """Finite differences."""
     ref, mask = f64([[-1.0, -0.5, -3.0]]), torch.tensor([[True, True, False]])
     logprobs = f64([[-0.4, -1.5, -1.0]]).requires_grad_()
-    assert torch.autograd.gradcheck(lambda lp: kl_loss(lp, ref, mask, estimator=estimator), logprobs)
+    assert torch.autograd.gradcheck(
+        lambda lp: kl_loss(lp, ref, mask, estimator=estimator), logprobs
+    )
 
 
 def test_k3_stays_finite_for_a_token_that_the_policy_has_given_up():
@@ -149,7 +165,11 @@ def test_an_unknown_estimator_is_named():
     ("value", "loss", "gradient"),
     [
         (0.1, 0.405, -0.9),  # within ± 0.2 of the old value 0: (0.1 - 1)² / 2
-        (0.5, 0.32, 0.0),  # towards the return and too far: (0.2 - 1)² / 2, and it has learnt enough
+        (
+            0.5,
+            0.32,
+            0.0,
+        ),  # towards the return and too far: (0.2 - 1)² / 2, and it has learnt enough
         (-0.5, 1.125, -1.5),  # away from it: in full
     ],
 )

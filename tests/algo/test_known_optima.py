@@ -49,11 +49,17 @@ def in_loss(**settings):
     "losses",
     [
         pytest.param(in_reward(reinforce), id="REINFORCE, k1 in the reward"),
-        pytest.param(in_reward(lambda *of: clipped(*of, low=0.2, high=0.2)), id="PPO, k1 in the reward"),
+        pytest.param(
+            in_reward(lambda *of: clipped(*of, low=0.2, high=0.2)), id="PPO, k1 in the reward"
+        ),
         pytest.param(in_reward(lambda *of: ppo_kl(*of, beta=1.0)), id="PPO-KL, k1 in the reward"),
         pytest.param(in_loss(estimator="k2"), id="k2 in the loss"),
-        pytest.param(in_loss(estimator="k3", weighted=True), id="k3 in the loss, importance-weighted"),
-        pytest.param(in_loss(estimator="k1", weighted=True), id="k1 in the loss, importance-weighted"),
+        pytest.param(
+            in_loss(estimator="k3", weighted=True), id="k3 in the loss, importance-weighted"
+        ),
+        pytest.param(
+            in_loss(estimator="k1", weighted=True), id="k1 in the loss, importance-weighted"
+        ),
     ],
 )
 def test_the_bandit_with_a_kl_penalty_comes_to_its_optimum(losses):
@@ -85,7 +91,9 @@ def test_every_estimators_bias_on_a_token_bandit():
 
     def found(**settings):
         estimate = kl_loss(now, reference, mask, **settings).sum(1)
-        return torch.autograd.grad((before.sum(1).exp() * estimate).sum(), logits, retain_graph=True)[0]
+        return torch.autograd.grad(
+            (before.sum(1).exp() * estimate).sum(), logits, retain_graph=True
+        )[0]
 
     for estimator in ("k1", "k3"):
         bias = (found(estimator=estimator, behaviour_logprobs=before) - wanted).abs().max()
@@ -125,7 +133,9 @@ def test_the_variance_of_the_gradient_falls_with_the_baseline():
     alive = torch.cat([torch.ones(32, 1, dtype=torch.float64), texts[:, :-1].cumprod(1)], dim=1)
     values = alive * 2.0 ** -torch.arange(5, 0, -1, dtype=torch.float64)
     after = torch.cat([values[:, 1:], right[:, None]], dim=1)
-    none, mean, critic = (score * A for A in (right[:, None], right[:, None] - 1 / 32, after - values))
+    none, mean, critic = (
+        score * A for A in (right[:, None], right[:, None] - 1 / 32, after - values)
+    )
     assert torch.allclose(none.mean(0), critic.mean(0))
     assert critic.var(0).sum() < mean.var(0).sum() < none.var(0).sum()
 
@@ -146,5 +156,6 @@ def test_a_masked_gap_changes_no_advantage():
         lambda *of: n_step_advantages(*of, n=2, gamma=0.9, bootstrap=end),
     ):
         torch.testing.assert_close(
-            way(spread(rewards), spread(values), wide).advantages[wide], way(rewards, values, narrow).advantages[narrow]
+            way(spread(rewards), spread(values), wide).advantages[wide],
+            way(rewards, values, narrow).advantages[narrow],
         )

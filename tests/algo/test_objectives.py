@@ -60,7 +60,9 @@ def test_the_clip_by_hand(ratio: float, advantage: float, loss: float, gradient:
     assert one(OBJECTIVES["decoupled"], ratio, advantage)[:2] == pytest.approx((loss, gradient))
 
 
-@pytest.mark.parametrize(("ratio", "loss", "gradient"), [(2.9, 5.8, 5.8), (4.0, 6.0, 0.0), (1e6, 6.0, 0.0)])
+@pytest.mark.parametrize(
+    ("ratio", "loss", "gradient"), [(2.9, 5.8, 5.8), (4.0, 6.0, 0.0), (1e6, 6.0, 0.0)]
+)
 def test_the_dual_clip_by_hand(ratio: float, loss: float, gradient: float):
     """c = 3, A = -2: the loss of a bad token ends at 6."""
     assert one(OBJECTIVES["dual"], ratio, -2.0)[:2] == pytest.approx((loss, gradient))
@@ -71,7 +73,9 @@ def test_reinforce_is_minus_advantage_times_log_probability():
     assert one(reinforce, 0.5, 2.0)[:2] == pytest.approx((-2 * math.log(0.25), -2.0))
 
 
-@pytest.mark.parametrize(("ratio", "advantage", "tau"), [(2.0, 1.0, 1.0), (0.5, -2.0, 1.05), (1.0, 3.0, 1.0)])
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "tau"), [(2.0, 1.0, 1.0), (0.5, -2.0, 1.05), (1.0, 3.0, 1.0)]
+)
 def test_sapo_by_hand(ratio: float, advantage: float, tau: float):
     """-(4/τ) σ(τ (r - 1)) A, and its derivative by log π: -4 p (1 - p) r A, which is -r A at r = 1."""
     p = 1 / (1 + math.exp(-tau * (ratio - 1)))
@@ -107,7 +111,9 @@ def test_gspo_has_one_ratio_per_completion():
     """Ratios 2 and 1/2 make s = 1, which is not clipped; 4 and 1 make 2, which is: -1.2 A at each token."""
     logprobs = (f64([[2.0, 0.5, 1.0], [4.0, 1.0, 9.0]]).log() - 5).requires_grad_()
     mask = torch.tensor([[True, True, False], [True, True, False]])
-    losses, stats = OBJECTIVES["gspo"](logprobs, torch.full((2, 3), -5.0).double(), f64([[3.0], [3.0]]), mask)
+    losses, stats = OBJECTIVES["gspo"](
+        logprobs, torch.full((2, 3), -5.0).double(), f64([[3.0], [3.0]]), mask
+    )
     torch.testing.assert_close(losses.detach(), f64([[-3.0, -3.0, 0.0], [-3.6, -3.6, 0.0]]))
     losses.sum().backward()
     # d s / d log π_t = s / 2, over two tokens with the same s: -A s each
@@ -120,12 +126,16 @@ def test_the_product_of_ratios_by_hand():
     """Ratios 2 and 0.6 make s = 1.2, inside; 2 and 1 make 2, and the bound is 1.5; d s / d log π_t = s, not s / T."""
     logprobs = (f64([[2.0, 0.6, 1.0], [2.0, 1.0, 9.0]]).log() - 5).requires_grad_()
     mask = torch.tensor([[True, True, False], [True, True, False]])
-    losses, stats = OBJECTIVES["sequence"](logprobs, torch.full((2, 3), -5.0).double(), f64([[3.0], [3.0]]), mask)
+    losses, stats = OBJECTIVES["sequence"](
+        logprobs, torch.full((2, 3), -5.0).double(), f64([[3.0], [3.0]]), mask
+    )
     torch.testing.assert_close(losses.detach(), f64([[-3.6, -3.6, 0.0], [-4.5, -4.5, 0.0]]))
     losses.sum().backward()
     torch.testing.assert_close(logprobs.grad, f64([[-7.2, -7.2, 0.0], [0.0, 0.0, 0.0]]))
     assert stats.means()["clipped_high"] == 0.5
-    single = [one(OBJECTIVES[name], 1.1, 2.0)[:2] for name in ("sequence", "ppo")]  # of one token both are PPO
+    single = [
+        one(OBJECTIVES[name], 1.1, 2.0)[:2] for name in ("sequence", "ppo")
+    ]  # of one token both are PPO
     assert single[0] == pytest.approx(single[1])
 
 
@@ -138,7 +148,10 @@ def test_gspo_token_differs_where_advantages_do():
         losses, _ = OBJECTIVES[name](logprobs, *args)
         losses.sum().backward()
         gradients[name] = losses.detach().tolist(), logprobs.grad.tolist()
-    assert gradients == {"gspo": ([[-1.0, -3.0]], [[-2.0, -2.0]]), "gspo_token": ([[-1.0, -3.0]], [[-1.0, -3.0]])}
+    assert gradients == {
+        "gspo": ([[-1.0, -3.0]], [[-2.0, -2.0]]),
+        "gspo_token": ([[-1.0, -3.0]], [[-1.0, -3.0]]),
+    }
 
 
 def test_the_statistics_by_hand():
@@ -146,7 +159,13 @@ def test_the_statistics_by_hand():
     ratios = f64([[0.5, 1.0, 2.0, 4.0, NAN]])
     mask = torch.tensor([[True, True, True, True, False]])
     _, stats = clipped(
-        ratios.log(), torch.zeros(1, 5).double(), f64([[-1.0, 1.0, -1.0, 1.0, NAN]]), mask, low=0.2, high=0.2, dual=1.5
+        ratios.log(),
+        torch.zeros(1, 5).double(),
+        f64([[-1.0, 1.0, -1.0, 1.0, NAN]]),
+        mask,
+        low=0.2,
+        high=0.2,
+        dual=1.5,
     )
     assert stats.means() == pytest.approx(
         {
@@ -166,7 +185,10 @@ def test_statistics_add_up_over_micro_batches():
     x = torch.linspace(-2, 1, 12).double().reshape(4, 3)
     args = x, torch.full_like(x, -0.5), x.sin(), x > -1.5
     whole = OBJECTIVES["dual"](*args).stats
-    parts = [OBJECTIVES["dual"](*(a[rows] for a in args)).stats for rows in (slice(0, 1), slice(1, 4), slice(0, 0))]
+    parts = [
+        OBJECTIVES["dual"](*(a[rows] for a in args)).stats
+        for rows in (slice(0, 1), slice(1, 4), slice(0, 0))
+    ]
     total = parts[0] + parts[1] + parts[2]
     assert total.means() == pytest.approx(whole.means())
     assert whole.tokens == 10
@@ -244,18 +266,29 @@ def test_one_advantage_per_row_is_one_per_token(objective):
     lp, b = f64([[-0.5, -1.0], [-0.2, -0.9]]), f64([[-0.6, -0.8], [-0.5, -0.9]])
     A, mask = f64([[1.0], [-2.0]]), torch.tensor([[True, True], [True, False]])
     wide = A.expand(2, 2)
-    torch.testing.assert_close(objective(lp, b, A.expand_as(lp), mask).losses, objective(lp, b, wide, mask).losses)
-    torch.testing.assert_close(objective(lp, b, A, mask).losses, objective(lp, b, wide, mask).losses)
+    torch.testing.assert_close(
+        objective(lp, b, A.expand_as(lp), mask).losses, objective(lp, b, wide, mask).losses
+    )
+    torch.testing.assert_close(
+        objective(lp, b, A, mask).losses, objective(lp, b, wide, mask).losses
+    )
 
 
-@pytest.mark.parametrize("name", ["ppo", "decoupled", "dual", "gspo", "sequence", "ppo_kl", "cispo"])
+@pytest.mark.parametrize(
+    "name", ["ppo", "decoupled", "dual", "gspo", "sequence", "ppo_kl", "cispo"]
+)
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_ratio_beyond_the_largest_float_leaves_loss_and_gradient_finite(name: str, advantage: float, dtype):
+def test_a_ratio_beyond_the_largest_float_leaves_loss_and_gradient_finite(
+    name: str, advantage: float, dtype
+):
     """exp(90) is inf in float32; the token that is clipped away would otherwise have the gradient 0 · inf = NaN."""
     lp = torch.tensor([[-1.0, -91.0]], dtype=dtype, requires_grad=True)
     losses, _ = OBJECTIVES[name](
-        lp, torch.tensor([[-91.0, -1.0]], dtype=dtype), torch.full((1, 2), advantage), torch.tensor([[True, True]])
+        lp,
+        torch.tensor([[-91.0, -1.0]], dtype=dtype),
+        torch.full((1, 2), advantage),
+        torch.tensor([[True, True]]),
     )
     losses.sum().backward()
     assert losses.isfinite().all()
@@ -263,7 +296,9 @@ def test_a_ratio_beyond_the_largest_float_leaves_loss_and_gradient_finite(name: 
 
 
 @settings(max_examples=60, deadline=None)
-@given(ratio=st.floats(0.01, 20), advantage=st.floats(-3, 3), low=st.floats(0, 1), high=st.floats(0, 3))
+@given(
+    ratio=st.floats(0.01, 20), advantage=st.floats(-3, 3), low=st.floats(0, 1), high=st.floats(0, 3)
+)
 def test_the_clip_never_promises_more_than_the_bound(ratio, advantage, low, high):
     """It is pessimistic: at least the unclipped loss, and a good token gains at most (1 + high) A."""
     loss, gradient, _ = one(partial(clipped, low=low, high=high), ratio, advantage)
@@ -276,11 +311,17 @@ def test_the_clip_never_promises_more_than_the_bound(ratio, advantage, low, high
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (partial(clipped, low=-0.1, high=0.2), r"low is -0\.1 and high is 0\.2; the ratio is kept in \[1 - low"),
+        (
+            partial(clipped, low=-0.1, high=0.2),
+            r"low is -0\.1 and high is 0\.2; the ratio is kept in \[1 - low",
+        ),
         (partial(clipped, low=1.1, high=0.2), r"low is 1\.1"),
         (partial(gspo, low=0.1, high=INF), r"high is inf"),
         (partial(cispo, high=NAN), r"high is nan"),
-        (partial(clipped, low=0.2, high=0.28, dual=1.28), r"dual is 1\.28; it must be above 1 \+ high = 1\.28"),
+        (
+            partial(clipped, low=0.2, high=0.28, dual=1.28),
+            r"dual is 1\.28; it must be above 1 \+ high = 1\.28",
+        ),
         (partial(ppo_kl, beta=-1.0), r"beta is -1\.0"),
         (partial(ppo_kl, beta=NAN), r"beta is nan"),
     ],

@@ -39,7 +39,10 @@ def sigma(x: float) -> float:
 def test_gains_are_sums_or_means_of_trained_tokens_alone():
     """-1 + 2 = 1 and its mean ½; the masked token's NaN and its gradient stay outside."""
     logprobs = f64([[-2.0, math.nan, -1.0], [-3.0, -3.0, math.inf]]).requires_grad_()
-    ref, mask = f64([[-1.0, 0.0, -3.0], [-3.0, -1.0, 0.0]]), torch.tensor([[True, False, True], [True, True, False]])
+    ref, mask = (
+        f64([[-1.0, 0.0, -3.0], [-3.0, -1.0, 0.0]]),
+        torch.tensor([[True, False, True], [True, True, False]]),
+    )
     summed = gains(logprobs, ref, mask, length="sum")
     assert summed.tolist() == [1.0, -2.0]
     assert gains(logprobs, ref, mask, length="mean").tolist() == [0.5, -1.0]
@@ -57,7 +60,10 @@ def test_a_row_without_trained_tokens_has_gain_0():
     ("loss", "expected"),
     [
         (lambda w, v: dpo(w, v, beta=0.5), math.log(4 / 3)),  # β Δ = ln 3, and σ(ln 3) = ¾
-        (lambda w, v: dpo(w, v, beta=0.5, smoothing=0.25), 0.75 * math.log(4 / 3) + 0.25 * math.log(4)),
+        (
+            lambda w, v: dpo(w, v, beta=0.5, smoothing=0.25),
+            0.75 * math.log(4 / 3) + 0.25 * math.log(4),
+        ),
         (
             lambda w, v: dpo(w, v, beta=0.5, smoothing=0.25, reading="robust"),
             (0.75 * math.log(4 / 3) - 0.25 * math.log(4)) / 0.5,
@@ -66,7 +72,10 @@ def test_a_row_without_trained_tokens_has_gain_0():
         (lambda w, v: hinge(w, v, beta=0.25), 1 - LN3 / 2),
         (lambda w, v: ipo(w, v, beta=0.5), (2 * LN3 - 1) ** 2),
         (lambda w, v: bradley_terry(w, v, margin=LN3), math.log(4 / 3)),
-        (lambda w, v: bradley_terry(w, v, margin=LN3, centring=0.1), math.log(4 / 3) + 0.1 * (4 * LN3) ** 2),
+        (
+            lambda w, v: bradley_terry(w, v, margin=LN3, centring=0.1),
+            math.log(4 / 3) + 0.1 * (4 * LN3) ** 2,
+        ),
     ],
 )
 def test_a_pair_by_hand(loss, expected: float):
@@ -91,7 +100,9 @@ def test_the_reference_of_kto_is_a_number_of_at_least_0():
 
 def test_the_loss_of_step_labels_counts():
     """3 of 4 right at x = 0: four labels, each ln 2."""
-    assert step_label_loss(f64([0.0]), f64([3.0]), f64([4.0])).item() == pytest.approx(4 * math.log(2))
+    assert step_label_loss(f64([0.0]), f64([3.0]), f64([4.0])).item() == pytest.approx(
+        4 * math.log(2)
+    )
 
 
 def test_a_token_of_fine_tuning_loses_its_negative_log_probability():
@@ -129,9 +140,17 @@ def preferred(p: float, loss):
     [
         (lambda w, v: dpo(w, v, beta=0.5), 0.8, math.log(4) / 0.5),  # logit(.8) = ln 4
         (lambda w, v: ipo(w, v, beta=0.5), 0.8, 0.6),  # (2p - 1) / 2β
-        (lambda w, v: dpo(w, v, beta=0.5, smoothing=0.2), 1.0, math.log(4) / 0.5),  # cDPO stays finite
+        (
+            lambda w, v: dpo(w, v, beta=0.5, smoothing=0.2),
+            1.0,
+            math.log(4) / 0.5,
+        ),  # cDPO stays finite
         # p = .8 seen through flips of rate .2 is .68; robust finds the clean optimum, plain DPO logit(.68) / β
-        (lambda w, v: dpo(w, v, beta=0.5, smoothing=0.2, reading="robust"), 0.68, math.log(4) / 0.5),
+        (
+            lambda w, v: dpo(w, v, beta=0.5, smoothing=0.2, reading="robust"),
+            0.68,
+            math.log(4) / 0.5,
+        ),
         (lambda w, v: dpo(w, v, beta=0.5), 0.68, math.log(0.68 / 0.32) / 0.5),
         (lambda w, v: bradley_terry(w, v), 0.8, math.log(4)),
     ],
@@ -145,7 +164,9 @@ def test_dpo_on_preferences_of_a_bandit_finds_rewards_over_beta():
     """Three completions, pairs drawn by σ(r_i - r_j): h_i - h_j = (r_i - r_j) / β, as in RL with that KL penalty."""
     rewards, ref, beta = f64([1.0, 0.0, 0.5]), f64([0.2, 0.5, 0.3]).log(), 0.5
     logits = ref.clone().requires_grad_()
-    optimiser = torch.optim.LBFGS([logits], max_iter=200, tolerance_grad=1e-12, tolerance_change=1e-15)
+    optimiser = torch.optim.LBFGS(
+        [logits], max_iter=200, tolerance_grad=1e-12, tolerance_change=1e-15
+    )
 
     def risk():
         optimiser.zero_grad()
@@ -167,7 +188,9 @@ def test_dpo_on_preferences_of_a_bandit_finds_rewards_over_beta():
 
 def test_step_labels_are_learnt_as_shares():
     """σ(x) = k / K, whatever K."""
-    assert sigma(least(lambda x: step_label_loss(x.reshape(1), f64([3.0]), f64([9.0])).sum())) == pytest.approx(1 / 3)
+    assert sigma(
+        least(lambda x: step_label_loss(x.reshape(1), f64([3.0]), f64([9.0])).sum())
+    ) == pytest.approx(1 / 3)
 
 
 # ------------------------------------------------------------------------------------------ the family
@@ -199,12 +222,16 @@ def test_no_two_losses_are_the_same():
 
 def test_micro_batches_add_up_to_the_whole():
     """With the mini-batch's Σ w as denominator; the split 1 + 3 gives the gradient of 4."""
-    h = torch.randn(4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    h = torch.randn(
+        4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    ).requires_grad_()
     weights, zero = f64([1.0, 0.5, 0.5, 2.0]), torch.zeros(4, dtype=torch.float64)
     weighted_mean(dpo(h, zero, beta=1.0), weights, total=weights.sum()).backward()
     whole, h.grad = h.grad, None
     for part in (slice(0, 1), slice(1, 4)):
-        weighted_mean(dpo(h[part], zero[part], beta=1.0), weights[part], total=weights.sum()).backward()
+        weighted_mean(
+            dpo(h[part], zero[part], beta=1.0), weights[part], total=weights.sum()
+        ).backward()
     torch.testing.assert_close(h.grad, whole, atol=1e-15, rtol=0)
 
 
@@ -224,10 +251,16 @@ def test_far_apart_sides_stay_finite():
         (lambda x: ipo(x, x, beta=math.nan), "beta is nan"),
         (lambda x: dpo(x, x, beta=1.0, smoothing=0.5), "smoothing is 0.5"),
         (lambda x: PLAIN.dpo(x, x, beta=1.0, smoothing=0.1, reading="soft"), "reading is 'soft'"),
-        (lambda x: kto(x, torch.ones(1).bool(), x[0], beta=1.0, wrong_weight=-1.0), "wrong_weight is -1.0"),
+        (
+            lambda x: kto(x, torch.ones(1).bool(), x[0], beta=1.0, wrong_weight=-1.0),
+            "wrong_weight is -1.0",
+        ),
         (lambda x: bradley_terry(x, x, centring=-0.1), "centring is -0.1"),
         (lambda x: step_label_loss(x, x + 2, x + 1), "more right completions than scored"),
-        (lambda x: PLAIN.gains(x[None], x[None], torch.ones(1, 1).bool(), length="max"), "length is 'max'"),
+        (
+            lambda x: PLAIN.gains(x[None], x[None], torch.ones(1, 1).bool(), length="max"),
+            "length is 'max'",
+        ),
     ],
 )
 def test_numbers_out_of_range_are_refused(call, name: str):

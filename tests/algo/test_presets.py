@@ -30,17 +30,25 @@ def test_every_name_is_a_function(kind):
         known = inspect.signature(inspect.unwrap(entry.call)).parameters
         assert entry.call.__name__ == entry.attribute, name
         assert set(entry.inputs) | set(entry.settings) <= set(known), name
-        required = {n for n, p in known.items() if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
+        required = {
+            n for n, p in known.items() if p.kind is p.KEYWORD_ONLY and p.default is p.empty
+        }
         assert required <= set(entry.inputs) | set(entry.settings), name
 
 
 def test_a_function_of_ones_own_is_an_entry(monkeypatch):
     """Register it, name it in an algorithm: nothing else has to know of it."""
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
-    registry.register("objective", "vanilla", registry.Function("rlvr.algo.objectives", "mine", attribute="reinforce"))
+    registry.register(
+        "objective",
+        "vanilla",
+        registry.Function("rlvr.algo.objectives", "mine", attribute="reinforce"),
+    )
     mine = Algorithm("mine", "rloo_advantages", "vanilla", "token_mean", epochs=2)
     assert mine.pieces["objective"].call is objectives.reinforce
-    with pytest.raises(UsageError, match=r"there is already the objective 'vanilla', of rlvr\.algo\.objectives"):
+    with pytest.raises(
+        UsageError, match=r"there is already the objective 'vanilla', of rlvr\.algo\.objectives"
+    ):
         registry.register("objective", "vanilla", registry.Function("elsewhere", "theirs"))
     with pytest.raises(UsageError, match="needs is 'luck'"):
         unchecked(registry).Function("mine", "mine", needs=("luck",))
@@ -83,7 +91,8 @@ def test_those_that_need_more_than_scores_say_so():
 def test_a_misspelt_name_gets_the_nearest():
     """One line: value, rule, fix."""
     with pytest.raises(
-        UsageError, match=r"algorithm is 'gpro'; it must be one of 'grpo', 'dapo', .*; did you mean 'g[rs]po'\?"
+        UsageError,
+        match=r"algorithm is 'gpro'; it must be one of 'grpo', 'dapo', .*; did you mean 'g[rs]po'\?",
     ):
         preset("gpro")
     assert preset("dapo") is PRESETS["dapo"]
@@ -105,19 +114,31 @@ def test_presets_load_no_torch():
         ({"gamma": 1.1}, r"gamma is 1\.1; it must be a number of at least 0 and of at most 1"),
         ({"lam": -0.1}, r"lam is -0\.1"),
         ({"entropy": -0.01}, r"entropy is -0\.01; it must be a number of at least 0"),
-        ({"objective": "reinforce", "clip": None, "epochs": 2}, r"'reinforce' with epochs 2: it has no ratio"),
-        ({"advantage": "process_advantages", "kl": Kl("k1", 0.1, "reward")}, r"no place for a KL penalty in the rew"),
+        (
+            {"objective": "reinforce", "clip": None, "epochs": 2},
+            r"'reinforce' with epochs 2: it has no ratio",
+        ),
+        (
+            {"advantage": "process_advantages", "kl": Kl("k1", 0.1, "reward")},
+            r"no place for a KL penalty in the rew",
+        ),
         ({"clip": None}, r"objective 'clipped' with clip None"),
         ({"objective": "reinforce"}, r"objective 'reinforce' with clip Clip"),
         ({"reset": Reset(every_steps=10)}, r"reset without kl"),
         ({"advantage": "gae"}, r"gae with critic None: give Critic\(\) \(--critic-backbone own\)"),
-        ({"critic": presets.Critic()}, r"group_advantages with critic Critic\(.*: it uses none, so leave critic out"),
+        (
+            {"critic": presets.Critic()},
+            r"group_advantages with critic Critic\(.*: it uses none, so leave critic out",
+        ),
         ({"objective": "ppo_kl", "clip": None}, r"ppo_kl with trust None: give Trust\(\)"),
         ({"n_steps": 0}, r"n_steps is 0"),
         ({"baseline": "mean"}, r"baseline is 'mean'"),
         ({"entropy_share": 0.0}, r"entropy_share is 0\.0; it must be a number above 0"),
         ({"mixing": presets.Mixing()}, r"mixing without kl"),
-        ({"kl": Kl("k1", 0.1, "reward"), "reset": Reset(kl_share=0.5)}, r"reset\.kl_share with the KL in the reward"),
+        (
+            {"kl": Kl("k1", 0.1, "reward"), "reset": Reset(kl_share=0.5)},
+            r"reset\.kl_share with the KL in the reward",
+        ),
         ({"epochs": 0}, r"epochs is 0; it must be a whole number of at least 1"),
     ],
 )
@@ -130,7 +151,10 @@ def test_a_combination_that_cannot_work_is_refused(changes: dict, message: str):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PLAIN.Clip(1.2, 0.2), r"clip\.low is 1\.2; it must be a number of at least 0 and of at most 1"),
+        (
+            lambda: PLAIN.Clip(1.2, 0.2),
+            r"clip\.low is 1\.2; it must be a number of at least 0 and of at most 1",
+        ),
         (
             lambda: PLAIN.Clip(0.2, 0.2, dual=1.1),
             r"clip\.dual is 1\.1; it must be a number above 1\.2, which is 1 \+ high",
@@ -143,11 +167,17 @@ def test_a_combination_that_cannot_work_is_refused(changes: dict, message: str):
         ),
         (lambda: PLAIN.Correction(kind="tis"), r"correction\.kind is 'tis'"),
         (lambda: PLAIN.Correction(level="row"), r"correction\.level is 'row'"),
-        (lambda: PLAIN.Correction(high=0.5), r"correction keeps weights in \[0\.0, 0\.5\]; 1 must lie inside"),
+        (
+            lambda: PLAIN.Correction(high=0.5),
+            r"correction keeps weights in \[0\.0, 0\.5\]; 1 must lie inside",
+        ),
         (lambda: PLAIN.Reset(), r"never happens; give one"),
         (lambda: PLAIN.Reset(kl_share=1.0), r"reset\.kl_share is 1\.0"),
         (lambda: PLAIN.Kl("k1", 0.1, "loss", rule="ziegler"), r"kl\.target is None"),
-        (lambda: PLAIN.Kl("k1", 0.1, "reward", weighted=True), r"kl\.weighted is of a penalty in the loss"),
+        (
+            lambda: PLAIN.Kl("k1", 0.1, "reward", weighted=True),
+            r"kl\.weighted is of a penalty in the loss",
+        ),
         (lambda: PLAIN.Trust(rule="linear"), r"trust\.rule is 'linear'"),
         (lambda: PLAIN.Critic(backbone="other"), r"critic\.backbone is 'other'"),
         (lambda: PLAIN.Critic(value_clip=0.0), r"critic\.value_clip is 0\.0"),

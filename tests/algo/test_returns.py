@@ -40,13 +40,21 @@ def test_gae_by_hand():
 
 def test_a_truncated_completion_ends_in_the_critics_estimate():
     """γ = 1/2, bootstrap 8: δ₁ = 1 + 4 - 4 = 1, δ₀ = 0 as before, A₀ = 1/4."""
-    got = gae(f64([[0.0, 1.0]]), f64([[2.0, 4.0]]), on(1, 1), gamma=0.5, lam=0.5, bootstrap=f64([8.0]))
+    got = gae(
+        f64([[0.0, 1.0]]), f64([[2.0, 4.0]]), on(1, 1), gamma=0.5, lam=0.5, bootstrap=f64([8.0])
+    )
     assert got.advantages.tolist() == [[0.25, 1.0]]
 
 
 def test_the_environments_tokens_and_padding_are_stepped_over():
     """A gap of two with NaN in it and padding behind change nothing, and get 0: no γ is spent on them."""
-    got = gae(f64([[0.0, NAN, NAN, 1.0, NAN]]), f64([[2.0, NAN, NAN, 4.0, NAN]]), on(1, 0, 0, 1, 0), gamma=0.5, lam=0.5)
+    got = gae(
+        f64([[0.0, NAN, NAN, 1.0, NAN]]),
+        f64([[2.0, NAN, NAN, 4.0, NAN]]),
+        on(1, 0, 0, 1, 0),
+        gamma=0.5,
+        lam=0.5,
+    )
     assert got.advantages.tolist() == [[-0.75, 0.0, 0.0, -3.0, 0.0]]
     assert got.returns.tolist() == [[1.25, 0.0, 0.0, 1.0, 0.0]]
 
@@ -55,7 +63,9 @@ def test_discounted_returns_by_hand():
     """γ = 1/2, rewards 1 2 4: 4; 2 + 2; 1 + 2.  With 8 behind: 8; 6; 4."""
     rewards, mask = f64([[1.0, 2.0, 4.0]]), on(1, 1, 1)
     assert discounted_returns(rewards, mask, gamma=0.5).tolist() == [[3.0, 4.0, 4.0]]
-    assert discounted_returns(rewards, mask, gamma=0.5, bootstrap=f64([8.0])).tolist() == [[4.0, 6.0, 8.0]]
+    assert discounted_returns(rewards, mask, gamma=0.5, bootstrap=f64([8.0])).tolist() == [
+        [4.0, 6.0, 8.0]
+    ]
 
 
 def test_two_step_returns_by_hand():
@@ -85,7 +95,10 @@ def batches(draw: st.DrawFn) -> dict[str, torch.Tensor]:
 def test_the_ends_of_gae_are_the_one_step_and_the_whole_return(batch, gamma):
     """λ = 0 is n = 1; λ = 1 is n ≥ T, whose value estimates cancel (arXiv:1506.02438, eq. 17 and 18)."""
     T = batch["values"].shape[1]
-    one, whole = n_step_returns(**batch, n=1, gamma=gamma), n_step_returns(**batch, n=T + 1, gamma=gamma)
+    one, whole = (
+        n_step_returns(**batch, n=1, gamma=gamma),
+        n_step_returns(**batch, n=T + 1, gamma=gamma),
+    )
     torch.testing.assert_close(gae(**batch, gamma=gamma, lam=0.0).returns, one)
     torch.testing.assert_close(gae(**batch, gamma=gamma, lam=1.0).returns, whole)
     without = {name: x for name, x in batch.items() if name != "values"}
@@ -97,7 +110,9 @@ def test_the_ends_of_gae_are_the_one_step_and_the_whole_return(batch, gamma):
 def test_gae_is_the_weighted_mean_of_n_step_returns(batch, lam):
     """(1 - λ) Σ λ^{n-1} R^(n), the last one with what is left of the weight (eq. 16)."""
     T = batch["values"].shape[1]
-    mixed = sum((1 - lam) * lam ** (n - 1) * n_step_returns(**batch, n=n, gamma=0.9) for n in range(1, T))
+    mixed = sum(
+        (1 - lam) * lam ** (n - 1) * n_step_returns(**batch, n=n, gamma=0.9) for n in range(1, T)
+    )
     mixed = mixed + lam ** (T - 1) * n_step_returns(**batch, n=T, gamma=0.9)
     torch.testing.assert_close(gae(**batch, gamma=0.9, lam=lam).returns, mixed)
 
@@ -151,7 +166,9 @@ def test_the_steps_of_an_unscored_rollout_do_not_count():
     ends = torch.tensor([[[False, True], [True, True], [True, False]]])
     rewards = f64([[[NAN, 1.0], [NAN, math.inf], [0.5, NAN]]])
     got = process_advantages(rewards, ends, torch.tensor([[True, False, True]]))
-    torch.testing.assert_close(got[:, [0, 2]], process_advantages(rewards[:, [0, 2]], ends[:, [0, 2]]))
+    torch.testing.assert_close(
+        got[:, [0, 2]], process_advantages(rewards[:, [0, 2]], ends[:, [0, 2]])
+    )
     assert got[0, 1].abs().sum() == 0
 
 
@@ -164,7 +181,10 @@ def test_monte_carlo_advantages_by_hand():
 
 def test_a_row_with_fewer_steps_repeats_its_last_boundary():
     """What stands there as a value is not looked at."""
-    values, boundaries = f64([[0.5, 0.75, 0.25], [0.0, 1.0, NAN]]), torch.tensor([[0, 1, 2], [0, 2, 2]])
+    values, boundaries = (
+        f64([[0.5, 0.75, 0.25], [0.0, 1.0, NAN]]),
+        torch.tensor([[0, 1, 2], [0, 2, 2]]),
+    )
     got = monte_carlo_advantages(values, boundaries, torch.ones(2, 2, dtype=torch.bool))
     assert got.tolist() == [[0.25, -0.5], [1.0, 1.0]]
 
@@ -174,7 +194,9 @@ def test_monte_carlo_advantages_refuse_boundaries_that_make_no_sense():
     values = f64([[0.0, 0.5, 1.0]])
     with pytest.raises(ValueError, match=r"row 0: the boundaries \[0, 3, 2\] decrease"):
         monte_carlo_advantages(values, torch.tensor([[0, 3, 2]]), on(1, 1, 1))
-    with pytest.raises(ValueError, match=r"row 0: token 2 is trained on and outside the boundaries \[0, 1, 2\]"):
+    with pytest.raises(
+        ValueError, match=r"row 0: token 2 is trained on and outside the boundaries \[0, 1, 2\]"
+    ):
         monte_carlo_advantages(values, torch.tensor([[0, 1, 2]]), on(1, 1, 1))
     with pytest.raises(ValueError, match=r"row 0: token 0 is trained on and outside"):
         monte_carlo_advantages(values, torch.tensor([[1, 2, 3]]), on(1, 1, 1))
@@ -184,5 +206,7 @@ def test_monte_carlo_advantages_refuse_boundaries_that_make_no_sense():
 
 def test_whitening_by_hand():
     """Trained tokens 1 1 1 -3: mean 0, std sqrt(3)."""
-    got = whiten(f64([[1.0, 1.0, NAN], [1.0, -3.0, NAN]]), torch.tensor([[True, True, False]] * 2), eps=0.0)
+    got = whiten(
+        f64([[1.0, 1.0, NAN], [1.0, -3.0, NAN]]), torch.tensor([[True, True, False]] * 2), eps=0.0
+    )
     torch.testing.assert_close(got, f64([[1.0, 1.0, 0.0], [1.0, -3.0, 0.0]]) / 3**0.5)

@@ -17,7 +17,9 @@ def test_the_chosen_scores_vary_most():
         scores = torch.rand(1, 6, generator=draw)
         kept = max_variance(scores, ALL, size=4)
         assert int(kept.sum()) == 4
-        best = max(scores[0, list(one)].var(correction=0) for one in itertools.combinations(range(6), 4))
+        best = max(
+            scores[0, list(one)].var(correction=0) for one in itertools.combinations(range(6), 4)
+        )
         torch.testing.assert_close(scores[kept].var(correction=0), best)
 
 
@@ -41,7 +43,8 @@ def test_a_random_subset_repeats_with_its_generator():
     """And has the size that was asked for."""
     scores = torch.zeros(3, 6)
     first, again, other = (
-        random_subset(scores, ALL.expand(3, 6), size=2, generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2)
+        random_subset(scores, ALL.expand(3, 6), size=2, generator=torch.Generator().manual_seed(s))
+        for s in (1, 1, 2)
     )
     assert first.sum(dim=1).tolist() == [2, 2, 2]
     assert torch.equal(first, again)

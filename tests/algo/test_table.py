@@ -28,7 +28,11 @@ def test_every_preset_and_every_registered_function_has_a_row():
     """A name that the table leaves out cannot be found."""
     assert {row.preset for row in ROWS if row.preset} == set(PRESETS)
     named = {name.split(".")[1] for row in ROWS for name in row.functions}
-    registered = {name for kind in ("advantage", "objective", "correction", "subset") for name in registry.names(kind)}
+    registered = {
+        name
+        for kind in ("advantage", "objective", "correction", "subset")
+        for name in registry.names(kind)
+    }
     assert registered - named == set()
 
 

@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from rlvr.algo.kl import kl_loss
-from rlvr.algo.trust_region import conjugate_gradient, dual_ascent, fisher_product, full_kl, trust_region_step
+from rlvr.algo.trust_region import (
+    conjugate_gradient,
+    dual_ascent,
+    fisher_product,
+    full_kl,
+    trust_region_step,
+)
 
 
 def f64(values: list) -> torch.Tensor:
@@ -45,22 +51,32 @@ def test_the_whole_kl_by_hand():
     assert full_kl(f64([0.5, 0.5]).log(), f64([0.25, 0.75]).log()).item() == pytest.approx(
         0.5 * math.log(2) + 0.5 * math.log(2 / 3)
     )
-    assert full_kl(f64([1.0, 0.0]).log(), f64([0.5, 0.5]).log()).item() == pytest.approx(math.log(2))
+    assert full_kl(f64([1.0, 0.0]).log(), f64([0.5, 0.5]).log()).item() == pytest.approx(
+        math.log(2)
+    )
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k3"])
 def test_the_estimators_are_right_on_average(estimator: str):
     """Weighed by π, k1 and k3 of every token of a vocabulary of 50 sum to the KL over it: to 1e-12, by enumeration."""
     draw = torch.Generator().manual_seed(0)
-    policy, ref = (torch.randn(50, dtype=torch.float64, generator=draw).log_softmax(0) for _ in range(2))
-    each = kl_loss(policy[None], ref[None], torch.ones(1, 50, dtype=torch.bool), estimator=estimator)
-    assert (policy.exp() * each).sum().item() == pytest.approx(full_kl(policy, ref).item(), abs=1e-12)
+    policy, ref = (
+        torch.randn(50, dtype=torch.float64, generator=draw).log_softmax(0) for _ in range(2)
+    )
+    each = kl_loss(
+        policy[None], ref[None], torch.ones(1, 50, dtype=torch.bool), estimator=estimator
+    )
+    assert (policy.exp() * each).sum().item() == pytest.approx(
+        full_kl(policy, ref).item(), abs=1e-12
+    )
 
 
 def test_k2_is_biased_and_says_so():
     """k2 is not the divergence; for near policies it is close to it."""
     draw = torch.Generator().manual_seed(0)
-    policy, ref = (torch.randn(50, dtype=torch.float64, generator=draw).log_softmax(0) for _ in range(2))
+    policy, ref = (
+        torch.randn(50, dtype=torch.float64, generator=draw).log_softmax(0) for _ in range(2)
+    )
     each = kl_loss(policy[None], ref[None], torch.ones(1, 50, dtype=torch.bool), estimator="k2")
     assert abs((policy.exp() * each).sum() - full_kl(policy, ref)) > 0.05
 
@@ -69,11 +85,16 @@ def test_conjugate_gradients_solve_in_n_steps():
     """A random positive system of 8 unknowns, to 1e-10."""
     draw = torch.Generator().manual_seed(1)
     root = torch.randn(8, 8, dtype=torch.float64, generator=draw)
-    matrix, b = root @ root.T + torch.eye(8, dtype=torch.float64), torch.randn(8, dtype=torch.float64, generator=draw)
+    matrix, b = (
+        root @ root.T + torch.eye(8, dtype=torch.float64),
+        torch.randn(8, dtype=torch.float64, generator=draw),
+    )
     x, residual = conjugate_gradient(lambda v: matrix @ v, b, steps=8)
     torch.testing.assert_close(matrix @ x, b, atol=1e-10, rtol=0)
     assert residual < 1e-10
-    nothing, residual = conjugate_gradient(lambda v: matrix @ v, torch.zeros(8, dtype=torch.float64))
+    nothing, residual = conjugate_gradient(
+        lambda v: matrix @ v, torch.zeros(8, dtype=torch.float64)
+    )
     assert not nothing.any()
     assert residual == 0.0
 
@@ -93,9 +114,13 @@ def test_the_step_is_the_natural_gradient_of_the_right_length():
     bandit, delta, damping = Bandit(), 1e-3, 0.1
     p = REF.exp()
     matrix = torch.diag(p) - torch.outer(p, p) + damping * torch.eye(3, dtype=torch.float64)
-    x = torch.linalg.solve(matrix, p * bandit.advantages)  # dE[ratio A]/dlogits at π_old: p (A - E A), and E A = 0
+    x = torch.linalg.solve(
+        matrix, p * bandit.advantages
+    )  # dE[ratio A]/dlogits at π_old: p (A - E A), and E A = 0
     expected = REF + (2 * delta / x.dot(matrix @ x)).sqrt() * x
-    found = trust_region_step([bandit.logits], bandit.gains, bandit.divergences, delta=delta, damping=damping)
+    found = trust_region_step(
+        [bandit.logits], bandit.gains, bandit.divergences, delta=delta, damping=damping
+    )
     assert found.accepted
     assert found.scale == 1.0
     torch.testing.assert_close(bandit.logits.detach(), expected, atol=1e-6, rtol=0)
@@ -105,7 +130,9 @@ def test_the_step_is_the_natural_gradient_of_the_right_length():
 def test_an_accepted_step_stays_in_the_region_and_is_better(delta: float):
     """Also where the quadratic model is far off and the step has to be halved."""
     bandit = Bandit(rewards=f64([5.0, 0.0, -3.0]))
-    found = trust_region_step([bandit.logits], bandit.gains, bandit.divergences, delta=delta, damping=1e-3)
+    found = trust_region_step(
+        [bandit.logits], bandit.gains, bandit.divergences, delta=delta, damping=1e-3
+    )
     assert found.accepted
     assert bandit.divergence().item() == pytest.approx(found.kl)
     assert found.kl <= 1.5 * delta
@@ -117,7 +144,9 @@ def test_many_steps_find_the_best_arm():
     logits = REF
     for _ in range(60):
         bandit = Bandit(logits)
-        trust_region_step([bandit.logits], bandit.gains, bandit.divergences, delta=0.05, damping=1e-3)
+        trust_region_step(
+            [bandit.logits], bandit.gains, bandit.divergences, delta=0.05, damping=1e-3
+        )
         logits = bandit.logits.detach()
     assert logits.softmax(0)[0].item() > 0.99
 

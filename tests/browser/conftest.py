@@ -19,7 +19,9 @@ from tests.processes import PATIENCE_S
 @pytest.fixture(scope="session")
 def driver() -> Iterator[Any]:
     """Chromium without a window; as root it takes no sandbox of its own, and it opens our own pages alone."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="pip install -c constraints.txt selenium")
+    webdriver = pytest.importorskip(
+        "selenium.webdriver", reason="pip install -c constraints.txt selenium"
+    )
     chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
     if not chromium or not chromedriver:
         pytest.skip("needs chromium and its driver: apt-get install chromium chromium-driver")
@@ -49,7 +51,9 @@ def serve(driver: Any) -> Iterator[Any]:
     def start(*paths: Path) -> str:
         sources = Shown(paths)
         listening = socket.create_server(("127.0.0.1", 0))
-        config = uvicorn.Config(app_of(sources, wait_s=PATIENCE_S), log_level="error", lifespan="off", ws="none")
+        config = uvicorn.Config(
+            app_of(sources, wait_s=PATIENCE_S), log_level="error", lifespan="off", ws="none"
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()

@@ -24,8 +24,16 @@ def story(run: Path) -> Path:
     """
     draw = random.Random(7)
     (run / "rollouts").mkdir(parents=True)
-    settings = {"env": "arithmetic-v1", "model": "tiny", "steps": STEPS, "lr": 1e-6, "group_size": SIBLINGS}
-    (run / "config.json").write_text(json.dumps({"settings": settings, "versions": {"rlvr": "0.2.0"}}))
+    settings = {
+        "env": "arithmetic-v1",
+        "model": "tiny",
+        "steps": STEPS,
+        "lr": 1e-6,
+        "group_size": SIBLINGS,
+    }
+    (run / "config.json").write_text(
+        json.dumps({"settings": settings, "versions": {"rlvr": "0.2.0"}})
+    )
     lines = []
     for step in range(1, STEPS + 1):
         rows = [_rollout(draw, step, task, i) for task in range(TASKS) for i in range(SIBLINGS)]
@@ -52,11 +60,16 @@ def _rollout(draw: random.Random, step: int, task: int, number: int) -> dict[str
     tokens = [f"{word} " for word in words]
     if rambles:
         tokens += [
-            f"{word} " for word in "Let us be thorough and check this once more , as it may matter .".split()
+            f"{word} "
+            for word in "Let us be thorough and check this once more , as it may matter .".split()
         ] * 4
     else:
         tokens += ["\\boxed{", str(said), "}"]
-    outcome, why = ("correct", "same integer") if right else ("wrong", f"different-number: {said} is not {a + b}")
+    outcome, why = (
+        ("correct", "same integer")
+        if right
+        else ("wrong", f"different-number: {said} is not {a + b}")
+    )
     if rambles:
         outcome, why = "unparsed", "no-box: there is no \\boxed{} in the completion"
     bonus = min(0.3, len(tokens) / 200)
@@ -95,9 +108,13 @@ def _metrics(draw: random.Random, step: int, rows: list[dict[str, Any]]) -> dict
         "step": step,
         "accuracy": outcomes.count("correct") / len(rows),
         "reward": mean([row["score"] for row in rows]),
-        **{f"reward/{name}": mean([row["parts"][name] for row in rows]) for name in ("correct", "explains")},
         **{
-            f"outcome/{name}": outcomes.count(name) / len(rows) for name in ("correct", "wrong", "unparsed", "unscored")
+            f"reward/{name}": mean([row["parts"][name] for row in rows])
+            for name in ("correct", "explains")
+        },
+        **{
+            f"outcome/{name}": outcomes.count(name) / len(rows)
+            for name in ("correct", "wrong", "unparsed", "unscored")
         },
         "length": mean([row["length_tokens"] for row in rows]),
         "truncated": mean([row["truncated"] for row in rows]),

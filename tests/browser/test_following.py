@@ -49,7 +49,9 @@ class Training:
         settings["settings"]["steps"] = 6
         (run / "config.json").write_text(json.dumps(settings))
         command = [sys.executable, "-c", TRAINS, str(run)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert self.process.stdout.readline() == "trains\n"
 
     def write(self, what: str, step: int) -> None:
@@ -87,7 +89,9 @@ def test_curves_grow_without_losing_the_place(driver, serve, training, tmp_path:
     driver.get(serve(tmp_path / "run") + "/0/")
     assert "Being written: step 3 of 6." in text(driver)
     assert driver.find_element("id", "follow").is_displayed()
-    points = "return document.querySelector('svg polyline').getAttribute('points').split(' ').length"
+    points = (
+        "return document.querySelector('svg polyline').getAttribute('points').split(' ').length"
+    )
     assert driver.execute_script(points) == 4
     details = driver.find_element("css selector", "details")
     details.find_element("css selector", "summary").click()
@@ -117,7 +121,9 @@ def test_curves_grow_without_losing_the_place(driver, serve, training, tmp_path:
     assert complaints(driver) == []
 
 
-def test_lists_grow_without_losing_filters_focus_or_what_is_typed(driver, serve, training, tmp_path: Path):
+def test_lists_grow_without_losing_filters_focus_or_what_is_typed(
+    driver, serve, training, tmp_path: Path
+):
     """New rollouts come in where the order puts them; the reader stays at the same row."""
     open_whole(driver, serve(tmp_path / "run") + "/0/rows?outcome=wrong&order=longest")
     rows = "return [...document.querySelectorAll('a.row')].map(it => it.getAttribute('href'))"
@@ -153,14 +159,19 @@ def test_turns_stay_open_and_following_can_be_stopped(driver, serve, training, t
     run = tmp_path / "run"
     call = {"name": "look", "arguments": "{}", "reply": "a reply", "error": False, "seconds": 0.0}
     episode = [{"text": "a turn", "calls": [call], "user": ""}]
-    write_rollouts(run / "rollouts" / "step-00000003.parquet", [{**row, "episode": episode} for row in rollouts(3)])
+    write_rollouts(
+        run / "rollouts" / "step-00000003.parquet",
+        [{**row, "episode": episode} for row in rollouts(3)],
+    )
     address = serve(run)
     driver.get(f"{address}/0/row/{(3 << 32) + 3}")
     assert not driver.find_elements("link text", "next row")
     for summary in driver.find_elements("css selector", "details summary"):
         if "turn 1" in summary.text or "call of look" in summary.text:
             summary.click()
-    reply = next(it for it in driver.find_elements("css selector", "details pre") if it.text == "a reply")
+    reply = next(
+        it for it in driver.find_elements("css selector", "details pre") if it.text == "a reply"
+    )
     assert reply.is_displayed()
     training.write("step", 4)
     WebDriverWait(driver, PATIENCE_S).until(lambda it: it.find_elements("link text", "next row"))

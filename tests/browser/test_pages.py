@@ -25,7 +25,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A scored file, two runs, an audit and a check."""
     folder = tmp_path_factory.mktemp("shown")
     rows = [{"task": n, "completion": str(n + n % 2), "label": n % 3 > 0} for n in range(1, 12)]
-    reports = {"audit": audit(Trials(), rows, workers=0), "check": check(rlvr.make("qa-v1"), tasks=1, only=("tasks",))}
+    reports = {
+        "audit": audit(Trials(), rows, workers=0),
+        "check": check(rlvr.make("qa-v1"), tasks=1, only=("tasks",)),
+    }
     for name, report in reports.items():
         (folder / f"{name}.json").write_text(json.dumps(report.as_dict()))
     scored = write(folder / "scored.jsonl", [record(i) for i in range(60)])
@@ -35,7 +38,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         run_folder(folder / "b", lr=1e-4),
         folder / "audit.json",
         folder / "check.json",
-        write(folder / "again.jsonl", [record(i, **({"outcome": "wrong"} if i == 4 else {})) for i in range(61)]),
+        write(
+            folder / "again.jsonl",
+            [record(i, **({"outcome": "wrong"} if i == 4 else {})) for i in range(61)],
+        ),
     ]
 
 
@@ -76,7 +82,9 @@ def open_whole(driver: Any, address: str) -> None:
 
 def complaints(driver: Any) -> list[str]:
     """What the browser wrote to its console, but for pages that are not there."""
-    return [it["message"] for it in driver.get_log("browser") if "404 (Not Found)" not in it["message"]]
+    return [
+        it["message"] for it in driver.get_log("browser") if "404 (Not Found)" not in it["message"]
+    ]
 
 
 def test_pages_are_accessible_and_load_without_a_complaint(driver, serve, shown):
@@ -87,16 +95,21 @@ def test_pages_are_accessible_and_load_without_a_complaint(driver, serve, shown)
     address = serve(*shown)
     for scheme in ("light", "dark"):
         driver.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+            "Emulation.setEmulatedMedia",
+            {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
         )
         for name, path in PAGES.items():
-            open_whole(driver, address + path)  # a page that renews itself meanwhile would end the look at it
+            open_whole(
+                driver, address + path
+            )  # a page that renews itself meanwhile would end the look at it
             picture(driver, f"{name} {scheme}")
             assert complaints(driver) == [], name
             axe = axe_selenium.Axe(driver)
             axe.inject()
             found = axe.run(options={"runOnly": ["wcag2a", "wcag2aa"]})["violations"]
-            said = [f"{it['id']}: {[node['html'][:120] for node in it['nodes'][:3]]}" for it in found]
+            said = [
+                f"{it['id']}: {[node['html'][:120] for node in it['nodes'][:3]]}" for it in found
+            ]
             assert not said, f"{name}, {scheme}: {said}"
 
 
@@ -148,7 +161,12 @@ def test_a_hostile_completion_shows_as_text(name: str, driver, serve, tmp_path: 
     """No script runs, no image is asked for, the rest of the page stays where it is."""
     from selenium.webdriver.common.by import By
 
-    row = record(0, completion=HOSTILE[name], why=f"other: {HOSTILE[name][:300]}", prompt=HOSTILE[name][:5000])
+    row = record(
+        0,
+        completion=HOSTILE[name],
+        why=f"other: {HOSTILE[name][:300]}",
+        prompt=HOSTILE[name][:5000],
+    )
     address = serve(write(tmp_path / "hostile.jsonl", [row, record(1)]))
     for path in ("/0/", "/0/row/0", "/0/group?task=sums/0&env=even"):
         driver.get(address + path)
@@ -164,20 +182,34 @@ def test_a_hostile_completion_shows_as_text(name: str, driver, serve, tmp_path: 
 def test_hostile_tokens_and_calls_show_as_text(name: str, driver, serve, tmp_path: Path):
     """In coloured tokens, turns, reasons that changed and names of parts."""
     run, hostile = run_folder(tmp_path / "run"), HOSTILE[name]
-    call = {"name": hostile[:100], "arguments": hostile, "reply": hostile, "error": False, "seconds": 0.0}
+    call = {
+        "name": hostile[:100],
+        "arguments": hostile,
+        "reply": hostile,
+        "error": False,
+        "seconds": 0.0,
+    }
     changed = {
         "completion": hostile, "why": f"{hostile[:50]}: x", "task": hostile[:200], "env": hostile[:50],
         "tokens": [hostile[:5000]] * 3, "parts": {hostile[:50]: 1.0}, "dropped": hostile[:50],
         "episode": [{"text": hostile, "calls": [call], "user": hostile}],
     }  # fmt: skip
-    write_rollouts(run / "rollouts" / "step-00000003.parquet", [{**row, **changed} for row in rollouts(3)])
+    write_rollouts(
+        run / "rollouts" / "step-00000003.parquet", [{**row, **changed} for row in rollouts(3)]
+    )
     address = serve(run)
-    for path in (f"/0/row/{3 << 32}?colour=probability", "/0/changes?step=3&before=1", "/0/rows?step=3&by=env"):
+    for path in (
+        f"/0/row/{3 << 32}?colour=probability",
+        "/0/changes?step=3&before=1",
+        "/0/rows?step=3&by=env",
+    ):
         open_whole(driver, address + path)
         picture(driver, f"hostile tokens {name} {path[3:6]}")
         assert driver.title != "owned"
         assert complaints(driver) == []
-        driver.execute_script("for (const it of document.querySelectorAll('details')) it.open = true")
+        driver.execute_script(
+            "for (const it of document.querySelectorAll('details')) it.open = true"
+        )
         assert driver.find_element("css selector", "footer").is_displayed()
         assert driver.execute_script("return document.querySelectorAll('script').length") == 1
         assert not driver.find_elements("css selector", "img")

@@ -36,7 +36,9 @@ def test_every_command_has_help_with_an_example(name, capsys):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_of_a_command_can_be_given_to_it(name):
     """An example that is refused is worse than none."""
-    examples = [line for line in inspect.getdoc(COMMANDS[name]).splitlines() if line.startswith("Example: ")]
+    examples = [
+        line for line in inspect.getdoc(COMMANDS[name]).splitlines() if line.startswith("Example: ")
+    ]
     assert examples
     for example in examples:
         rlvr_, command, *args = shlex.split(example.removeprefix("Example: "))
@@ -61,7 +63,9 @@ def test_every_flag_is_explained(name, capsys):
             "name": "NAME",
             "paths": "PATH",
         }.get(field.name)
-        assert f"--{field.name.replace('_', '-')} " in said or (positional and f" {positional} " in said)
+        assert f"--{field.name.replace('_', '-')} " in said or (
+            positional and f" {positional} " in said
+        )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +80,11 @@ def test_every_flag_is_explained(name, capsys):
 )
 def test_several_environments_are_a_mixture(argv, read):
     """`--env ENV:WEIGHT` may be repeated, in training and evaluation."""
-    expected = [piece for part in read.split("|") for piece in ([part] if part[1:2] == ":" else part.split())]
+    expected = [
+        piece
+        for part in read.split("|")
+        for piece in ([part] if part[1:2] == ":" else part.split())
+    ]
     assert with_one_env(argv.split()) == expected
 
 
@@ -99,7 +107,9 @@ def test_all_commands_are_listed(capsys):
         assert inspect.getdoc(command).split(".")[0][:30] in said
 
 
-@pytest.mark.parametrize("argv", [[], ["scroe"], ["score"], ["score", "x"], ["replay"], ["envs", "--frobnicate"]])
+@pytest.mark.parametrize(
+    "argv", [[], ["scroe"], ["score"], ["score", "x"], ["replay"], ["envs", "--frobnicate"]]
+)
 def test_what_cannot_be_understood_exits_with_2(argv, capsys):
     """As every command line does."""
     try:
@@ -114,7 +124,11 @@ def test_the_installed_command_runs():
     """The entry point leads to `main`, and its code is the process's."""
     command = Path(sys.executable).with_name("rlvr")
     done = subprocess.run([command, "replay", "none.jsonl"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "rlvr: none.jsonl: no such file\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        "rlvr: none.jsonl: no such file\n",
+    )
 
 
 # ------------------------------------------------------------------------------------------ score
@@ -122,12 +136,23 @@ def test_the_installed_command_runs():
 
 def test_a_file_is_scored(score):
     """Code 0: all well. The table says how many of what, and the mean: 2 of 4 are right."""
-    code, said, out = score([*right(1, 2), {"task": 3, "completion": "?"}, {"task": 4, "completion": " ", "mine": 1}])
+    code, said, out = score(
+        [*right(1, 2), {"task": 3, "completion": "?"}, {"task": 4, "completion": " ", "mine": 1}]
+    )
     assert code == 0
     assert [row["outcome"] for row in out] == ["correct", "correct", "wrong", "unparsed"]
     assert [row["id"] for row in out] == ["line:1", "line:2", "line:3", "line:4"]
     assert out[3]["row"] == {"mine": 1}
-    for words in ("4 completions", "50.0%", "25.0%", "compared", "silent", "+0.5000", "4 scored in", "written to"):
+    for words in (
+        "4 completions",
+        "50.0%",
+        "25.0%",
+        "compared",
+        "silent",
+        "+0.5000",
+        "4 scored in",
+        "written to",
+    ):
         assert words in said
 
 
@@ -145,12 +170,20 @@ def test_workers_and_file_formats_make_no_difference(score, tmp_path):
                 assert got == expected
 
 
-HARD = {"empty": "", "NUL": "1\x00", "surrogate": "1\ud800", "1 MB": "1" * 1_000_000, "CRLF": "1\r\n"}
+HARD = {
+    "empty": "",
+    "NUL": "1\x00",
+    "surrogate": "1\ud800",
+    "1 MB": "1" * 1_000_000,
+    "CRLF": "1\r\n",
+}
 
 
 def test_hard_completions_are_scored_and_recorded_as_they_are(score):
     """Each is a verdict with a reason, and comes back from the record unchanged."""
-    code, _, out = score([{"task": 1, "completion": text, "id": name} for name, text in HARD.items()])
+    code, _, out = score(
+        [{"task": 1, "completion": text, "id": name} for name, text in HARD.items()]
+    )
     assert code == 0
     assert {row["id"]: row["completion"] for row in out} == HARD
     assert [row["outcome"] for row in out] == ["unparsed", "wrong", "wrong", "wrong", "correct"]
@@ -168,7 +201,9 @@ def test_rows_that_cannot_be_used_are_left_out_by_line_and_kept(score, tmp_path)
         {"task": 1, "completion": "1", "id": "2"},
         {"task": 1, "completion": "1", "reference": [float("nan")]},
     ]
-    code, said, out = score([{"task": 1, "completion": "1", "id": "2"}, *bad, {"task": 2, "completion": "2"}])
+    code, said, out = score(
+        [{"task": 1, "completion": "1", "id": "2"}, *bad, {"task": 2, "completion": "2"}]
+    )
     assert code == 1
     assert [row["id"] for row in out] == ["2", "line:10"]
     for line, why in [
@@ -183,7 +218,10 @@ def test_rows_that_cannot_be_used_are_left_out_by_line_and_kept(score, tmp_path)
         assert f"in.jsonl, line {line}: " in said
         assert why in said
     assert "7 rows left out; all of them are in " in said
-    kept = [json.loads(line) for line in (tmp_path / "out.jsonl.rejected.jsonl").read_text().splitlines()]
+    kept = [
+        json.loads(line)
+        for line in (tmp_path / "out.jsonl.rejected.jsonl").read_text().splitlines()
+    ]
     assert [row["line"] for row in kept] == [3, 4, 5, 6, 7, 8, 9]
     assert kept[0]["text"] == "{torn\n"
     assert kept[2]["row"] == {"task": 1}
@@ -192,12 +230,21 @@ def test_rows_that_cannot_be_used_are_left_out_by_line_and_kept(score, tmp_path)
 
 def test_many_bad_rows_do_not_fill_the_screen(score):
     """They are counted by reason, with one row of each; all are in the file."""
-    rows = [*["{\n"] * 50, *({"task": n, "completion": n} for n in range(7)), {"task": 3}, *right(1)]
+    rows = [
+        *["{\n"] * 50,
+        *({"task": n, "completion": n} for n in range(7)),
+        {"task": 3},
+        *right(1),
+    ]
     code, said, _ = score(rows)
     assert code == 1
     lines = [line.partition("in.jsonl, ")[2] for line in said.splitlines() if "left out:" in line]
     assert [line.partition(":")[0] for line in lines] == ["line 1", "line 51", "line 58"]
-    assert [line.partition("(and ")[2] for line in lines] == ["49 more for this reason)", "6 more for this reason)", ""]
+    assert [line.partition("(and ")[2] for line in lines] == [
+        "49 more for this reason)",
+        "6 more for this reason)",
+        "",
+    ]
     assert "58 rows left out" in said
 
 
@@ -260,9 +307,15 @@ def test_options_reach_the_environment(score):
             "has no option 'wrod'; its options are split, word, size, pair, data; did you mean 'word'?",
         ),
         (["--option", "size=NaN"], "size is float nan; it must be a whole number"),
-        (["--workers", "-1"], "workers is -1; it must be a whole number of at least 0; 0 to score in this process"),
+        (
+            ["--workers", "-1"],
+            "workers is -1; it must be a whole number of at least 0; 0 to score in this process",
+        ),
         (["--wall-s", "0"], "wall_s is 0.0; it must be a number of seconds above 0"),
-        (["--memory-mib", "0", "--workers", "1"], "memory_mib is 0; it must be a whole number of at least 1"),
+        (
+            ["--memory-mib", "0", "--workers", "1"],
+            "memory_mib is 0; it must be a whole number of at least 1",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -280,7 +333,12 @@ def test_a_setting_that_cannot_work_is_one_line(score, tmp_path, flags, why):
     ("env", "file", "out", "why"),
     [
         ("gsm9k-v1", "in.jsonl", "out.jsonl", "no environment 'gsm9k-v1'"),
-        ("tests.environments:Gone", "in.jsonl", "out.jsonl", "no environment at 'tests.environments:Gone'"),
+        (
+            "tests.environments:Gone",
+            "in.jsonl",
+            "out.jsonl",
+            "no environment at 'tests.environments:Gone'",
+        ),
         (PLACE, "none.jsonl", "out.jsonl", "none.jsonl: no such file"),
         (PLACE, "bad.parquet", "out.jsonl", "bad.parquet: cannot be read as Parquet"),
         (PLACE, "in.jsonl", "out.csv", "the output must end in .jsonl or .parquet"),
@@ -294,7 +352,9 @@ def test_a_name_that_leads_nowhere_is_one_line(say, tmp_path, env, file, out, wh
     for name in ("in.jsonl", "bad.parquet", "out.jsonl.rejected.jsonl"):
         (tmp_path / name).write_text('{"task": 1, "completion": "1"}\n')
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    code, said = say("score", env, tmp_path / file, "-o", tmp_path / out, "--overwrite", "--workers", 0)
+    code, said = say(
+        "score", env, tmp_path / file, "-o", tmp_path / out, "--overwrite", "--workers", 0
+    )
     assert code == 2
     assert why in said
     assert said.count("\n") == 1
@@ -305,19 +365,37 @@ def test_a_name_that_leads_nowhere_is_one_line(say, tmp_path, env, file, out, wh
 @pytest.mark.parametrize(
     ("argv", "why"),
     [
-        (["score", PLACE, "folder", "-o", "out.jsonl"], "folder: the folder holds no file that ends in .jsonl"),
+        (
+            ["score", PLACE, "folder", "-o", "out.jsonl"],
+            "folder: the folder holds no file that ends in .jsonl",
+        ),
         (["score", PLACE, "in.jsonl", "-o", "folder"], "folder is a folder; name a file to write"),
-        (["score", "folder:Trials", "in.jsonl", "-o", "out.jsonl"], "no environment at 'folder:Trials'"),
+        (
+            ["score", "folder:Trials", "in.jsonl", "-o", "out.jsonl"],
+            "no environment at 'folder:Trials'",
+        ),
         (["replay", "folder"], "folder is a folder; give a .jsonl or .parquet file"),
         (["audit", PLACE, "folder"], "folder is a folder; give a .jsonl or .parquet file"),
         (["audit", PLACE, "in.jsonl", "-o", "folder"], "folder is a folder; name a file to write"),
-        (["filter", "folder", "-o", "out.jsonl"], "folder is a folder; give a .jsonl or .parquet file"),
+        (
+            ["filter", "folder", "-o", "out.jsonl"],
+            "folder is a folder; give a .jsonl or .parquet file",
+        ),
         (["filter", "in.jsonl", "-o", "folder"], "folder is a folder; name a file to write"),
-        (["filter", "in.jsonl", "-o", "out.jsonl", "--tests", "folder"], "folder is a folder; give a .jsonl"),
+        (
+            ["filter", "in.jsonl", "-o", "out.jsonl", "--tests", "folder"],
+            "folder is a folder; give a .jsonl",
+        ),
         (["plot", "in.jsonl"], "in.jsonl is a file; give the folder of a run"),
-        (["train", "--env", PLACE, "--model", "none", "--run", "in.jsonl"], "in.jsonl is a file; give --run a folder"),
+        (
+            ["train", "--env", PLACE, "--model", "none", "--run", "in.jsonl"],
+            "in.jsonl is a file; give --run a folder",
+        ),
         (["plot", "folder", "-o", "folder"], "folder is a folder; name a file to write"),
-        (["eval", PLACE, "--model", "none", "-o", "folder"], "folder is a folder; name a file to write"),
+        (
+            ["eval", PLACE, "--model", "none", "-o", "folder"],
+            "folder is a folder; name a file to write",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -340,7 +418,10 @@ def test_an_error_of_the_disk_is_one_line(score, monkeypatch):
 
     monkeypatch.setattr("rlvr.cli.score.Journal.write", full)
     code, said, _ = score(right(1))
-    assert (code, said) == (2, "rlvr: [Errno 28] No space left on device (the disk is full; free some of it)\n")
+    assert (code, said) == (
+        2,
+        "rlvr: [Errno 28] No space left on device (the disk is full; free some of it)\n",
+    )
 
 
 def test_an_environment_that_workers_cannot_rebuild_is_one_line(score, tmp_path):
@@ -366,7 +447,15 @@ def test_a_reason_full_of_markup_is_shown_as_it_is(capsys):
         tally.add(rlvr.Scored(item, rlvr.Score(0.0, {"[/part]": 0.0}, verdict)))
     tally.show(Console(width=200))
     said = capsys.readouterr().out
-    for words in ("[/bold] [red]x", "�[2J�clear", "long long", "…", "(no reason given)", "[/part]", "5 completions"):
+    for words in (
+        "[/bold] [red]x",
+        "�[2J�clear",
+        "long long",
+        "…",
+        "(no reason given)",
+        "[/part]",
+        "5 completions",
+    ):
         assert words in said
     assert "\x1b[2J" not in said
     assert len(said) < 10_000
@@ -383,7 +472,9 @@ def test_bad_rows_in_the_middle_of_a_file_cost_only_themselves(score):
     code, said, out = score(rows, "--workers", 2, "--wall-s", 1)
     assert code == 1
     assert [row["id"] for row in out] == [f"line:{i}" for i in range(1, 61)]
-    assert [row["id"] for row in out if row["outcome"] != "correct"] == [f"line:{i}" for i in range(31, 36)]
+    assert [row["id"] for row in out if row["outcome"] != "correct"] == [
+        f"line:{i}" for i in range(31, 36)
+    ]
     assert [row["why"].partition(":")[0] for row in out[30:35]] == [
         "worker-timeout",
         "worker-error",
@@ -421,7 +512,10 @@ def test_a_replay_that_does_not_agree_exits_with_1(score, say, tmp_path):
     code, said = say("replay", path, "--workers", 0)
     note, *found = said.splitlines()
     assert "out.jsonl has no checksums" in note
-    assert (code, found) == (1, ["line:2: answer was '[/red]', is now '2'", "2 verdicts replayed, 1 differ"])
+    assert (code, found) == (
+        1,
+        ["line:2: answer was '[/red]', is now '2'", "2 verdicts replayed, 1 differ"],
+    )
 
 
 def test_many_differences_do_not_fill_the_screen(score, say, tmp_path):
@@ -472,7 +566,13 @@ def test_environments_are_listed_with_their_options(say, monkeypatch):
     monkeypatch.setattr(envs, "environment_ids", lambda: ["tests.environments:Configured"])
     code, said = say("envs")
     assert code == 0
-    for words in ("tests.environments:Configured", "word='tea'", "size=1", "data=None", "An option of every kind"):
+    for words in (
+        "tests.environments:Configured",
+        "word='tea'",
+        "size=1",
+        "data=None",
+        "An option of every kind",
+    ):
         assert words in said
 
 
@@ -526,7 +626,9 @@ def test_reports_go_to_stdout_and_complaints_to_stderr(score, say, tmp_path, mon
 
 def test_the_module_is_the_command():
     """For who has no scripts on the path."""
-    done = subprocess.run([sys.executable, "-m", "rlvr", "--version"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "rlvr", "--version"], capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout.split()[0], done.stderr) == (0, "rlvr", "")
 
 
@@ -539,7 +641,10 @@ def test_why_everything_is_unscored_is_said_in_full(score):
 
 @pytest.mark.parametrize(
     ("rows", "said"),
-    [([], "0 verdicts replayed, 0 differ\n"), (["1@raise"], "0 verdicts replayed, 0 differ; 1 unscored records")],
+    [
+        ([], "0 verdicts replayed, 0 differ\n"),
+        (["1@raise"], "0 verdicts replayed, 0 differ; 1 unscored records"),
+    ],
 )
 def test_a_replay_of_no_verdict_exits_with_1(score, say, tmp_path, rows, said):
     """Nothing was shown by it."""

@@ -49,7 +49,15 @@ def test_check_names_the_holes_and_exits_with_1(say, holed):
     """Hole, count, the completion that went through, what it should have had."""
     code, said = say("check", holed, "--tasks", 3, "--only", "exploits", "--option", "upto=4")
     assert code == 1
-    for words in ("hole", "hedge", "candidates", "substring", "thinking-only", "want not correct", "3 tasks"):
+    for words in (
+        "hole",
+        "hedge",
+        "candidates",
+        "substring",
+        "thinking-only",
+        "want not correct",
+        "3 tasks",
+    ):
         assert words in said
 
 
@@ -64,7 +72,9 @@ def test_check_gives_json(say, holed):
 
 def test_check_exits_with_0_where_it_is_clean(say):
     """And says how much was tried."""
-    code, said = say("check", PLACE, "--tasks", 1, "--only", "references", "--skip", "reference-rejected")
+    code, said = say(
+        "check", PLACE, "--tasks", 1, "--only", "references", "--skip", "reference-rejected"
+    )
     assert (code, "0 holes, 0 warnings" in said) == (0, True)
 
 
@@ -115,7 +125,11 @@ def test_audit_compares_two_option_sets(say, tmp_path, holed):
 
 def test_audit_exits_with_1_where_something_is_missing(say, tmp_path):
     """A row without a label is left out by name; what we could not score is counted."""
-    rows = [*right(1), {"task": 2, "completion": "2", "label": 1}, {"task": 3, "completion": "3@raise", "label": 1}]
+    rows = [
+        *right(1),
+        {"task": 2, "completion": "2", "label": 1},
+        {"task": 3, "completion": "3@raise", "label": 1},
+    ]
     code, said = say("audit", PLACE, write(tmp_path / "in.jsonl", rows), "--workers", 0)
     assert code == 1
     assert "unscored: 1; rows left out: 1" in said
@@ -124,7 +138,10 @@ def test_audit_exits_with_1_where_something_is_missing(say, tmp_path):
 
 def test_audit_counts_rows_left_out_by_reason(say, tmp_path):
     """Forty alike are one line on the terminal; the page lists them folded, the JSON as they are."""
-    rows = [{"task": 1, "completion": "1", "label": 1}, *({"task": n, "completion": "1"} for n in range(40))]
+    rows = [
+        {"task": 1, "completion": "1", "label": 1},
+        *({"task": n, "completion": "1"} for n in range(40)),
+    ]
     page, report = tmp_path / "page.html", tmp_path / "report.json"
     flags = ("--workers", 0, "--html", page, "-o", report)
     code, said = say("audit", PLACE, write(tmp_path / "in.jsonl", rows), *flags)
@@ -149,7 +166,9 @@ def test_audit_counts_rows_left_out_by_reason(say, tmp_path):
         (["--html", "folder", "--overwrite"], "folder is a folder; name a file to write"),
     ],
 )
-def test_an_audit_refuses_an_output_before_it_scores(say, tmp_path, monkeypatch, flags: list[str], message: str):
+def test_an_audit_refuses_an_output_before_it_scores(
+    say, tmp_path, monkeypatch, flags: list[str], message: str
+):
     """What was read is never written over, and an hour of scoring is not lost to a missing folder."""
     rows = write(tmp_path / "in.jsonl", [{**right(1)[0], "label": True}])
     (tmp_path / "link.html").symlink_to(rows)
@@ -160,7 +179,9 @@ def test_an_audit_refuses_an_output_before_it_scores(say, tmp_path, monkeypatch,
     code, said = say("audit", PLACE, "in.jsonl", "--workers", 0, *flags)
     assert (code, rows.read_bytes(), (tmp_path / "old.html").read_text()) == (2, before, "old")
     assert message in said
-    assert say("audit", PLACE, "in.jsonl", "--workers", 0, "--html", "old.html", "--overwrite")[0] == 0
+    assert (
+        say("audit", PLACE, "in.jsonl", "--workers", 0, "--html", "old.html", "--overwrite")[0] == 0
+    )
     assert (tmp_path / "old.html").read_text().startswith("<!doctype html>")
 
 
@@ -177,7 +198,9 @@ def test_filter_keeps_what_can_be_trained_on(say, score, tmp_path):
         flags = ("--min-rate", 0.1, "--max-rate", 1.0, "--min-n", 4, "--tests", tests)
         code, said = say("filter", tmp_path / "out.jsonl", "-o", out, *flags)
         assert code == 0
-        assert [task.reference for task in rlvr.Environment.from_rows(out, verifier=str.__eq__).tasks()] == [4]
+        assert [
+            task.reference for task in rlvr.Environment.from_rows(out, verifier=str.__eq__).tasks()
+        ] == [4]
         dropped = list(read_whole(tmp_path / f"tasks.{ending}.dropped.jsonl"))
         assert [row["why"].partition(":")[0] for row in dropped] == ["too-hard", "contaminated"]
         for words in ("kept", "too-hard", "contaminated"):
@@ -187,7 +210,9 @@ def test_filter_keeps_what_can_be_trained_on(say, score, tmp_path):
 def test_filter_exits_with_1_where_nothing_is_left(say, score, tmp_path):
     """No empty data set is written; the reasons are."""
     score(right(1, 2))
-    code, said = say("filter", tmp_path / "out.jsonl", "-o", tmp_path / "tasks.jsonl", "--max-rate", 0.5)
+    code, said = say(
+        "filter", tmp_path / "out.jsonl", "-o", tmp_path / "tasks.jsonl", "--max-rate", 0.5
+    )
     assert (code, (tmp_path / "tasks.jsonl").exists()) == (1, False)
     assert "too-easy" in said
     assert len(list(read_whole(tmp_path / "tasks.jsonl.dropped.jsonl"))) == 2
@@ -206,7 +231,10 @@ def test_filter_refuses_to_write_over_what_it_reads(say, tmp_path):
 
 def test_nothing_is_left_of_an_old_output_if_nothing_is_kept(say, tmp_path):
     """The old tasks would be taken for those that were kept."""
-    path, out = write(tmp_path / "in.jsonl", [{"prompt": "1?", "reference": 1}]), tmp_path / "o.jsonl"
+    path, out = (
+        write(tmp_path / "in.jsonl", [{"prompt": "1?", "reference": 1}]),
+        tmp_path / "o.jsonl",
+    )
     assert say("filter", path, "-o", out)[0] == 0
     code, said = say("filter", path, "-o", out, "--tests", path, "--overwrite")
     assert (code, out.exists()) == (1, False)
@@ -224,7 +252,13 @@ def test_nothing_is_left_of_an_old_output_if_nothing_is_kept(say, tmp_path):
 def test_a_filter_that_cannot_be_done_exits_with_2(say, tmp_path, flags: list[str], message: str):
     """And leaves no trace."""
     path = write(tmp_path / "in.jsonl", [{"prompt": "1?", "reference": 1}])
-    code, said = say("filter", path, "-o", tmp_path / "o.jsonl", *(path if flag == "SELF" else flag for flag in flags))
+    code, said = say(
+        "filter",
+        path,
+        "-o",
+        tmp_path / "o.jsonl",
+        *(path if flag == "SELF" else flag for flag in flags),
+    )
     assert code == 2
     assert message in said
     assert [it.name for it in tmp_path.iterdir()] == ["in.jsonl"]

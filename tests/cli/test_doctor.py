@@ -54,7 +54,10 @@ def test_the_doctor_prints_details_and_json_on_request(say, monkeypatch):
         assert words in said
     code, said = say("doctor", "--json")
     assert code == 1
-    assert json.loads(said) == {"healthy": False, "findings": [dataclasses.asdict(finding) for finding in found]}
+    assert json.loads(said) == {
+        "healthy": False,
+        "findings": [dataclasses.asdict(finding) for finding in found],
+    }
 
 
 def test_the_doctor_fits_a_screen_where_much_is_wrong(say, monkeypatch):
@@ -83,7 +86,9 @@ def _no_sandbox(monkeypatch):
 def test_the_doctor_says_how_to_get_what_is_missing(say, findings, monkeypatch):
     """A part of the core is an illness, an extra is not."""
     monkeypatch.setattr(doctor, "_examine_workers", lambda: iter(()))
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("sympy", "torch") else "1.0")
+    monkeypatch.setattr(
+        doctor, "_version", lambda name: None if name in ("sympy", "torch") else "1.0"
+    )
     found = findings()
     remedy = "pip install -c constraints.txt '.[train]' in a checkout of rlvr, or pip install 'PATH/TO/WHEEL[train]'"
     assert found["sympy"] == doctor.PartStatus(

@@ -18,7 +18,17 @@ def evaluated(say, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(served, *flags, env=ENV):
-        flags = ("--endpoint", served.url, "--model", "maker/toy", "--key-env", "TEST_KEY", "--workers", 0, *flags)
+        flags = (
+            "--endpoint",
+            served.url,
+            "--model",
+            "maker/toy",
+            "--key-env",
+            "TEST_KEY",
+            "--workers",
+            0,
+            *flags,
+        )
         code, words = say("eval", env, *flags)
         assert KEY not in words
         return code, words
@@ -43,9 +53,10 @@ def test_every_rollout_is_kept_with_its_tokens(evaluated, say, tmp_path):
     assert "avg@2" in words
     assert "6 replies, 18 tokens of prompts and 6 of completions, 0.0000 dollars" in words
     kept = rows(tmp_path / "Words-maker-toy.rollouts.jsonl")
-    assert [(row["row"]["index"], row["row"]["rollout"]) for row in sorted(kept, key=lambda row: row["id"])] == [
-        (index, rollout) for index in range(3) for rollout in range(2)
-    ]
+    assert [
+        (row["row"]["index"], row["row"]["rollout"])
+        for row in sorted(kept, key=lambda row: row["id"])
+    ] == [(index, rollout) for index in range(3) for rollout in range(2)]
     assert kept[0]["row"]["replies"] == [
         {"finish": "stop", "prompt_tokens": 3, "completion_tokens": 1, "reasoning": None}
     ]
@@ -109,7 +120,18 @@ def test_an_outage_keeps_what_was_had(evaluated, tmp_path):
     def handle(number, body):
         return right(number, body) if number < 5 or up[0] is None else refused(500, "down")
 
-    flags = ("-n", 1, "--rollouts", "kept.jsonl", "--option", "count=40", "--retries", 0, "--in-flight", 1)
+    flags = (
+        "-n",
+        1,
+        "--rollouts",
+        "kept.jsonl",
+        "--option",
+        "count=40",
+        "--retries",
+        0,
+        "--in-flight",
+        1,
+    )
     with endpoint(handle) as served:
         code, words = evaluated(served, *flags)
         assert code == 2
@@ -126,16 +148,27 @@ def test_an_outage_keeps_what_was_had(evaluated, tmp_path):
 def test_episodes_are_kept_too(evaluated, tmp_path):
     """With the text of each turn."""
     with endpoint(lambda number, body: said(str((len(body["messages"]) + 1) // 2))) as served:
-        code, words = evaluated(served, "--limit", 6, "--rollouts", "kept.jsonl", env="tests.collect.collecting:Count")
+        code, words = evaluated(
+            served, "--limit", 6, "--rollouts", "kept.jsonl", env="tests.collect.collecting:Count"
+        )
         assert code == 0, words
         asked = len(served.bodies)
         code, words = evaluated(
-            served, "--limit", 6, "--rollouts", "kept.jsonl", "--resume", env="tests.collect.collecting:Count"
+            served,
+            "--limit",
+            6,
+            "--rollouts",
+            "kept.jsonl",
+            "--resume",
+            env="tests.collect.collecting:Count",
         )
         assert (code, len(served.bodies)) == (0, asked), words
     kept = rows(tmp_path / "kept.jsonl")
     assert {len(row["row"]["replies"]) for row in kept} == {1, 2, 3}
-    assert [reply["text"] for reply in max(kept, key=lambda row: len(row["completion"]))["row"]["replies"]] == [
+    assert [
+        reply["text"]
+        for reply in max(kept, key=lambda row: len(row["completion"]))["row"]["replies"]
+    ] == [
         "1",
         "2",
         "3",
@@ -145,7 +178,10 @@ def test_episodes_are_kept_too(evaluated, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--endpoint", "http://127.0.0.1:1/v1", "--device", "cpu"], "--device: these are for a model in this process"),
+        (
+            ["--endpoint", "http://127.0.0.1:1/v1", "--device", "cpu"],
+            "--device: these are for a model in this process",
+        ),
         (["--key-env", "TEST_KEY"], "--key-env: these are for --endpoint"),
         (["--resume"], "the file of --rollouts"),
         (["--endpoint", "http://127.0.0.1:1/v1", "--body", "top_k"], "write NAME=VALUE"),

@@ -62,7 +62,13 @@ def test_any_stops_end_in_the_same_files(say, tmp_path, monkeypatch, stops):
     """Several files, one of them a table; empty lines, torn rows, two ids twice, tasks of the environment, a list."""
     first = rows_of(*range(14))
     first[4:4] = ["\n", "{torn\n", "\n"]
-    last = [*rows_of(*range(20, 30)), "[]\n", *rows_of(2, 21), *right(1, 2), *rows_of(*range(30, 40))]
+    last = [
+        *rows_of(*range(20, 30)),
+        "[]\n",
+        *rows_of(2, 21),
+        *right(1, 2),
+        *rows_of(*range(30, 40)),
+    ]
     last[5]["completion"] = ["24", "25", "26"]
     (tmp_path / "a.jsonl").write_text(lines_of(first))
     (tmp_path / "b.csv").write_text("id,reference,completion\nx,1,1\ny,2,3\nz\n")
@@ -78,7 +84,10 @@ def test_any_stops_end_in_the_same_files(say, tmp_path, monkeypatch, stops):
         assert say(*argv, tmp_path / "out.jsonl", *(["--resume"] if number else []))[0] == 130
     assert say(*argv, tmp_path / "out.jsonl", "--resume")[0] == 1
     assert left_by(tmp_path) == whole  # and no other file
-    assert say.out.partition("scored in")[0].splitlines()[:-1] == summary.partition("scored in")[0].splitlines()[:-1]
+    assert (
+        say.out.partition("scored in")[0].splitlines()[:-1]
+        == summary.partition("scored in")[0].splitlines()[:-1]
+    )
 
 
 @pytest.fixture
@@ -130,11 +139,14 @@ def test_a_damaged_record_is_found_in_every_block(score, stopped, tmp_path, row)
     partial.write_bytes(b"".join(lines))
     code, said, out = score(rows, "--resume")
     assert (code, out) == (2, [])
-    assert f"line {row + 1}: damaged" in said or (row == 0 and "line 2: it has a checksum" in said), said
+    assert f"line {row + 1}: damaged" in said or (
+        row == 0 and "line 2: it has a checksum" in said
+    ), said
 
 
 @pytest.mark.parametrize(
-    "damage", ["a bit", "cut", "empty", "another run", "no blocks", "swapped", "nonsense", "other keys"]
+    "damage",
+    ["a bit", "cut", "empty", "another run", "no blocks", "swapped", "nonsense", "other keys"],
 )
 def test_the_file_of_blocks_decides_nothing(score, stopped, tmp_path, damage):
     """Whatever became of it, the run goes on to the same bytes."""
@@ -171,7 +183,9 @@ def test_records_that_were_lost_are_made_again(score, stopped, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    "change", [["--completion-column", "mine"], ["--option", "split=test"]], ids=["columns", "options"]
+    "change",
+    [["--completion-column", "mine"], ["--option", "split=test"]],
+    ids=["columns", "options"],
 )
 def test_blocks_of_a_run_with_other_options_are_not_used(score, stopped, change):
     rows, _ = stopped

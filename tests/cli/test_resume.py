@@ -18,7 +18,11 @@ def stopped(tmp_path, fifo):
     rows = right(*range(60))
     rows[40]["completion"] += f"@gate {fifo.path}"
     lines = [json.dumps(row | {"mine": "ß\ud800"}) + "\n" for row in rows]
-    lines[10], lines[20], lines[50] = "{torn\n", lines[3].replace("{", '{"id": "line:4", ', 1), "[]\n"
+    lines[10], lines[20], lines[50] = (
+        "{torn\n",
+        lines[3].replace("{", '{"id": "line:4", ', 1),
+        "[]\n",
+    )
     source = tmp_path / "in.jsonl"
     source.write_text("".join(lines))
     argv = ["score", PLACE, source, "-o", tmp_path / "out.jsonl", "--workers", 2]
@@ -39,13 +43,20 @@ def stopped(tmp_path, fifo):
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name.startswith("out.jsonl")}
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.name.startswith("out.jsonl")
+    }
 
 
 def uninterrupted(say, stopped, tmp_path) -> dict[str, bytes]:
     """What the same run gives without a stop."""
     (tmp_path / "whole").mkdir()
-    argv = [tmp_path / "whole" / arg.name if arg == tmp_path / "out.jsonl" else arg for arg in stopped.argv]
+    argv = [
+        tmp_path / "whole" / arg.name if arg == tmp_path / "out.jsonl" else arg
+        for arg in stopped.argv
+    ]
     assert say(*argv)[0] == 1
     return files(tmp_path / "whole")
 
@@ -123,13 +134,31 @@ def test_a_whole_run_is_resumed_by_finishing_it(score, half, tmp_path):
             lambda rows: rows[1].update(completion="3"),
             "line 2, row 'line:2', stands where the stopped run had row 'line:2'",
         ),
-        (lambda rows: rows[1].update(task=3), "line 2, row 'line:2', stands where the stopped run had row 'line:2'"),
-        (lambda rows: rows[1].update(mine=2), "line 2, row 'line:2', stands where the stopped run had row 'line:2'"),
-        (lambda rows: rows[1].update(id="two"), "line 2, row 'two', stands where the stopped run had row 'line:2'"),
+        (
+            lambda rows: rows[1].update(task=3),
+            "line 2, row 'line:2', stands where the stopped run had row 'line:2'",
+        ),
+        (
+            lambda rows: rows[1].update(mine=2),
+            "line 2, row 'line:2', stands where the stopped run had row 'line:2'",
+        ),
+        (
+            lambda rows: rows[1].update(id="two"),
+            "line 2, row 'two', stands where the stopped run had row 'line:2'",
+        ),
         (lambda rows: rows[1].update(length_tokens=3), "line 2, row 'line:2', stands where"),
-        (lambda rows: rows.insert(0, {"task": 9, "completion": "9", "id": "new"}), "line 1, row 'new', stands where"),
-        (lambda rows: rows.pop(0), "line 1, row 'line:1', stands where the stopped run had row 'line:1'"),
-        (lambda rows: rows.__delitem__(slice(2, None)), "its end stands where the stopped run had row 'line:3'"),
+        (
+            lambda rows: rows.insert(0, {"task": 9, "completion": "9", "id": "new"}),
+            "line 1, row 'new', stands where",
+        ),
+        (
+            lambda rows: rows.pop(0),
+            "line 1, row 'line:1', stands where the stopped run had row 'line:1'",
+        ),
+        (
+            lambda rows: rows.__delitem__(slice(2, None)),
+            "its end stands where the stopped run had row 'line:3'",
+        ),
         (lambda rows: rows.clear(), "its end stands where the stopped run had row 'line:1'"),
     ],
     ids=["completion", "task", "column", "id", "length", "inserted", "removed", "shorter", "empty"],
@@ -157,8 +186,16 @@ def test_other_options_are_not_mixed_in(score, half):
     """Another environment, another split: another run."""
     rows, _ = half
     for flags, env, what in (
-        (["--option", "split=test"], PLACE, "scored with config {}, this run has {'split': 'test'}"),
-        ([], "tests.environments:Configured", "scored with env 'tests.environments:Trials', this run has"),
+        (
+            ["--option", "split=test"],
+            PLACE,
+            "scored with config {}, this run has {'split': 'test'}",
+        ),
+        (
+            [],
+            "tests.environments:Configured",
+            "scored with env 'tests.environments:Trials', this run has",
+        ),
     ):
         code, said, _ = score(rows, "--resume", *flags, env=env)
         assert code == 2
@@ -180,7 +217,13 @@ def test_options_that_are_tuples_do_not_hinder_a_resume(score, tmp_path):
 def test_a_run_stopped_inside_a_group_scores_that_group_whole(score, tmp_path, ending, kept):
     """Two tasks of three lengths each: the rest of a group alone would be compared with other siblings."""
     rows = [
-        {"task": task, "reference": 7, "completion": "7", "length_tokens": length, "id": f"{task}{length}"}
+        {
+            "task": task,
+            "reference": 7,
+            "completion": "7",
+            "length_tokens": length,
+            "id": f"{task}{length}",
+        }
         for task in "ab"
         for length in (10, 20, 40)
     ]

@@ -49,18 +49,42 @@ def outcomes(path) -> dict:
 def test_a_verifier_alone_scores_a_table(say, tmp_path):
     """No environment, the columns as they are called there."""
     (tmp_path / "a.csv").write_text(f"name,gold,said\nx,4,{BOXED}\ny,5,{BOXED}\n")
-    flags = ["--reference-column", "gold", "--completion-column", "said", "--id-column", "name", "--workers", 0]
-    code, said = say("score", "--verifier", "math", tmp_path / "a.csv", "-o", tmp_path / "out.jsonl", *flags)
+    flags = [
+        "--reference-column",
+        "gold",
+        "--completion-column",
+        "said",
+        "--id-column",
+        "name",
+        "--workers",
+        0,
+    ]
+    code, said = say(
+        "score", "--verifier", "math", tmp_path / "a.csv", "-o", tmp_path / "out.jsonl", *flags
+    )
     assert code == 0, said
     assert outcomes(tmp_path / "out.jsonl") == {"x": "correct", "y": "wrong"}
-    assert say("replay", tmp_path / "out.jsonl", "--workers", 0) == (0, "2 verdicts replayed, 0 differ\n")
+    assert say("replay", tmp_path / "out.jsonl", "--workers", 0) == (
+        0,
+        "2 verdicts replayed, 0 differ\n",
+    )
 
 
 def test_bare_answers_and_lists_of_them(say, tmp_path):
     """Each answer of a list is a completion of the same task."""
     rows = [{"id": "q", "reference": "4", "completion": ["4", "5", BOXED]}]
     (tmp_path / "a.json").write_text(json.dumps(rows))
-    argv = ["score", "--verifier", "math", "--bare", tmp_path / "a.json", "-o", tmp_path / "out.jsonl", "--workers", 0]
+    argv = [
+        "score",
+        "--verifier",
+        "math",
+        "--bare",
+        tmp_path / "a.json",
+        "-o",
+        tmp_path / "out.jsonl",
+        "--workers",
+        0,
+    ]
     assert say(*argv)[0] == 0
     assert outcomes(tmp_path / "out.jsonl") == {"q/0": "correct", "q/1": "wrong", "q/2": "correct"}
     assert {row["task"] for row in read_whole(tmp_path / "out.jsonl")} == {"q"}
@@ -76,9 +100,16 @@ def test_several_files_are_one_input(say, tmp_path, monkeypatch):
     (tmp_path / "out").mkdir()
     assert say(*argv)[0] == 0
     whole = (tmp_path / "out" / "whole.jsonl").read_bytes()
-    assert list(outcomes(tmp_path / "out" / "whole.jsonl")) == ["a.jsonl:1", "a.jsonl:2", "b.jsonl:1", "b.jsonl:2"]
+    assert list(outcomes(tmp_path / "out" / "whole.jsonl")) == [
+        "a.jsonl:1",
+        "a.jsonl:2",
+        "b.jsonl:1",
+        "b.jsonl:2",
+    ]
     (tmp_path / "out" / "whole.jsonl").unlink()
-    (tmp_path / "out" / "whole.jsonl.partial").write_bytes(b"".join(whole.splitlines(keepends=True)[:3]))
+    (tmp_path / "out" / "whole.jsonl.partial").write_bytes(
+        b"".join(whole.splitlines(keepends=True)[:3])
+    )
     assert say(*argv, "--resume")[0] == 0
     assert (tmp_path / "out" / "whole.jsonl").read_bytes() == whole
 
@@ -99,9 +130,14 @@ def test_pipes_both_ways(say, tmp_path, monkeypatch):
 
 def test_a_peek_shows_how_rows_are_read(say, tmp_path):
     """Nothing is scored, and no output is needed."""
-    rows = [{"gts": "4", "input": "2 + 2?", "output": BOXED, "score": 1.0, "step": 1}, {"input": "no output"}]
+    rows = [
+        {"gts": "4", "input": "2 + 2?", "output": BOXED, "score": 1.0, "step": 1},
+        {"input": "no output"},
+    ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    code, said = say("score", "--verifier", "math", "--like", "verl", tmp_path / "a.jsonl", "--peek")
+    code, said = say(
+        "score", "--verifier", "math", "--like", "verl", tmp_path / "a.jsonl", "--peek"
+    )
     assert code == 0
     for words in (
         'reference  "4"',
@@ -117,7 +153,9 @@ def test_a_peek_shows_how_rows_are_read(say, tmp_path):
 @pytest.mark.parametrize("name", ["Made", "factory"])
 def test_an_environment_that_is_an_object_can_be_named(say, tmp_path, own, name):
     """As `from_rows` makes one; its records replay."""
-    (tmp_path / "a.jsonl").write_text('{"task": 7, "completion": "4"}\n{"reference": "5", "completion": "4"}\n')
+    (tmp_path / "a.jsonl").write_text(
+        '{"task": 7, "completion": "4"}\n{"reference": "5", "completion": "4"}\n'
+    )
     assert say("score", f"{own}:{name}", "a.jsonl", "-o", "out.jsonl", "--workers", 0)[0] == 0
     assert list(outcomes("out.jsonl").values()) == ["correct", "wrong"]
     assert say("replay", "out.jsonl", "--workers", 0) == (0, "2 verdicts replayed, 0 differ\n")
@@ -126,7 +164,9 @@ def test_an_environment_that_is_an_object_can_be_named(say, tmp_path, own, name)
     assert "is an environment as it is and has no option 'split'" in said
 
 
-@pytest.mark.parametrize(("name", "why"), [("MANY", "is list [{'id': 0"), ("broken", "which gave list [{'id'")])
+@pytest.mark.parametrize(
+    ("name", "why"), [("MANY", "is list [{'id': 0"), ("broken", "which gave list [{'id'")]
+)
 def test_an_error_about_an_object_is_short(say, tmp_path, own, name, why):
     """Not with a megabyte of its rows."""
     (tmp_path / "a.jsonl").write_text('{"reference": "4", "completion": "4"}\n')
@@ -138,7 +178,10 @@ def test_an_error_about_an_object_is_short(say, tmp_path, own, name, why):
 
 def test_a_function_of_ones_own_is_a_verifier(say, tmp_path, own):
     (tmp_path / "a.jsonl").write_text('{"reference": "4", "completion": " 4"}\n')
-    assert say("score", "--verifier", f"{own}:judge", "a.jsonl", "-o", "out.jsonl", "--workers", 0)[0] == 0
+    assert (
+        say("score", "--verifier", f"{own}:judge", "a.jsonl", "-o", "out.jsonl", "--workers", 0)[0]
+        == 0
+    )
     assert list(outcomes("out.jsonl").values()) == ["correct"]
     code, said = say("score", "--verifier", "maths", "a.jsonl", "-o", "b.jsonl")
     assert code == 2
@@ -147,7 +190,9 @@ def test_a_function_of_ones_own_is_a_verifier(say, tmp_path, own):
 
 def test_errors_name_the_option_that_maps_a_column(say, tmp_path):
     """Data sets call the answer many things."""
-    (tmp_path / "a.jsonl").write_text(json.dumps({"problem": "?", "target": "4", "completion": BOXED}) + "\n")
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps({"problem": "?", "target": "4", "completion": BOXED}) + "\n"
+    )
     code, said = say("score", "math-v2", tmp_path / "a.jsonl", "-o", tmp_path / "out.jsonl")
     assert code == 2
     assert "--reference-column target takes it from there" in said
@@ -167,23 +212,48 @@ def test_a_file_that_changes_while_it_is_read_is_named(say, tmp_path, monkeypatc
         whole(self)
 
     monkeypatch.setattr(finish, late)
-    code, said = say("score", "--verifier", "math", path, "-o", tmp_path / "out.jsonl", "--workers", 0)
+    code, said = say(
+        "score", "--verifier", "math", path, "-o", tmp_path / "out.jsonl", "--workers", 0
+    )
     assert code == 1
     assert f"{path} was changed while it was read" in said
 
 
 def test_a_column_that_is_sometimes_a_text_and_sometimes_a_list(say, tmp_path):
     """Each row is read as what it holds; one that holds no text is named, and the rest goes on."""
-    said = [BOXED, [BOXED, "5"], 4, [4, "x"], [{"role": "assistant", "content": BOXED}], [], {"content": None}, BOXED]
-    rows = [{"id": str(n), "reference": ["4"] if n == 4 else "4", "completion": text} for n, text in enumerate(said)]
+    said = [
+        BOXED,
+        [BOXED, "5"],
+        4,
+        [4, "x"],
+        [{"role": "assistant", "content": BOXED}],
+        [],
+        {"content": None},
+        BOXED,
+    ]
+    rows = [
+        {"id": str(n), "reference": ["4"] if n == 4 else "4", "completion": text}
+        for n, text in enumerate(said)
+    ]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    argv = ["score", "--verifier", "math", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--workers", 0]
+    argv = [
+        "score",
+        "--verifier",
+        "math",
+        tmp_path / "in.jsonl",
+        "-o",
+        tmp_path / "out.jsonl",
+        "--workers",
+        0,
+    ]
     code, out = say(*argv)
     assert code == 1
     assert list(outcomes(tmp_path / "out.jsonl")) == ["0", "1/0", "1/1", "4", "7"]
-    assert [line.partition("in.jsonl, ")[2].partition(":")[0] for line in out.splitlines() if "left out:" in line] == [
-        f"line {n}" for n in (3, 4, 6, 7)
-    ]
+    assert [
+        line.partition("in.jsonl, ")[2].partition(":")[0]
+        for line in out.splitlines()
+        if "left out:" in line
+    ] == [f"line {n}" for n in (3, 4, 6, 7)]
 
 
 def test_what_other_tools_put_into_parquet_is_passed_on(say, tmp_path):
@@ -199,12 +269,26 @@ def test_what_other_tools_put_into_parquet_is_passed_on(say, tmp_path):
         "kind": pa.array(["a"]).dictionary_encode(),
     }
     pq.write_table(pa.table(columns), tmp_path / "in.parquet")
-    argv = ["score", "--verifier", "math", "--reference-column", "gold", "--completion-column", "said"]
+    argv = [
+        "score",
+        "--verifier",
+        "math",
+        "--reference-column",
+        "gold",
+        "--completion-column",
+        "said",
+    ]
     code, out = say(*argv, tmp_path / "in.parquet", "-o", tmp_path / "out.jsonl", "--workers", 0)
     assert code == 0, out
     [row] = read_whole(tmp_path / "out.jsonl")
     assert (row["outcome"], row["reference"]) == ("correct", "4.0")
-    passed = {"image": "AP8=", "price": "1.50", "took": "0:00:03", "when": "2026-01-01T00:00:00", "kind": "a"}
+    passed = {
+        "image": "AP8=",
+        "price": "1.50",
+        "took": "0:00:03",
+        "when": "2026-01-01T00:00:00",
+        "kind": "a",
+    }
     assert row["row"] == passed | {"nested": {"raw": ["eA=="], "n": None}}
 
 
@@ -218,6 +302,9 @@ def test_numbers_and_texts_are_different_ids(say, tmp_path):
     code, said = say(*argv, tmp_path / "out.jsonl")
     assert code == 1
     assert "line 3: the id 1 was there before" in said
-    assert [(row["id"], row["row"]) for row in read_whole(tmp_path / "out.jsonl")] == [(1, {"x": None}), ("1", {})]
+    assert [(row["id"], row["row"]) for row in read_whole(tmp_path / "out.jsonl")] == [
+        (1, {"x": None}),
+        ("1", {}),
+    ]
     assert say(*argv, tmp_path / "out.parquet")[0] == 1
     assert [row["id"] for row in read_whole(tmp_path / "out.parquet")] == ["1", "1"]

@@ -77,7 +77,13 @@ class Count(rlvr.MultiTurnEnv):
         if right and not done:
             return self._told("On!"), 0.25, False, False, {}
         verdict = rlvr.Verdict("correct" if done else "wrong", why="counted" if done else "slip")
-        return "", 0.25 * right, True, False, {"score": rlvr.Score(verdict.value, {"correct": verdict.value}, verdict)}
+        return (
+            "",
+            0.25 * right,
+            True,
+            False,
+            {"score": rlvr.Score(verdict.value, {"correct": verdict.value}, verdict)},
+        )
 
     def _told(self, text):
         return [{"role": "user", "content": text}] if self.chat else text

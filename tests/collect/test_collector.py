@@ -38,7 +38,11 @@ def test_a_collected_rollout_has_all_that_training_needs():
     assert group.task.id == "Trials/train/0"
     assert right.prompt_ids == [ord(char) for char in "Say 0."]
     assert (right.text, len(right.completion_ids), right.completion_mask) == ("0", 2, [True, True])
-    assert (right.behaviour_logprobs, right.weights_version, right.truncated) == ([-0.5, -0.5], 3, False)
+    assert (right.behaviour_logprobs, right.weights_version, right.truncated) == (
+        [-0.5, -0.5],
+        3,
+        False,
+    )
     assert (right.score.total, wrong.score.total) == (1.0, 0.0)
 
 
@@ -50,10 +54,14 @@ def test_arithmetic_is_collected_and_judged_by_its_verifier():
     def solve(prompt, rollout, seed):
         return f"So \\boxed{{{answers[prompt] + rollout % 2}}}."
 
-    with Collector(env, ScriptedSampler(solve), group_size=4, sampling=SAMPLING, dynamic=True) as one:
+    with Collector(
+        env, ScriptedSampler(solve), group_size=4, sampling=SAMPLING, dynamic=True
+    ) as one:
         collected = one.collect(6)
     assert [group.task.id for group in collected.groups] == [env.task(i).id for i in range(6)]
-    assert [[r.score.verdict.correct for r in group.rollouts] for group in collected.groups] == [[True, False] * 2] * 6
+    assert [[r.score.verdict.correct for r in group.rollouts] for group in collected.groups] == [
+        [True, False] * 2
+    ] * 6
     assert (collected.stats["accuracy"], collected.stats["rounds"]) == (0.5, 1)
 
 
@@ -78,7 +86,9 @@ def test_neither_the_order_of_samples_nor_the_speed_of_scoring_changes_anything(
 def test_a_rollout_does_not_depend_on_what_is_sampled_beside_it():
     """Six tasks at once, or two, three and one: the same completions."""
     with collector() as one, collector() as other:
-        assert texts(one.collect(6).groups) == [t for n in (2, 3, 1) for t in texts(other.collect(n).groups)]
+        assert texts(one.collect(6).groups) == [
+            t for n in (2, 3, 1) for t in texts(other.collect(n).groups)
+        ]
 
 
 def test_every_rollout_has_a_seed_of_its_own():
@@ -119,7 +129,9 @@ def test_another_seed_is_another_order():
 def test_generated_tasks_come_by_index_and_never_end():
     """There is nothing to shuffle, and no epoch."""
     with collector() as one:
-        assert [group.task.id for group in one.collect(3).groups] == [f"Trials/train/{i}" for i in range(3)]
+        assert [group.task.id for group in one.collect(3).groups] == [
+            f"Trials/train/{i}" for i in range(3)
+        ]
         assert (one.position, one.epoch) == (3, 0)
 
 
@@ -180,7 +192,9 @@ def test_a_reward_that_compares_sees_the_whole_group():
     with collector(Siblings(), Backwards(script)) as one:
         [group] = one.collect(1).groups
     assert [len(r.completion_ids) for r in group.rollouts] == [5, 2, 4, 3]
-    assert [r.score.total for r in group.rollouts] == pytest.approx([0.5, 1.5, 0.5 + 1 / 3, 0.5 + 2 / 3])
+    assert [r.score.total for r in group.rollouts] == pytest.approx(
+        [0.5, 1.5, 0.5 + 1 / 3, 0.5 + 2 / 3]
+    )
 
 
 # ------------------------------------------------------------------------------------------ our failures
@@ -189,7 +203,10 @@ def test_a_reward_that_compares_sees_the_whole_group():
 def test_a_killed_worker_costs_its_rollout_alone():
     """UNSCORED: no total, nothing to train on, logprobs 0, counted; its siblings keep theirs."""
     env = Trials()
-    with rlvr.Scorer(env, workers=2) as scorer, collector(env, ["0", "0@kill", "no", "0"], scorer=scorer) as one:
+    with (
+        rlvr.Scorer(env, workers=2) as scorer,
+        collector(env, ["0", "0@kill", "no", "0"], scorer=scorer) as one,
+    ):
         collected = one.collect(1)
     [group] = collected.groups
     assert [r.score.total for r in group.rollouts] == [1.0, None, 0.0, 1.0]
@@ -223,14 +240,22 @@ def test_a_group_with_fewer_than_two_scores_is_dropped():
         collected = one.collect(2)
     assert [group.task.id for group in collected.groups] == ["Trials/train/1"]
     [dropped] = collected.dropped
-    assert (dropped.task, dropped.why, dropped.rollouts, dropped.tokens) == ("Trials/train/0", "few-scored", 3, 18)
+    assert (dropped.task, dropped.why, dropped.rollouts, dropped.tokens) == (
+        "Trials/train/0",
+        "few-scored",
+        3,
+        18,
+    )
     assert (collected.stats["dropped/few-scored"], collected.stats["unscored"]) == (1, 2)
 
 
 def test_a_group_of_one_needs_one_score():
     """REINFORCE compares with a baseline, not with siblings."""
     with (
-        collector(script=lambda prompt, rollout, seed: "0@raise" if number(prompt) == 0 else "1", group_size=1) as one,
+        collector(
+            script=lambda prompt, rollout, seed: "0@raise" if number(prompt) == 0 else "1",
+            group_size=1,
+        ) as one,
         pytest.warns(RuntimeWarning, match="`rlvr doctor`"),
     ):
         collected = one.collect(2)
@@ -243,7 +268,8 @@ def test_a_scorer_that_is_dead_costs_one_round():
     with (
         collector(script=["0@raise"], dynamic=True) as one,
         pytest.warns(
-            RuntimeWarning, match=r"0 of 2 groups after 1 rounds; dropped: 2 few-scored.*8 rollouts.*doctor"
+            RuntimeWarning,
+            match=r"0 of 2 groups after 1 rounds; dropped: 2 few-scored.*8 rollouts.*doctor",
         ) as caught,
     ):
         stats = one.collect(2).stats
@@ -320,12 +346,19 @@ def test_each_part_of_the_reward_has_its_mean():
     """Siblings: correct is 1 for both, relative_length 0.5 and -0.5; the total is their sum."""
     with collector(Siblings(), ["0", "0 "], group_size=2) as one:
         stats = one.collect(1).stats
-    assert (stats["reward/correct"], stats["reward/relative_length"], stats["reward"]) == (1.0, 0.0, 1.0)
+    assert (stats["reward/correct"], stats["reward/relative_length"], stats["reward"]) == (
+        1.0,
+        0.0,
+        1.0,
+    )
 
 
 def test_a_mean_over_nothing_is_left_out():
     """Where nothing could be scored there is no accuracy; 0 would be a lie and NaN no JSON."""
-    with collector(script=["0@raise"], max_rounds=1) as one, pytest.warns(RuntimeWarning, match="1 few-scored"):
+    with (
+        collector(script=["0@raise"], max_rounds=1) as one,
+        pytest.warns(RuntimeWarning, match="1 few-scored"),
+    ):
         stats = one.collect(1).stats
     assert not {"accuracy", "reward", "batch/accuracy"} & set(stats)
     assert (stats["unscored"], stats["groups"]) == (4, 0)
@@ -337,7 +370,11 @@ def test_a_mean_over_nothing_is_left_out():
 def test_importing_it_loads_nothing_heavy():
     """A worker process and the command pay for what the import drags in; numpy comes with evaluation alone."""
     code = "import sys, rlvr.collect; print(*sys.modules)"
-    loaded = set(subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True).stdout.split())
+    loaded = set(
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True
+        ).stdout.split()
+    )
     assert "rlvr.collect" in loaded
     assert loaded.isdisjoint({"torch", "transformers", "datasets", "sympy", "numpy"})
 
@@ -362,7 +399,10 @@ class Nothing(rlvr.SingleTurnEnv):
         ({"overlong": True}, "overlong is True; it must be one of 'mask', 'keep'"),
         ({"max_turns": 0}, "max_turns is 0; it must be a whole number of at least 1"),
         ({"group_size": 1, "dynamic": True}, "dynamic sampling with group_size=1"),
-        ({"sampling": Sampling(max_tokens=8, temperature=0)}, "temperature is 0: all rollouts of a group"),
+        (
+            {"sampling": Sampling(max_tokens=8, temperature=0)},
+            "temperature is 0: all rollouts of a group",
+        ),
         ({"env": Nothing()}, "Nothing has no tasks in split 'train'"),
         ({"scorer": Inline(Trials())}, "the scorer is one of "),
         ({"env": "gsm8k-v2", "scorer": None}, "'gsm8k-v2' is no environment to sample"),
@@ -376,7 +416,10 @@ def test_a_setting_that_cannot_work_is_refused(settings, said):
 def test_no_group_at_all_cannot_be_asked_for():
     """It would be an empty batch."""
     with collector() as one:
-        assert refusal(lambda: one.collect(0)) == "prompts is 0; it must be a whole number of at least 1"
+        assert (
+            refusal(lambda: one.collect(0))
+            == "prompts is 0; it must be a whole number of at least 1"
+        )
 
 
 def test_a_collector_closes_the_scorer_it_opened_and_no_other():
@@ -400,7 +443,9 @@ def test_staleness_is_the_distance_to_the_oldest_rollout():
 
 def test_random_groups_stay_the_same_for_ever():
     """The order of tasks and the seeds are a promise: a resumed run relies on them."""
-    with collector(Words(count=7), lambda prompt, rollout, seed: str(random.Random(seed).randint(0, 99))) as one:
+    with collector(
+        Words(count=7), lambda prompt, rollout, seed: str(random.Random(seed).randint(0, 99))
+    ) as one:
         groups = one.collect(2).groups
     assert [group.task.id for group in groups] == ["words/train-1", "words/train-2"]
     assert texts(groups) == [["5", "16", "54", "38"], ["96", "94", "94", "62"]]

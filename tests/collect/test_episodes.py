@@ -109,7 +109,11 @@ def test_an_episode_without_end_is_cut_after_so_many_turns():
     """Truncated, WRONG, worth what its turns earned: 0.25 twice; with overlong="mask" there is nothing to train on."""
     for mode, trained in (("keep", True), ("mask", False)):
         rollout = of_goal(3, max_turns=2, overlong=mode).groups[0].rollouts[0]
-        assert (rollout.truncated, rollout.score.total, any(rollout.completion_mask)) == (True, 0.5, trained)
+        assert (rollout.truncated, rollout.score.total, any(rollout.completion_mask)) == (
+            True,
+            0.5,
+            trained,
+        )
         assert rollout.score.verdict.why == "truncated: not over after 2 turns"
         assert len(rollout.turns) == 2
 
@@ -120,7 +124,11 @@ def test_the_token_limit_is_one_for_all_turns_together():
     assert rollout.completion.length_tokens == 3
     assert (rollout.truncated, rollout.score.total) == (True, 1.0)
     rollout = of_goal(3, sampling=Sampling(max_tokens=4)).groups[0].rollouts[0]
-    assert (len(rollout.turns), rollout.truncated, rollout.score.verdict.outcome) == (2, True, "wrong")
+    assert (len(rollout.turns), rollout.truncated, rollout.score.verdict.outcome) == (
+        2,
+        True,
+        "wrong",
+    )
 
 
 class Bare(Count):
@@ -197,9 +205,18 @@ class Broken(Count):
     ("said", "why"),
     [
         ("raise", "environment-error: RuntimeError: as asked"),
-        ("odd reward", "environment-error: TypeError: step gave the reward float nan; it must be a finite number"),
-        ("odd score", "environment-error: TypeError: step's info has the score float 1.0; it must be a Score"),
-        ("odd reply", "environment-error: TypeError: task 'reply': prompt is int 7; it must be a string"),
+        (
+            "odd reward",
+            "environment-error: TypeError: step gave the reward float nan; it must be a finite number",
+        ),
+        (
+            "odd score",
+            "environment-error: TypeError: step's info has the score float 1.0; it must be a Score",
+        ),
+        (
+            "odd reply",
+            "environment-error: TypeError: task 'reply': prompt is int 7; it must be a string",
+        ),
     ],
 )
 def test_a_step_that_fails_costs_its_rollout_alone(said, why):
@@ -253,7 +270,9 @@ def test_an_environment_that_cannot_be_copied_is_refused():
 
     with collector(Locked(), counts) as one:
         said = refusal(lambda: one.collect(1))
-    assert said.startswith("Locked cannot be copied for parallel episodes (TypeError: cannot pickle 'lock' object)")
+    assert said.startswith(
+        "Locked cannot be copied for parallel episodes (TypeError: cannot pickle 'lock' object)"
+    )
 
 
 def test_a_scorer_has_no_place_beside_several_turns():

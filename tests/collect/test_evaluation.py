@@ -24,7 +24,9 @@ def run(env, script, **settings):
 
 def say(prompt, rollout, seed):
     """Of four rollouts: word 0 right in all; word 1 in two; word 2 in none, and two of them agree."""
-    return [prompt[4:-1], [prompt[4:-1], "x"][rollout % 2], ["x", "y", "x", "z"][rollout]][number(prompt) % 3]
+    return [prompt[4:-1], [prompt[4:-1], "x"][rollout % 2], ["x", "y", "x", "z"][rollout]][
+        number(prompt) % 3
+    ]
 
 
 def test_an_evaluation_by_hand():
@@ -44,9 +46,17 @@ def test_an_evaluation_by_hand():
         }
     )
     assert [sum(task.correct) for task in report.tasks] == [4, 2, 0]
-    assert [(task.index, task.task) for task in report.tasks] == [(i, f"words/train-{i}") for i in range(3)]
+    assert [(task.index, task.task) for task in report.tasks] == [
+        (i, f"words/train-{i}") for i in range(3)
+    ]
     assert report.tasks[2].answers == ("x", "y", "x", "z")
-    assert (report.env, report.n, report.version, report.unscored, report.truncated) == ("Words", 4, 0, 0, 0.0)
+    assert (report.env, report.n, report.version, report.unscored, report.truncated) == (
+        "Words",
+        4,
+        0,
+        0,
+        0.0,
+    )
 
 
 def test_every_estimate_lies_in_its_interval():
@@ -56,7 +66,9 @@ def test_every_estimate_lies_in_its_interval():
         assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
         assert estimate.tasks == 3
     assert (report.metrics["pass@4"].low, report.metrics["pass@4"].high) == beta_interval([1, 1, 0])
-    assert (report.metrics["avg@4"].low, report.metrics["avg@4"].high) == beta_interval([1.0, 0.5, 0.0])
+    assert (report.metrics["avg@4"].low, report.metrics["avg@4"].high) == beta_interval(
+        [1.0, 0.5, 0.0]
+    )
     assert str(report.metrics["pass@4"]) == "0.667 [0.094, 0.992]"
 
 
@@ -64,9 +76,9 @@ def test_one_completion_each_is_accuracy():
     """avg@1, pass@1 and maj@1 are the same number with the same interval."""
     report = run(Trials(), guesses, n=1, limit=20)
     accuracy = fmean(task.correct[0] for task in report.tasks)
-    assert {name: report.metrics[name].value for name in ("avg@1", "pass@1", "maj@1")} == dict.fromkeys(
-        ("avg@1", "pass@1", "maj@1"), accuracy
-    )
+    assert {
+        name: report.metrics[name].value for name in ("avg@1", "pass@1", "maj@1")
+    } == dict.fromkeys(("avg@1", "pass@1", "maj@1"), accuracy)
     assert report.metrics["avg@1"] == report.metrics["pass@1"]
     assert 0 < accuracy < 1
 
@@ -116,7 +128,12 @@ def test_where_nothing_was_scored_there_is_no_metric():
 
 def test_truncated_completions_are_counted_and_measured():
     """Two of the four words of 7 letters and their end, 8 tokens, do not fit into 7; "x" takes two."""
-    report = run(Words(count=2), lambda prompt, g, seed: [prompt[4:-1], "x"][g], n=2, sampling=Sampling(max_tokens=7))
+    report = run(
+        Words(count=2),
+        lambda prompt, g, seed: [prompt[4:-1], "x"][g],
+        n=2,
+        sampling=Sampling(max_tokens=7),
+    )
     assert (report.truncated, report.length) == (0.5, 4.5)
 
 
@@ -162,14 +179,19 @@ def test_the_greedy_completion_is_one():
     """Temperature 0 is for evaluation; but drawing it four times would only look like more evidence."""
     greedy = Sampling(max_tokens=64, temperature=0)
     assert run(Words(), say, n=1, sampling=greedy).metrics["avg@1"].tasks == 3
-    assert refusal(lambda: run(Words(), say, n=4, sampling=greedy)).startswith("temperature is 0: all n=4")
+    assert refusal(lambda: run(Words(), say, n=4, sampling=greedy)).startswith(
+        "temperature is 0: all n=4"
+    )
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"n": 0}, "n is 0; it must be a whole number of at least 1"),
-        ({"n": 2, "k": 3, "limit": 1}, "k is 3 and n is 2; sample at least k completions of each task"),
+        (
+            {"n": 2, "k": 3, "limit": 1},
+            "k is 3 and n is 2; sample at least k completions of each task",
+        ),
         ({"n": 2, "k": (1, 0), "limit": 1}, "k is 0; it must be a whole number of at least 1"),
         ({"limit": 0}, "limit is 0; it must be a whole number of at least 1"),
         ({}, "Trials generates tasks without end; say how many to evaluate on, such as limit=500"),
@@ -199,7 +221,10 @@ def test_a_prompt_that_is_too_long_is_left_out_and_counted():
             made = super().task(index)
             return made if index else replace(made, prompt=made.prompt * 9)
 
-    with pytest.warns(RuntimeWarning, match=r"words/train-0' with max_tokens=64 .* longer than the model's positions"):
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"words/train-0' with max_tokens=64 .* longer than the model's positions",
+    ):
         report = run(Mixed(), Short(say), n=4, limit=3)
     assert report.too_long == ("words/train-0",)
     assert [task.index for task in report.tasks] == [1, 2]
@@ -213,5 +238,7 @@ def test_a_task_that_cannot_be_made_is_named_by_its_index():
         def task(self, index):
             return super().task(index) if index < 2 else {}["question"]
 
-    with pytest.raises(rlvr.RlvrError, match=r"Damaged cannot make task 2 of split 'train': KeyError: 'question'"):
+    with pytest.raises(
+        rlvr.RlvrError, match=r"Damaged cannot make task 2 of split 'train': KeyError: 'question'"
+    ):
         run(Damaged(), say, limit=3)

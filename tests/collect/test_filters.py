@@ -148,7 +148,9 @@ def test_what_a_round_has_too_many_of_waits_for_the_next_call():
         second = one.collect(1)
         assert (ids(second.groups), second.stats["left"], one.position) == ([7], 0, 8)
         assert (second.stats["rounds"], second.stats["rollouts"]) == (0, 0)
-        assert second.stats["generation_s"] == second.stats["scoring_s"] == 0  # of this call, not of all so far
+        assert (
+            second.stats["generation_s"] == second.stats["scoring_s"] == 0
+        )  # of this call, not of all so far
 
 
 @pytest.mark.parametrize(("bound", "kept"), [(0, [2]), (1, [1]), (5, [1])])
@@ -170,7 +172,9 @@ def test_a_group_left_over_is_dropped_when_it_has_become_too_old(bound, kept):
 def test_left_over_groups_are_as_they_would_have_been():
     """Oversampling changes when a group is sampled, not what comes of it."""
     with collector() as one, collector(oversample=3) as more:
-        assert texts(one.collect(3).groups) == [t for _ in range(3) for t in texts(more.collect(1).groups)]
+        assert texts(one.collect(3).groups) == [
+            t for _ in range(3) for t in texts(more.collect(1).groups)
+        ]
 
 
 def test_scorers_for_filters_are_all_the_same():

@@ -44,7 +44,10 @@ def test_groups_under_way_come_in_order_and_none_is_too_old():
     assert texts(groups) == expected
     assert [each.stats["in_flight"] for each in found] == [4.0] * 8
     behind = [each.staleness(version + 1) for version, each in enumerate(found)]
-    assert (max(behind), {each.stats["requeued"] for each in found}) == (1, {0.0})  # one by one, so nothing waits
+    assert (max(behind), {each.stats["requeued"] for each in found}) == (
+        1,
+        {0.0},
+    )  # one by one, so nothing waits
 
 
 def test_a_group_that_has_become_too_old_is_sampled_anew():
@@ -56,7 +59,9 @@ def test_a_group_that_has_become_too_old_is_sampled_anew():
         one.sampler.sync(None, 5)
         found = one.collect(2, trained_at=6)
     assert found.stats["requeued"] == 2
-    assert [(group.task.id, {r.weights_version for r in group.rollouts}) for group in found.groups] == [
+    assert [
+        (group.task.id, {r.weights_version for r in group.rollouts}) for group in found.groups
+    ] == [
         ("Trials/train/6", {5}),
         ("Trials/train/7", {5}),
     ]
@@ -82,7 +87,9 @@ def test_a_collector_with_groups_under_way_goes_on_from_a_file(env):
     for done, state in enumerate(states, start=1):
         with made() as again:
             again.load_state_dict(state)
-            assert [texts(found.groups) for found in steps(again, range(done, 5))] == expected[done:]
+            assert [texts(found.groups) for found in steps(again, range(done, 5))] == expected[
+                done:
+            ]
 
 
 def test_an_episode_that_does_not_repeat_itself_begins_anew():
@@ -102,11 +109,17 @@ def test_an_episode_that_does_not_repeat_itself_begins_anew():
     Fickle.ends = True
     under_way = [one["index"] for one in state["flight"]["groups"]]
     with collector(Fickle(), Slow(counts), max_staleness=3, max_turns=5) as again:
-        with pytest.warns(RuntimeWarning, match="do not repeat themselves, and their groups begin anew"):
+        with pytest.warns(
+            RuntimeWarning, match="do not repeat themselves, and their groups begin anew"
+        ):
             again.load_state_dict(state)
         groups = [group for found in steps(again, range(3, 6)) for group in found.groups]
-    assert [group.task.id for group in groups[: len(under_way)]] == [f"Fickle/train/{index}" for index in under_way]
-    assert all(len(rollout.turns) == 1 for group in groups for rollout in group.rollouts)  # as it is now
+    assert [group.task.id for group in groups[: len(under_way)]] == [
+        f"Fickle/train/{index}" for index in under_way
+    ]
+    assert all(
+        len(rollout.turns) == 1 for group in groups for rollout in group.rollouts
+    )  # as it is now
 
 
 def test_a_call_that_fails_begins_again_with_the_same_tasks():
@@ -152,9 +165,14 @@ def test_tokens_of_several_versions_say_so(policy):
         [(_, sample)] = done
         T = len(sample.completion_ids)
         assert list(sample.completion_ids[:16]) == list(begun.completion_ids)
-        assert (sample.weights_version, list(sample.token_versions)) == (0, [0] * 16 + [1] * (T - 16))
+        assert (sample.weights_version, list(sample.token_versions)) == (
+            0,
+            [0] * 16 + [1] * (T - 16),
+        )
         found = sampler.logprobs([sample])[0]
-        torch.testing.assert_close(torch.tensor(found), torch.tensor(sample.model_logprobs), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            torch.tensor(found), torch.tensor(sample.model_logprobs), rtol=1e-4, atol=1e-5
+        )
 
 
 def test_parked_plays_do_not_count_the_steps_of_others(policy):

@@ -28,7 +28,9 @@ def group(env, index: int, right: int, wrong: int, unscored: int = 0) -> Group:
     scores = [
         Score(None, {}, Verdict(o))
         if o is Outcome.UNSCORED
-        else Score(float(o is Outcome.CORRECT), {"correct": float(o is Outcome.CORRECT)}, Verdict(o))
+        else Score(
+            float(o is Outcome.CORRECT), {"correct": float(o is Outcome.CORRECT)}, Verdict(o)
+        )
         for o in outcomes
     ]
     return Group(task, [Rollout(task, "", (1,), (), (), (), 0, score=score) for score in scores])
@@ -48,7 +50,11 @@ def test_parts_are_exact_at_every_length():
 def test_within_an_environment_each_epoch_is_a_permutation():
     """No task is missed because of another environment's weight."""
     env = mixture()
-    own = [env.locate(i)[1] for _, i in MixtureCursor(env, seed=0).take(64) if env.locate(i)[0] == "rows"]
+    own = [
+        env.locate(i)[1]
+        for _, i in MixtureCursor(env, seed=0).take(64)
+        if env.locate(i)[0] == "rows"
+    ]
     assert sorted(own[:12]) == sorted(own[12:24]) == list(range(12))
     assert own[:12] != own[12:24]
 
@@ -59,7 +65,9 @@ def test_solved_tasks_are_dropped_until_all_are_solved():
     cursor = MixtureCursor(env, seed=0)
     first = [index for _, index in cursor.take(12)]
     for index in first:
-        cursor.saw(index, group(env, index, right=4 if index < 6 else 2, wrong=0 if index < 6 else 2))
+        cursor.saw(
+            index, group(env, index, right=4 if index < 6 else 2, wrong=0 if index < 6 else 2)
+        )
     second = [index for _, index in cursor.take(6)]
     assert sorted(second) == list(range(6, 12))
     for index in second:
@@ -70,7 +78,9 @@ def test_solved_tasks_are_dropped_until_all_are_solved():
 
 def test_hopeless_tasks_come_again_later_and_ever_later():
     """Delay 3, then 6: the task comes as number 1 + 3 + 1, and again six tasks after that."""
-    env = rlvr.Mixture(envs=[Trials()], curriculum=rlvr.Curriculum(delay=3, longest_delay=6, window=100))
+    env = rlvr.Mixture(
+        envs=[Trials()], curriculum=rlvr.Curriculum(delay=3, longest_delay=6, window=100)
+    )
     cursor, seen = MixtureCursor(env, seed=0), []
     for _ in range(24):
         [(_, index)] = cursor.take(1)
@@ -92,7 +102,9 @@ def test_a_task_that_is_all_that_is_left_comes_without_delay():
 def test_an_environment_that_teaches_nothing_keeps_a_part_of_its_weight():
     """The last four groups all solved: 1 of 11 tasks at a rest of 0.1, until one of its groups is mixed."""
     plan = rlvr.Curriculum(window=4, rest=0.1)
-    env = rlvr.Mixture(envs=[rlvr.Share(Trials(), name="easy"), rlvr.Share(Trials(), name="hard")], curriculum=plan)
+    env = rlvr.Mixture(
+        envs=[rlvr.Share(Trials(), name="easy"), rlvr.Share(Trials(), name="hard")], curriculum=plan
+    )
     cursor = MixtureCursor(env, seed=0)
     for index in range(0, 8, 2):
         cursor.saw(index, group(env, index, right=4, wrong=0))
@@ -113,10 +125,18 @@ def test_unscored_rollouts_say_nothing_of_a_task():
 def script(prompt, rollout: int, seed: int) -> str:
     """Task 0 never, tasks 1, 4, 7 always, the others at times."""
     kind = number(prompt) % 3
-    return "no" if number(prompt) == 0 else str(number(prompt)) if kind == 1 else guesses(prompt, rollout, seed)
+    return (
+        "no"
+        if number(prompt) == 0
+        else str(number(prompt))
+        if kind == 1
+        else guesses(prompt, rollout, seed)
+    )
 
 
-@pytest.mark.parametrize("curriculum", [None, rlvr.Curriculum(delay=2, window=3)], ids=["weights", "curriculum"])
+@pytest.mark.parametrize(
+    "curriculum", [None, rlvr.Curriculum(delay=2, window=3)], ids=["weights", "curriculum"]
+)
 def test_resumed_after_any_step_it_is_the_uninterrupted_run(curriculum):
     """Groups, numbers and the curriculum's state, over steps with groups left over and tasks that come again."""
 
@@ -136,7 +156,9 @@ def test_resumed_after_any_step_it_is_the_uninterrupted_run(curriculum):
         assert states[-1]["members"]["rows"]["delayed"]
         assert states[-1]["members"]["rows"]["solved"]
     for begun in (0, 1, 3, 5):
-        with collector(mixture(curriculum=curriculum), ScriptedSampler(script, logprobs=-0.1), **settings) as resumed:
+        with collector(
+            mixture(curriculum=curriculum), ScriptedSampler(script, logprobs=-0.1), **settings
+        ) as resumed:
             resumed.load_state_dict(states[begun])
             assert [step(resumed, version) for version in range(begun, 6)] == expected[begun:]
 
@@ -169,7 +191,9 @@ def test_group_sizes_limits_and_metrics_are_those_of_each_environment():
     assert collected.stats["env/rows/truncated"] == 0
     assert collected.stats["env/Trials/truncated"] == 1
     assert collected.stats["env/Trials/length"] == 1
-    assert {"env/rows/accuracy", "env/rows/reward", "env/Trials/reward/correct"} <= set(collected.stats)
+    assert {"env/rows/accuracy", "env/rows/reward", "env/Trials/reward/correct"} <= set(
+        collected.stats
+    )
 
 
 def test_evaluation_is_per_environment_and_overall():

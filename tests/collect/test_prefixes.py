@@ -49,7 +49,9 @@ def test_a_fork_is_read_as_one_text():
             return super().verify(task, completion)
 
     with collector(
-        Heard(), Pieces(lambda prompt, rollout, seed: "_so." if "it" in prompt else "_it_is"), group_size=2
+        Heard(),
+        Pieces(lambda prompt, rollout, seed: "_so." if "it" in prompt else "_it_is"),
+        group_size=2,
     ) as one:
         rollouts = one.collect(1).groups[0].rollouts
         Heard.said.clear()
@@ -104,7 +106,9 @@ class Pairs(ScriptedSampler):
 
 def test_a_token_in_which_a_step_ends_belongs_to_it():
     """Three tokens "aa", "\\n\\n", "bb"; split after the first "\\na", which would be in the middle of a token."""
-    rollout = rlvr.Rollout(Trials().task(0), "aa\n\nbb", [1], [97, 10, 98, END], [True] * 4, [0.0] * 4, 0)
+    rollout = rlvr.Rollout(
+        Trials().task(0), "aa\n\nbb", [1], [97, 10, 98, END], [True] * 4, [0.0] * 4, 0
+    )
     assert step_boundaries(rollout, Pairs(["x"])) == (0, 2, 4)
     assert step_boundaries(rollout, Pairs(["x"]), delimiter="a\n") == (0, 2, 4)
 
@@ -204,7 +208,9 @@ def test_boundaries_that_are_none_are_refused(bounds):
 def test_where_no_fork_was_scored_there_is_no_value():
     """None, which no mean can swallow; and an unscored rollout has none at its end."""
     lost = rlvr.Score(None, {}, rlvr.Verdict("unscored", why="lost"))
-    rollout = rlvr.Rollout(LastLine().task(0), "0", [1], [48, END], [False] * 2, [0.0] * 2, 0, score=lost)
+    rollout = rlvr.Rollout(
+        LastLine().task(0), "0", [1], [48, END], [False] * 2, [0.0] * 2, 0, score=lost
+    )
     with collector(LastLine(), ["0@raise"]) as one:
         [values] = one.prefix_values([rollout], k=2)
     assert (values.values, values.scored) == ((None, None), (0, 0))
@@ -228,5 +234,10 @@ def test_what_cannot_be_forked_is_refused():
         assert "and a prefix has no group" in refusal(lambda: one.prefix_values(rollouts))
     one, rollouts = one_group()
     with one:
-        assert refusal(lambda: one.prefix_values(rollouts, k=0)) == "k is 0; it must be a whole number of at least 1"
-        assert refusal(lambda: one.prefix_values(rollouts, steps="")).startswith("steps is an empty text")
+        assert (
+            refusal(lambda: one.prefix_values(rollouts, k=0))
+            == "k is 0; it must be a whole number of at least 1"
+        )
+        assert refusal(lambda: one.prefix_values(rollouts, steps="")).startswith(
+            "steps is an empty text"
+        )

@@ -18,7 +18,9 @@ def labels(env: rlvr.Environment, **options) -> list[dict]:
     sampling = Sampling(max_tokens=6, temperature=1.0)
     with (
         Scorer(env, workers=0) as scorer,
-        Groups(env, policy().sampler(), group_size=4, sampling=sampling, scorer=scorer, key=("t",)) as groups,
+        Groups(
+            env, policy().sampler(), group_size=4, sampling=sampling, scorer=scorer, key=("t",)
+        ) as groups,
     ):
         return list(process_labels(groups, [(i, i) for i in range(4)], delimiter="a", **options))
 

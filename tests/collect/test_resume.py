@@ -58,16 +58,23 @@ def test_resumed_after_any_step_it_is_the_uninterrupted_run(env, script):
 def test_a_group_left_over_survives_with_all_it_has():
     """A masked rollout, an unscored one with its traceback, one with partial logprobs: equal after the file."""
     script = ["0", "0@raise", "no", "0 and on and on"]
-    with collector(script=script, oversample=2, overlong="mask", sampling=Sampling(max_tokens=12)) as one:
+    with collector(
+        script=script, oversample=2, overlong="mask", sampling=Sampling(max_tokens=12)
+    ) as one:
         one.collect(1)
         state = carried(one.state_dict())
         [group] = one.collect(1).groups
-    with collector(script=script, oversample=2, overlong="mask", sampling=Sampling(max_tokens=12)) as other:
+    with collector(
+        script=script, oversample=2, overlong="mask", sampling=Sampling(max_tokens=12)
+    ) as other:
         other.load_state_dict(state)
         [again] = other.collect(1).groups
     assert again.task == group.task
     for r, s in zip(again.rollouts, group.rollouts, strict=True):
-        assert (list(r.completion_ids), list(r.completion_mask)) == (list(s.completion_ids), list(s.completion_mask))
+        assert (list(r.completion_ids), list(r.completion_mask)) == (
+            list(s.completion_ids),
+            list(s.completion_mask),
+        )
         assert list(r.behaviour_logprobs) == list(s.behaviour_logprobs)
         assert (r.score, r.truncated, r.text) == (s.score, s.truncated, s.text)
     assert [any(r.completion_mask) for r in again.rollouts] == [True, False, True, False]
@@ -76,11 +83,20 @@ def test_a_group_left_over_survives_with_all_it_has():
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"env": Words(count=5)}, "this state is of a collector with env 'Trials', and here it is 'Words'"),
-        ({"env": Trials(split="test")}, "this state is of a collector with split 'train', and here it is 'test'"),
+        (
+            {"env": Words(count=5)},
+            "this state is of a collector with env 'Trials', and here it is 'Words'",
+        ),
+        (
+            {"env": Trials(split="test")},
+            "this state is of a collector with split 'train', and here it is 'test'",
+        ),
         ({"seed": 1}, "this state is of a collector with seed 0, and here it is 1"),
         ({"group_size": 2}, "this state is of a collector with group_size 4, and here it is 2"),
-        ({"shuffle": False}, "this state is of a collector with shuffle True, and here it is False"),
+        (
+            {"shuffle": False},
+            "this state is of a collector with shuffle True, and here it is False",
+        ),
     ],
 )
 def test_a_state_of_another_collector_is_refused(other, said):

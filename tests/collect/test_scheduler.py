@@ -30,7 +30,10 @@ class Stepping(ScriptedSampler):
         super().submit(request)
 
     def poll(self):
-        self.running += [(self.steps + len(sample.completion_ids), name, sample) for name, sample in super().poll()]
+        self.running += [
+            (self.steps + len(sample.completion_ids), name, sample)
+            for name, sample in super().poll()
+        ]
         self.steps += 1
         done = [(name, sample) for until, name, sample in self.running if until <= self.steps]
         self.running = [one for one in self.running if one[0] > self.steps]
@@ -79,7 +82,9 @@ def test_with_ready_an_episode_goes_on_while_another_one_waits():
             yield background.submit(int)
         finished.set()
 
-    assert sorted(number for number, _ in run([held(), free()], ScriptedSampler(["x"]), background, "ready")) == [0, 1]
+    assert sorted(
+        number for number, _ in run([held(), free()], ScriptedSampler(["x"]), background, "ready")
+    ) == [0, 1]
 
 
 def test_no_more_requests_than_a_sampler_can_use_are_with_it(monkeypatch):
@@ -126,7 +131,9 @@ def test_what_is_left_is_aborted_when_a_play_fails():
 
 def test_a_schedule_that_cannot_be_is_refused():
     """One that is unknown, and one that needs a sampler that counts."""
-    assert refusal(lambda: collector(schedule="token")).startswith("schedule is 'token'; it must be one of 'ready',")
+    assert refusal(lambda: collector(schedule="token")).startswith(
+        "schedule is 'token'; it must be one of 'ready',"
+    )
     said = refusal(lambda: collector(schedule="tokens"))
     assert said == "schedule is 'tokens', and ScriptedSampler does not count its steps; use 'ready'"
     with collector() as one, collector(script=Stepping(["0"])) as counting:
@@ -209,7 +216,12 @@ def test_a_reset_over_its_limit_is_unscored():
 def test_an_environment_that_never_begins_costs_its_groups():
     """All are UNSCORED, so they are dropped with their reason, and the warning has it."""
     one = collector(Sleepy(where="always"), counts, group_size=2, step_s=0.5)
-    with one, pytest.warns(RuntimeWarning, match="4 rollouts were not scored because of 'time limit: reset took"):
+    with (
+        one,
+        pytest.warns(
+            RuntimeWarning, match="4 rollouts were not scored because of 'time limit: reset took"
+        ),
+    ):
         collected = one.collect(2)
     assert [dropped.why for dropped in collected.dropped] == ["few-scored"] * 2
     assert collected.stats["rollouts"] == collected.stats["unscored"] == 4
@@ -226,7 +238,9 @@ def test_a_call_over_its_limit_gives_its_thread_away():
     background.wait(following)
     assert following.result() == "next"
     released.set()
-    late = background.submit(time.sleep, 0.2, limit_s=0.1)  # its own time counts, whenever it is looked at
+    late = background.submit(
+        time.sleep, 0.2, limit_s=0.1
+    )  # its own time counts, whenever it is looked at
     time.sleep(0.4)
     assert isinstance(late.exception(timeout=5), CallTimeout)
 
@@ -237,7 +251,9 @@ def test_threads_that_hang_are_not_heaped_up_for_ever(monkeypatch):
     background, released = BackgroundCalls(1), threading.Event()
     for _ in range(2):
         background.wait(background.submit(released.wait, 30, limit_s=0.05))
-    with pytest.raises(RlvrError, match="3 calls of the environment are still running after their time limit"):
+    with pytest.raises(
+        RlvrError, match="3 calls of the environment are still running after their time limit"
+    ):
         background.wait(background.submit(released.wait, 30, limit_s=0.05))
     released.set()
 
@@ -277,7 +293,9 @@ def test_episodes_of_a_model_repeat_to_the_last_bit(policy, steps_take):
                 reply = "1" * (len(action) % 3)
                 return reply, 0.0, len(action) % 5 == 0, False, {}
 
-        with Collector(Timed(), policy.sampler(max_rows=5), group_size=4, sampling=Sampling(max_tokens=60)) as one:
+        with Collector(
+            Timed(), policy.sampler(max_rows=5), group_size=4, sampling=Sampling(max_tokens=60)
+        ) as one:
             assert one.groups.schedule == "tokens"
             return one.collect(3).groups
 
@@ -299,7 +317,10 @@ def test_a_sampler_that_loses_a_request_does_not_hang_for_ever(monkeypatch, lose
 
     said = refusal(lambda: played("ready", 0, number=4, sampler=Losing(["x"])))
     assert "Losing has returned nothing for 0 s" in said
-    assert f"requests are open, such as {(2, 0) if loses == 'one of them' else (0, 0)}: it has lost them" in said
+    assert (
+        f"requests are open, such as {(2, 0) if loses == 'one of them' else (0, 0)}: it has lost them"
+        in said
+    )
 
 
 def test_a_sampler_that_takes_its_time_is_waited_for(monkeypatch):

@@ -61,10 +61,17 @@ def test_a_rollout_has_the_policys_tokens_and_the_record():
         collected = made.collect(2)
     rollout, other = collected.groups[0].rollouts[:2]
     assert (
-        "".join(chr(t) for t, own in zip(rollout.completion_ids, rollout.completion_mask, strict=True) if not own)
+        "".join(
+            chr(t)
+            for t, own in zip(rollout.completion_ids, rollout.completion_mask, strict=True)
+            if not own
+        )
         == f"\ntool: {rollout.task.reference}\nassistant: "
     )
-    assert [turn.stop - turn.start for turn in rollout.turns] == [len(rollout.text.split("\n")[0]) + 1, 2]
+    assert [turn.stop - turn.start for turn in rollout.turns] == [
+        len(rollout.text.split("\n")[0]) + 1,
+        2,
+    ]
     assert (rollout.score.total, other.score.total) == (1.0, 0.0)
     assert rollout.episode.answer == str(rollout.task.reference) == rollout.completion.text
     assert collected.stats["accuracy"] == 0.5
@@ -80,13 +87,18 @@ def test_records_replay_without_a_tool():
     with collector(env) as made:
         groups = made.collect(3).groups
     run = provenance(env, "tests.environments:Desk")
-    records = [record for i, group in enumerate(groups) for record in rollout_records(i, group, run)]
+    records = [
+        record for i, group in enumerate(groups) for record in rollout_records(i, group, run)
+    ]
     assert [record["episode"]["turns"][0]["calls"][0]["name"] for record in records] == ["add"] * 12
     Desk.add, kept = None, Desk.add
     try:
         assert list(rlvr.replay(records, workers=0)) == [[]] * 12
         records[0]["episode"]["turns"][-1]["text"] = "forged"
-        assert {one.field for one in next(iter(rlvr.replay(records[:1], workers=0)))} >= {"outcome", "total"}
+        assert {one.field for one in next(iter(rlvr.replay(records[:1], workers=0)))} >= {
+            "outcome",
+            "total",
+        }
     finally:
         Desk.add = kept
 
@@ -168,7 +180,11 @@ def test_the_tokens_of_all_turns_have_one_limit():
         rollout = made.collect(1).groups[0].rollouts[0]
     assert (rollout.truncated, rollout.episode.end) == (True, "tokens")
     assert sum(rollout.completion_mask) == 150
-    assert [call.error for call in rollout.episode.calls] == [False, False, True]  # the last was cut off
+    assert [call.error for call in rollout.episode.calls] == [
+        False,
+        False,
+        True,
+    ]  # the last was cut off
 
 
 def test_no_room_for_a_reply_ends_the_episode():
@@ -221,5 +237,7 @@ def test_tools_that_differ_within_a_group_are_refused():
 def test_an_evaluation_takes_environments_with_tools():
     """avg@n and reward with their bounds."""
     env = Desk()
-    report = evaluate(env, ScriptedSampler(adds), sampling=SAMPLING, n=2, limit=3, scorer=Inline(env))
+    report = evaluate(
+        env, ScriptedSampler(adds), sampling=SAMPLING, n=2, limit=3, scorer=Inline(env)
+    )
     assert report.metrics["avg@2"].value == 0.5

@@ -17,11 +17,17 @@ SAID = [
 
 
 def read(row, **how) -> list[dict]:
-    return [line.row if line.row is not None else line.error for line in Columns(**how).rows([Line(7, row)])]
+    return [
+        line.row if line.row is not None else line.error
+        for line in Columns(**how).rows([Line(7, row)])
+    ]
 
 
 OTHERS = {
-    "verl rollouts": ("verl", {"input": "2 + 2?", "output": BOX, "gts": "4", "score": 1.0, "step": 3}),
+    "verl rollouts": (
+        "verl",
+        {"input": "2 + 2?", "output": BOX, "gts": "4", "score": 1.0, "step": 3},
+    ),
     "verl responses": (
         "verl",
         {
@@ -31,17 +37,29 @@ OTHERS = {
             "responses": [BOX],
         },
     ),
-    "trl texts": ("trl", {"step": 1, "prompt": "2 + 2?", "completion": BOX, "answer": "4", "advantage": 0.1}),
+    "trl texts": (
+        "trl",
+        {"step": 1, "prompt": "2 + 2?", "completion": BOX, "answer": "4", "advantage": 0.1},
+    ),
     "trl messages": ("trl", {"prompt": CHAT, "completion": SAID, "solution": "4"}),
     "lighteval": (
         "lighteval",
         {
-            "doc": {"id": "0", "task_name": "sums", "query": "2 + 2?", "choices": ["4"], "gold_index": 0},
+            "doc": {
+                "id": "0",
+                "task_name": "sums",
+                "query": "2 + 2?",
+                "choices": ["4"],
+                "gold_index": 0,
+            },
             "model_response": {"text": [BOX], "input_tokens": [1]},
             "metric": {"extractive_match": 1.0},
         },
     ),
-    "lighteval before 0.10": ("lighteval", {"full_prompt": "2 + 2?", "predictions": [BOX], "gold": ["4"]}),
+    "lighteval before 0.10": (
+        "lighteval",
+        {"full_prompt": "2 + 2?", "predictions": [BOX], "gold": ["4"]},
+    ),
     "inspect": (
         "inspect",
         {
@@ -49,7 +67,11 @@ OTHERS = {
             "epoch": 2,
             "input": "2 + 2?",
             "target": "4",
-            "output": {"choices": [{"message": {"role": "assistant", "content": [{"type": "text", "text": BOX}]}}]},
+            "output": {
+                "choices": [
+                    {"message": {"role": "assistant", "content": [{"type": "text", "text": BOX}]}}
+                ]
+            },
         },
     ),
     "lm-eval": (
@@ -110,11 +132,18 @@ BY_OPTIONS = {
     "OpenAI batch": (
         {
             "custom_id": "q1",
-            "response": {"status_code": 200, "body": {"choices": [{"message": {"role": "assistant", "content": BOX}}]}},
+            "response": {
+                "status_code": 200,
+                "body": {"choices": [{"message": {"role": "assistant", "content": BOX}}]},
+            },
             "gold": "4",
             "prompt": "2 + 2?",
         },
-        {"completion": "response.body.choices.0.message.content", "reference": "gold", "id": "custom_id"},
+        {
+            "completion": "response.body.choices.0.message.content",
+            "reference": "gold",
+            "id": "custom_id",
+        },
     ),
     # Open-R1, the card of its data set OpenR1-Math: several generations of one problem
     "Open-R1": (
@@ -180,19 +209,44 @@ def test_a_row_of_another_shape_says_what_it_has(like):
 
 def test_several_completions_answer_one_task():
     """Of a list each becomes a row of its own, with its own length."""
-    row = {"id": "a", "reference": "4", "completion": ["x", "y"], "length_tokens": [3, 5], "tags": ["p", "q"]}
+    row = {
+        "id": "a",
+        "reference": "4",
+        "completion": ["x", "y"],
+        "length_tokens": [3, 5],
+        "tags": ["p", "q"],
+    }
     assert read(row) == [
-        {"id": "a/0", "task": "a", "reference": "4", "completion": "x", "length_tokens": 3, "tags": ["p", "q"]},
-        {"id": "a/1", "task": "a", "reference": "4", "completion": "y", "length_tokens": 5, "tags": ["p", "q"]},
+        {
+            "id": "a/0",
+            "task": "a",
+            "reference": "4",
+            "completion": "x",
+            "length_tokens": 3,
+            "tags": ["p", "q"],
+        },
+        {
+            "id": "a/1",
+            "task": "a",
+            "reference": "4",
+            "completion": "y",
+            "length_tokens": 5,
+            "tags": ["p", "q"],
+        },
     ]
     chats = {"task": 5, "completion": [SAID, SAID[:1]]}
     assert [found["completion"] for found in read(chats)] == [BOX, "Hm."]
     assert [found["id"] for found in read(chats)] == ["line:7/0", "line:7/1"]
-    assert [found["completion"] for found in read({"completion": np.array(["x", "y"])})] == ["x", "y"]
+    assert [found["completion"] for found in read({"completion": np.array(["x", "y"])})] == [
+        "x",
+        "y",
+    ]
     assert read({"completion": SAID, "id": 1}) == [{"completion": BOX, "id": 1}]
 
 
-@pytest.mark.parametrize("value", [[], [1], [{"role": "user", "content": "x"}], [["x"], []], {"content": 3}])
+@pytest.mark.parametrize(
+    "value", [[], [1], [{"role": "user", "content": "x"}], [["x"], []], {"content": 3}]
+)
 def test_what_is_no_completion_is_named(value):
     [error] = read({"completion": value})
     assert "must be a text" in error
@@ -206,7 +260,12 @@ def test_a_column_is_found_by_its_path():
         "a.b": "x",
         "a": {"b": "y"},
     }
-    [found] = read(row, completion="choices.0.message.content", reference="reward_model.ground_truth", prompt="a.b")
+    [found] = read(
+        row,
+        completion="choices.0.message.content",
+        reference="reward_model.ground_truth",
+        prompt="a.b",
+    )
     assert (found["completion"], found["reference"], found["prompt"]) == (BOX, "4", "x")
     assert "a.b" not in found
     assert found["reward_model"] == {"ground_truth": "4"}
@@ -215,15 +274,26 @@ def test_a_column_is_found_by_its_path():
 
 
 def test_a_bare_answer_is_put_into_a_box():
-    assert [found["completion"] for found in read({"completion": [" 4 ", BOX]}, bare=True)] == [BOX, BOX]
+    assert [found["completion"] for found in read({"completion": [" 4 ", BOX]}, bare=True)] == [
+        BOX,
+        BOX,
+    ]
 
 
 def test_an_unknown_layout_names_the_others():
-    with pytest.raises(UsageError, match=r"no layout 'vrel'; there is inspect, .*verl; did you mean 'verl'"):
+    with pytest.raises(
+        UsageError, match=r"no layout 'vrel'; there is inspect, .*verl; did you mean 'verl'"
+    ):
         Columns(like="vrel")
 
 
 def test_the_likely_column_is_named():
-    assert likely(["response", "id"], "completion") == "; --completion-column response takes it from there"
-    assert likely(["reward_model"], "reference") == "; --reference-column reward_model.ground_truth takes it from there"
+    assert (
+        likely(["response", "id"], "completion")
+        == "; --completion-column response takes it from there"
+    )
+    assert (
+        likely(["reward_model"], "reference")
+        == "; --reference-column reward_model.ground_truth takes it from there"
+    )
     assert likely(["id"], "reference") == ""

@@ -17,15 +17,27 @@ def rollouts(task: str, outcomes: str, prompt: str | None = None) -> list[dict]:
     """Records of one task: c correct, w wrong, p unparsed, - unscored."""
     names = {"c": "correct", "w": "wrong", "p": "unparsed", "-": "unscored"}
     asked = f"What is {task}?" if prompt is None else prompt
-    return [{"task": task, "prompt": asked, "reference": "1", "outcome": names[o], "meta": {}} for o in outcomes]
+    return [
+        {"task": task, "prompt": asked, "reference": "1", "outcome": names[o], "meta": {}}
+        for o in outcomes
+    ]
 
 
 def test_tasks_are_kept_by_pass_rate():
     """By hand: 2/4 stays; 0/4 is too hard, 4/4 too easy; 1 scored rollout does not tell."""
-    rows = [*rollouts("a", "ccww"), *rollouts("b", "wwwp"), *rollouts("c", "cccc"), *rollouts("d", "c---")]
+    rows = [
+        *rollouts("a", "ccww"),
+        *rollouts("b", "wwwp"),
+        *rollouts("c", "cccc"),
+        *rollouts("d", "c---"),
+    ]
     kept, dropped = filter_tasks(rows, FilterRules(min_rate=0.1, max_rate=0.9, min_n=4))
     assert [(task.id, task.correct, task.scored) for task in kept] == [("a", 2, 4)]
-    assert {one.task.id: one.reason for one in dropped} == {"b": "too-hard", "c": "too-easy", "d": "too-few"}
+    assert {one.task.id: one.reason for one in dropped} == {
+        "b": "too-hard",
+        "c": "too-easy",
+        "d": "too-few",
+    }
     assert dropped[0].why == "too-hard: 0 of 4 correct, interval [0.000, 0.490]"
     assert dropped[2].why == "too-few: 1 scored rollouts, 3 unscored"
 
@@ -79,16 +91,29 @@ def test_what_shares_thirteen_words_with_a_test_goes():
     assert all(one.reason == "contaminated" for one in dropped)
     assert "shares 'two three four" in dropped[0].why
     assert [task.id for task in filter_tasks(rows, FilterRules(ngram=12), tests)[0]] == []
-    assert [task.id for task in filter_tasks(rows, tests=tests[2:])[0]] == ["13", "12", "short", "longer"]
+    assert [task.id for task in filter_tasks(rows, tests=tests[2:])[0]] == [
+        "13",
+        "12",
+        "short",
+        "longer",
+    ]
 
 
 def test_a_test_is_found_behind_an_instruction():
     """After a template, as one of the messages, and in a script without spaces; a longer sum is another problem."""
     chinese = "小明有三个苹果，小红给了他两个苹果，请问小明现在有几个？"
     rows = [
-        {"id": "form", "prompt": "Compute $\\sin 60^\\circ$.\n\nPut your answer in \\boxed{}.", "reference": 1},
+        {
+            "id": "form",
+            "prompt": "Compute $\\sin 60^\\circ$.\n\nPut your answer in \\boxed{}.",
+            "reference": 1,
+        },
         {"id": "sum", "prompt": "What is 2 + 2 * 5?", "reference": 12},
-        {"id": "chat", "prompt": [{"role": "system", "content": "Be brief."}, {"content": "Why so?"}], "reference": 1},
+        {
+            "id": "chat",
+            "prompt": [{"role": "system", "content": "Be brief."}, {"content": "Why so?"}],
+            "reference": 1,
+        },
         {"id": "chinese", "prompt": f"题目：{chinese}请一步一步思考。", "reference": 1},
     ]
     tests = ["Compute $\\sin 60^\\circ$.", "What is 2 + 2?", "Why so?", chinese]
@@ -127,7 +152,10 @@ def test_a_cluster_of_many_near_duplicates_is_found():
     texts = [" ".join([*(f"w{i}" for i in range(40)), f"x{i}"]) for i in range(12)]
     assert list(near_duplicates(texts)) == [(0, i) for i in range(1, 12)]
     tail = "Reason step by step and then put the final number into a box please."
-    asked = [" ".join(f"{word}{i}" for word in ("how", "many", "in", "a")) + f". {tail}" for i in range(12)]
+    asked = [
+        " ".join(f"{word}{i}" for word in ("how", "many", "in", "a")) + f". {tail}"
+        for i in range(12)
+    ]
     assert not list(near_duplicates(asked))
 
 
@@ -148,7 +176,9 @@ DIFFERENT = [
 def test_what_tells_problems_apart_is_no_punctuation(pair: tuple[str, str]):
     """Brackets, signs, a factorial, a prime, an exponent: each makes another problem."""
     assert folded(pair[0]) != folded(pair[1])
-    assert len(filter_tasks([{"prompt": text, "reference": i} for i, text in enumerate(pair)])[0]) == 2
+    assert (
+        len(filter_tasks([{"prompt": text, "reference": i} for i, text in enumerate(pair)])[0]) == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,7 +202,9 @@ def test_words_and_signs_are_told_apart():
 
 def test_rows_that_bring_their_reference_are_told_apart_by_it():
     """`rlvr score` calls them all "row"; their ids become unique, as an environment's have to be."""
-    rows = [{"task": "row", "prompt": f"{i}?", "reference": i, "outcome": "correct"} for i in (1, 2, 2)]
+    rows = [
+        {"task": "row", "prompt": f"{i}?", "reference": i, "outcome": "correct"} for i in (1, 2, 2)
+    ]
     kept, _ = filter_tasks(rows)
     assert [(task.id, task.scored) for task in kept] == [("row#1", 1), ("row#2", 2)]
 
@@ -186,7 +218,10 @@ def test_tasks_of_one_prompt_keep_their_rollouts():
 
 def test_ids_become_unique_whatever_they_were():
     """Also where a number would make one that is there, and each reason stays with its task."""
-    rows = [{"id": name, "prompt": text, "reference": 1} for name, text in zip(("a", "a", "a#2"), "xyz", strict=True)]
+    rows = [
+        {"id": name, "prompt": text, "reference": 1}
+        for name, text in zip(("a", "a", "a#2"), "xyz", strict=True)
+    ]
     kept, dropped = filter_tasks(rows, tests=["y"])
     assert [task.id for task in kept] == ["a#1", "a#2"]
     assert [(one.task.prompt, one.task.id) for one in dropped] == [("y", "a#2+")]
@@ -221,13 +256,33 @@ def test_prompts_of_another_name_have_to_be_named():
 
 def test_what_is_known_of_a_task_stays_with_it():
     """Its columns, flat, as `from_rows` reads them; and a second filter keeps the rates of the first."""
-    rows = [{"id": "a", "prompt": "p", "reference": 1, "level": 3, "meta": {"subject": "algebra", "id": "other"}}]
+    rows = [
+        {
+            "id": "a",
+            "prompt": "p",
+            "reference": 1,
+            "level": 3,
+            "meta": {"subject": "algebra", "id": "other"},
+        }
+    ]
     [task], _ = filter_tasks(rows)
-    assert task.row() == {"id": "a", "prompt": "p", "reference": 1, "level": 3, "subject": "algebra"}
-    [scored], _ = filter_tasks([{**rows[0], "task": "a", "outcome": "correct", "completion": "1", "total": 1.0}])
+    assert task.row() == {
+        "id": "a",
+        "prompt": "p",
+        "reference": 1,
+        "level": 3,
+        "subject": "algebra",
+    }
+    [scored], _ = filter_tasks(
+        [{**rows[0], "task": "a", "outcome": "correct", "completion": "1", "total": 1.0}]
+    )
     [again], _ = filter_tasks([scored.row()])
     assert again.row() == scored.row()
-    assert (again.row()["pass_rate"], again.row()["level"], "completion" in again.row()) == (1.0, 3, False)
+    assert (again.row()["pass_rate"], again.row()["level"], "completion" in again.row()) == (
+        1.0,
+        3,
+        False,
+    )
 
 
 def test_messages_are_prompts_too():
@@ -242,7 +297,10 @@ def test_messages_are_prompts_too():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"min_rate": 0.9, "max_rate": 0.1}, "rates from 0.9 to 0.1: give 0 <= min_rate <= max_rate <= 1"),
+        (
+            {"min_rate": 0.9, "max_rate": 0.1},
+            "rates from 0.9 to 0.1: give 0 <= min_rate <= max_rate <= 1",
+        ),
         ({"max_rate": float("nan")}, "rates from 0.0 to nan"),
         ({"min_n": -1}, "min_n is -1"),
         ({"by": "chance"}, "by is 'chance'"),
@@ -268,7 +326,9 @@ def test_what_is_kept_is_an_environment():
     """The columns that `from_rows` reads by default; the rest is its meta."""
     kept, _ = filter_tasks(rollouts("a", "cw"))
     rows = [json.loads(json.dumps(task.row())) for task in kept]
-    env = rlvr.Environment.from_rows(rows, verifier=lambda completion, reference: completion == reference)
+    env = rlvr.Environment.from_rows(
+        rows, verifier=lambda completion, reference: completion == reference
+    )
     assert (env.task(0).id, env.task(0).prompt, env.task(0).reference) == ("a", "What is a?", "1")
     assert env.task(0).meta["pass_rate"] == 0.5
 
@@ -286,7 +346,9 @@ def prompts(count: int) -> list[str]:
             words = rng.choice(made).split()
             for _ in range(rng.randint(0, 2)):
                 words[rng.randrange(len(words))] = "other"
-        made.append(" ".join(words) + (" and put the answer in a box please" if rng.random() < 0.3 else ""))
+        made.append(
+            " ".join(words) + (" and put the answer in a box please" if rng.random() < 0.3 else "")
+        )
     return made
 
 
@@ -303,12 +365,18 @@ def test_near_duplicates_are_those_of_the_definition():
     rare = [{gram for gram in own if counts[gram] <= 10} for own in grams]
 
     def enough(i: int, j: int, least: float) -> bool:
-        over_rare = bool(rare[i] & rare[j]) and len(rare[i] & rare[j]) >= least * len(rare[i] | rare[j])
-        return over_rare or len(grams[i] & grams[j]) >= (1 + least) / 2 * len(grams[i] | grams[j]) > 0
+        over_rare = bool(rare[i] & rare[j]) and len(rare[i] & rare[j]) >= least * len(
+            rare[i] | rare[j]
+        )
+        return (
+            over_rare or len(grams[i] & grams[j]) >= (1 + least) / 2 * len(grams[i] | grams[j]) > 0
+        )
 
     for least in (0.3, 0.6, 0.9):
         found = dict(map(reversed, near_duplicates(texts, least)))
-        assert all(earlier < later and enough(earlier, later, least) for later, earlier in found.items())
+        assert all(
+            earlier < later and enough(earlier, later, least) for later, earlier in found.items()
+        )
         for later in range(len(texts)):
             like = [i for i in range(later) if rare[i] & rare[later] and enough(i, later, least)]
             assert not like or later in found
@@ -343,7 +411,12 @@ def test_results_do_not_depend_on_the_number_of_processes(monkeypatch):
 def test_long_prompts_are_dropped():
     """Messages count together, with the line ends between them: 5 + 1 + 5 characters."""
     rows = [{"prompt": "x" * n, "reference": n} for n in (10, 11)]
-    rows += [{"prompt": [{"role": "user", "content": "y" * 5}, {"role": "user", "content": "z" * 5}], "reference": 0}]
+    rows += [
+        {
+            "prompt": [{"role": "user", "content": "y" * 5}, {"role": "user", "content": "z" * 5}],
+            "reference": 0,
+        }
+    ]
     kept, dropped = filter_tasks(rows, FilterRules(max_characters=10))
     assert [task.reference for task in kept] == [10]
     assert [one.why for one in dropped] == ["too-long: 11 characters"] * 2
@@ -367,13 +440,25 @@ def test_lengths_may_be_counted_in_tokens(tokenizer, monkeypatch, processes):
     """ "1 2 3 4?" has five with this tokenizer; messages count together; a prompt that is empty has none."""
     monkeypatch.setattr("rlvr.data.parallel._HERE", 1)
     monkeypatch.setattr("rlvr.data.parallel._TEXTS", 2)
-    rows = [{"prompt": text, "reference": n} for n, text in enumerate(("1 2 3", "1 2 3 4?", "", "a b c d", "a " * 9))]
-    rows += [{"prompt": [{"role": "user", "content": "a b"}, {"role": "user", "content": "c d e"}], "reference": 5}]
+    rows = [
+        {"prompt": text, "reference": n}
+        for n, text in enumerate(("1 2 3", "1 2 3 4?", "", "a b c d", "a " * 9))
+    ]
+    rows += [
+        {
+            "prompt": [{"role": "user", "content": "a b"}, {"role": "user", "content": "c d e"}],
+            "reference": 5,
+        }
+    ]
     for name in (tokenizer, tokenizer / "tokenizer.json"):
         rules = FilterRules(max_tokens=4, tokenizer=str(name))
         kept, dropped = filter_tasks(rows, rules, processes=processes)
         assert [task.reference for task in kept] == [0, 2, 3]
-        assert [one.why for one in dropped] == ["too-long: 5 tokens", "too-long: 9 tokens", "too-long: 5 tokens"]
+        assert [one.why for one in dropped] == [
+            "too-long: 5 tokens",
+            "too-long: 9 tokens",
+            "too-long: 5 tokens",
+        ]
 
 
 def test_a_tokenizer_that_cannot_be_had_is_one_clear_error(tmp_path, monkeypatch):
@@ -381,7 +466,9 @@ def test_a_tokenizer_that_cannot_be_had_is_one_clear_error(tmp_path, monkeypatch
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (tmp_path / "tokenizer.json").write_text("{}")
     for name in (str(tmp_path), "owner/none", "no/such/folder"):
-        with pytest.raises(rlvr.DataError, match=r"tokenizer .*; give a file tokenizer\.json, a model's folder"):
+        with pytest.raises(
+            rlvr.DataError, match=r"tokenizer .*; give a file tokenizer\.json, a model's folder"
+        ):
             filter_tasks(iter([None]), FilterRules(max_tokens=4, tokenizer=name))
     for given in ({"max_tokens": 4}, {"tokenizer": "x"}):
         with pytest.raises(rlvr.UsageError, match="max_tokens and tokenizer go together"):
@@ -390,7 +477,15 @@ def test_a_tokenizer_that_cannot_be_had_is_one_clear_error(tmp_path, monkeypatch
 
 def test_tasks_come_one_by_one_and_hold_what_their_rows_held():
     """Also what pickle alone cannot send, such as a function in a row of the caller's."""
-    rows = [{"prompt": [{"role": "user", "content": f"{i}?"}], "reference": (i, 1.5), "f": lambda: 3} for i in range(3)]
+    rows = [
+        {"prompt": [{"role": "user", "content": f"{i}?"}], "reference": (i, 1.5), "f": lambda: 3}
+        for i in range(3)
+    ]
     first, *rest = filtered(rows, processes=0)
-    assert (first.id, first.prompt, first.reference, first.meta["f"]()) == ("row:1", rows[0]["prompt"], (0, 1.5), 3)
+    assert (first.id, first.prompt, first.reference, first.meta["f"]()) == (
+        "row:1",
+        rows[0]["prompt"],
+        (0, 1.5),
+        3,
+    )
     assert [task.reference for task in rest] == [(1, 1.5), (2, 1.5)]

@@ -15,7 +15,10 @@ import pytest
 from rlvr.data.formats import count_rows, read_rows, sources
 from rlvr.errors import DataError
 
-ROWS = [{"id": f"row {n}", "completion": f'é, "quoted"\nline {n} ' + "x" * (n % 7) * 50} for n in range(300)]
+ROWS = [
+    {"id": f"row {n}", "completion": f'é, "quoted"\nline {n} ' + "x" * (n % 7) * 50}
+    for n in range(300)
+]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
 
 
@@ -123,7 +126,9 @@ def test_one_object_over_several_lines_is_one_row(tmp_path):
 def test_cells_of_a_table_are_texts_but_for_our_own_columns(tmp_path):
     """`task` is an index there, and an empty cell of ours says nothing."""
     path = tmp_path / "rows.csv"
-    path.write_text("id,task,length_tokens,truncated,reference,score,completion\n1,7,12,true,007,3,\n,x,,,,,a\n")
+    path.write_text(
+        "id,task,length_tokens,truncated,reference,score,completion\n1,7,12,true,007,3,\n,x,,,,,a\n"
+    )
     assert [line.row for line in read_rows(path)] == [
         {
             "id": "1",
@@ -166,9 +171,13 @@ def test_a_folder_of_datasets_is_read(tmp_path):
     """As `save_to_disk` leaves it; of several splits one must be named."""
     datasets.Dataset.from_list(ROWS).save_to_disk(str(tmp_path / "one"))
     assert [line.row for line in read_rows(tmp_path / "one")] == ROWS
-    both = datasets.DatasetDict({"train": datasets.Dataset.from_list(ROWS), "test": datasets.Dataset.from_list(ROWS)})
+    both = datasets.DatasetDict(
+        {"train": datasets.Dataset.from_list(ROWS), "test": datasets.Dataset.from_list(ROWS)}
+    )
     both.save_to_disk(str(tmp_path / "two"))
-    with pytest.raises(DataError, match=r"has the splits train, test; give one of them: .*two/train"):
+    with pytest.raises(
+        DataError, match=r"has the splits train, test; give one of them: .*two/train"
+    ):
         read_rows(tmp_path / "two")
     assert [line.row for line in read_rows(tmp_path / "two" / "test")] == ROWS
 

@@ -6,14 +6,24 @@ from pathlib import Path
 import pytest
 
 from rlvr.cli import main
-from rlvr.data.pairs import Candidate, PairReport, PairRules, draw, preference_rows, read_labelled, read_pairs
+from rlvr.data.pairs import (
+    Candidate,
+    PairReport,
+    PairRules,
+    draw,
+    preference_rows,
+    read_labelled,
+    read_pairs,
+)
 from rlvr.errors import DataError, UsageError
 from rlvr.types import Outcome
 
 RIGHT, WRONG = Outcome.CORRECT, Outcome.WRONG
 
 
-def one(text: str, outcome: Outcome, length: int = 10, answer: str | None = None, **known) -> Candidate:
+def one(
+    text: str, outcome: Outcome, length: int = 10, answer: str | None = None, **known
+) -> Candidate:
     return Candidate(text.encode(), outcome, length, answer, **known)
 
 
@@ -48,7 +58,9 @@ def test_a_pair_is_a_right_and_a_wrong_completion():
     assert list(drawn.pairs) == [(0, 1)]
     assert drawn.left_out == {"unscored": 1, "unparsed": 1, "truncated": 2}
     everything = draw(candidates, PairRules(per_task=99, unparsed=True, truncated=True))
-    assert set(everything.pairs) == {(w, v) for w in (0, 5) for v in (1, 3, 4)}  # 2 is UNSCORED, and never there
+    assert set(everything.pairs) == {
+        (w, v) for w in (0, 5) for v in (1, 3, 4)
+    }  # 2 is UNSCORED, and never there
 
 
 def test_near_ones_come_first():
@@ -92,7 +104,10 @@ def test_the_draw_is_one_of_texts_and_seed_not_of_the_order():
     candidates = [one(f"r{i}", RIGHT) for i in range(20)] + [one(f"w{i}", WRONG) for i in range(20)]
 
     def texts(rows: list[Candidate], seed: int) -> set:
-        return {(rows[w].text, rows[v].text) for w, v in draw(rows, PairRules(per_task=3, seed=seed), "t").pairs}
+        return {
+            (rows[w].text, rows[v].text)
+            for w, v in draw(rows, PairRules(per_task=3, seed=seed), "t").pairs
+        }
 
     assert texts(candidates, 0) == texts(candidates[::-1], 0)
     assert texts(candidates, 0) != texts(candidates, 1)
@@ -129,7 +144,12 @@ def test_pairs_go_from_scores_to_a_file_and_back(tmp_path: Path, capsys: pytest.
     source, output = scored(tmp_path), tmp_path / "pairs.jsonl"
     assert main(["pairs", str(source), "-o", str(output), "--margin-scale", "2", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert (report["rows"], report["tasks"], report["tasks_all_right"], report["tasks_all_wrong"]) == (2, 3, 1, 1)
+    assert (
+        report["rows"],
+        report["tasks"],
+        report["tasks_all_right"],
+        report["tasks_all_wrong"],
+    ) == (2, 3, 1, 1)
     assert "broken" not in output.read_text(encoding="utf-8")
     found = read_pairs(output)
     assert {(pair.prompt, pair.chosen, pair.rejected) for pair in found} == {
@@ -143,7 +163,12 @@ def test_labels_and_completions_use_one_sided_tasks_too(tmp_path: Path):
     """KTO and fine-tuning need no partner; of right ones that with the best score comes first."""
     source = scored(tmp_path)
     rows, _ = preference_rows(source, PairRules(per_task=1), form="labels")
-    assert {(one["task"], one["label"]) for one in rows} == {("a", True), ("a", False), ("b", True), ("c", False)}
+    assert {(one["task"], one["label"]) for one in rows} == {
+        ("a", True),
+        ("a", False),
+        ("b", True),
+        ("c", False),
+    }
     rows, _ = preference_rows(source, PairRules(per_task=1), form="completions")
     assert [one["completion"] for one in rows] == ["right 2", "all right"]
 
@@ -152,7 +177,8 @@ def test_chats_are_written_and_read_as_trl_has_them(tmp_path: Path):
     """The completion after chat messages is one message of the assistant."""
     chat = [{"role": "user", "content": "?"}]
     source = written(
-        tmp_path / "s.jsonl", [row("a", "yes", "correct", prompt=chat), row("a", "no", "wrong", prompt=chat)]
+        tmp_path / "s.jsonl",
+        [row("a", "yes", "correct", prompt=chat), row("a", "no", "wrong", prompt=chat)],
     )
     output = tmp_path / "pairs.jsonl"
     assert main(["pairs", str(source), "-o", str(output)]) == 0
@@ -161,7 +187,9 @@ def test_chats_are_written_and_read_as_trl_has_them(tmp_path: Path):
     assert found["chosen"] == [{"role": "assistant", "content": "yes"}]
     [pair] = read_pairs(output)
     assert (pair.prompt, pair.chosen, pair.rejected) == (chat, "yes", "no")
-    whole = {name: [*chat, *found[name]] for name in ("chosen", "rejected")}  # TRL's form without a prompt
+    whole = {
+        name: [*chat, *found[name]] for name in ("chosen", "rejected")
+    }  # TRL's form without a prompt
     assert read_pairs(written(tmp_path / "implicit.jsonl", [whole])) == [pair]
 
 
@@ -169,7 +197,10 @@ def test_lengths_are_characters_where_some_tokens_were_not_counted(tmp_path: Pat
     """10 tokens and 300 characters are not near: one unit for all."""
     source = written(
         tmp_path / "s.jsonl",
-        [row("a", "x" * 300, "correct", length_tokens=10), row("a", "y" * 10, "wrong", length_tokens=None)],
+        [
+            row("a", "x" * 300, "correct", length_tokens=10),
+            row("a", "y" * 10, "wrong", length_tokens=None),
+        ],
     )
     rows, report = preference_rows(source, PairRules())
     assert len(list(rows)) == 1
@@ -200,13 +231,17 @@ def test_nothing_to_pair_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFi
 )
 def test_pairs_that_are_none_are_refused(tmp_path: Path, rows: list[dict], said: str):
     """By file and row, before anything is trained."""
-    with pytest.raises(DataError if "is " not in said or "chosen" in said else UsageError, match=said):
+    with pytest.raises(
+        DataError if "is " not in said or "chosen" in said else UsageError, match=said
+    ):
         read_pairs(written(tmp_path / "p.jsonl", rows))
 
 
 def test_one_sided_labels_are_refused(tmp_path: Path):
     """Where right ones are to be told from wrong ones; fine-tuning takes them."""
-    path = written(tmp_path / "l.jsonl", [{"prompt": "p", "completion": c, "label": True} for c in "ab"])
+    path = written(
+        tmp_path / "l.jsonl", [{"prompt": "p", "completion": c, "label": True} for c in "ab"]
+    )
     with pytest.raises(DataError, match=r"all 2 rows of .* have the label True"):
         read_labelled(path, needs_both=True)
     assert [found.completion for found in read_labelled(path, needs_both=False)] == ["a", "b"]
@@ -224,6 +259,10 @@ def test_pairs_are_labels_too(tmp_path: Path):
 def test_rows_without_a_prompt_or_an_outcome_are_refused(tmp_path: Path):
     """There would be nothing to train on."""
     with pytest.raises(DataError, match="no column 'outcome'"):
-        preference_rows(written(tmp_path / "s.jsonl", [{"prompt": "p", "completion": "c"}]), PairRules())
+        preference_rows(
+            written(tmp_path / "s.jsonl", [{"prompt": "p", "completion": "c"}]), PairRules()
+        )
     with pytest.raises(DataError, match="row 1: the prompt is"):
-        preference_rows(written(tmp_path / "t.jsonl", [row("a", "x", "correct", prompt="")]), PairRules())
+        preference_rows(
+            written(tmp_path / "t.jsonl", [row("a", "x", "correct", prompt="")]), PairRules()
+        )

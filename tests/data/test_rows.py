@@ -13,7 +13,17 @@ from rlvr.data.formats import count_rows, read_rows
 from rlvr.data.rows import Journal, dump_row, load_dataset
 from rlvr.errors import DataError, UsageError
 
-HARD_TEXTS = ["", "\x00", "\ud800", "\udfff\x00\ud800 mixed", "a\r\nb\u2028c", "\ufeff", "json:{}", "😀", "é" * 500_000]
+HARD_TEXTS = [
+    "",
+    "\x00",
+    "\ud800",
+    "\udfff\x00\ud800 mixed",
+    "a\r\nb\u2028c",
+    "\ufeff",
+    "json:{}",
+    "😀",
+    "é" * 500_000,
+]
 
 
 def lines(path) -> list[tuple]:
@@ -60,7 +70,10 @@ BAD_LINES = {
     "a text": (b'"text"', "not a JSON object: a str, not an object"),
     "null": (b"null", "not a JSON object: a NoneType, not an object"),
     "a raw NUL": (b'{"a": "\x00"}', "not a JSON object"),
-    "deep brackets": (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not a JSON object: .*recursion"),
+    "deep brackets": (
+        b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        "not a JSON object: .*recursion",
+    ),
     "a long number": (b'{"a": ' + b"9" * 10_000 + b"}", "not a JSON object: Exceeds the limit"),
     "binary": (bytes(range(128, 255)).replace(b"\n", b""), "not a JSON object"),
 }
@@ -82,7 +95,9 @@ def test_a_line_that_cannot_be_read_is_named_and_kept(tmp_path, bad, why):
 @pytest.mark.parametrize("text", HARD_TEXTS, ids=lambda text: ascii(text[:9]))
 def test_a_text_survives_jsonl(tmp_path, text):
     """Lone surrogates, NUL, line separators, a megabyte: what a model may say."""
-    path = write(tmp_path / "rows.jsonl", {"id": text, "completion": text, "nested": [{text: text}]})
+    path = write(
+        tmp_path / "rows.jsonl", {"id": text, "completion": text, "nested": [{text: text}]}
+    )
     assert lines(path) == [(1, {"id": text, "completion": text, "nested": [{text: text}]})]
 
 
@@ -92,7 +107,9 @@ def test_readable_text_is_written_readably():
     assert dump_row({"a": "ö\ud800"}) == b'{"a": "\\u00f6\\ud800"}\n'
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, b"x", object()], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), {1, 2}, b"x", object()], ids=lambda v: type(v).__name__
+)
 def test_what_is_no_json_is_not_written(value):
     """NaN would make a file that other readers refuse."""
     with pytest.raises(DataError, match="row 'x' cannot be written as JSON: "):
@@ -122,10 +139,16 @@ def test_a_gzipped_file_is_read_as_it_is(tmp_path):
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert [line.row for line in read_rows(packed)] == [{"a": 1}, {"a": 2}]
     assert count_rows(packed) == 2
-    assert load_dataset(str(packed), "any") == load_dataset(str(packed.parent), "test") == [{"a": 1}, {"a": 2}]
+    assert (
+        load_dataset(str(packed), "any")
+        == load_dataset(str(packed.parent), "test")
+        == [{"a": 1}, {"a": 2}]
+    )
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"x" + data, lambda data: data[:12] + b"xyz"])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-9], lambda data: b"x" + data, lambda data: data[:12] + b"xyz"]
+)
 def test_a_damaged_gzip_is_one_clear_error(tmp_path, damage):
     """Cut short, or something else under that name."""
     packed = tmp_path / "rows.jsonl.gz"
@@ -140,7 +163,10 @@ def test_a_damaged_gzip_is_one_clear_error(tmp_path, damage):
     [
         ("none.jsonl", "none.jsonl: no such file"),
         ("folder.jsonl", "folder.jsonl is a folder; give a .jsonl or .parquet file"),
-        ("rows.pdf", "neither its name nor its content says what it is; rows are read from files that end in .jsonl"),
+        (
+            "rows.pdf",
+            "neither its name nor its content says what it is; rows are read from files that end in .jsonl",
+        ),
         ("rows", "neither its name nor its content says what it is"),
     ],
 )
@@ -168,7 +194,13 @@ def journal(path, rows, **how) -> None:
 def test_parquet_gives_back_what_was_written(tmp_path):
     """Texts of all kinds, references of all types in one column, nested columns whose keys differ by row."""
     rows = [
-        {"id": str(i), "completion": text, "reference": reference, "parts": {f"part-{i}": 0.5}, "total": None or i / 2}
+        {
+            "id": str(i),
+            "completion": text,
+            "reference": reference,
+            "parts": {f"part-{i}": 0.5},
+            "total": None or i / 2,
+        }
         for i, (text, reference) in enumerate(zip_longest(HARD_TEXTS, MIXED, fillvalue="x"))
     ]
     journal(tmp_path / "out.parquet", rows)
@@ -185,7 +217,10 @@ def test_parquet_gives_back_what_was_written(tmp_path):
 
 def test_others_can_read_our_parquet(tmp_path):
     """Plain texts are plain texts and numbers are numbers."""
-    rows = [{"id": "a", "total": 1.5, "prompt": "text"}, {"id": "b", "total": None, "prompt": "json:"}]
+    rows = [
+        {"id": "a", "total": 1.5, "prompt": "text"},
+        {"id": "b", "total": None, "prompt": "json:"},
+    ]
     journal(tmp_path / "out.parquet", rows)
     table = pq.read_table(tmp_path / "out.parquet")
     assert table["id"].to_pylist() == ["a", "b"]
@@ -195,9 +230,15 @@ def test_others_can_read_our_parquet(tmp_path):
 
 def test_parquet_of_others_is_read_as_it_is(tmp_path):
     """`json:` in a file without our mark is the user's text; nested columns come as lists and dicts."""
-    rows = [{"completion": "json:{}", "prompt": [{"role": "user", "content": "?"}], "n": 1}, {"completion": "x"}]
+    rows = [
+        {"completion": "json:{}", "prompt": [{"role": "user", "content": "?"}], "n": 1},
+        {"completion": "x"},
+    ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
-    assert lines(tmp_path / "in.parquet") == [(1, rows[0]), (2, {"completion": "x", "prompt": None, "n": None})]
+    assert lines(tmp_path / "in.parquet") == [
+        (1, rows[0]),
+        (2, {"completion": "x", "prompt": None, "n": None}),
+    ]
 
 
 def test_an_empty_run_writes_an_empty_parquet(tmp_path):
@@ -206,7 +247,9 @@ def test_an_empty_run_writes_an_empty_parquet(tmp_path):
     assert lines(tmp_path / "out.parquet") == []
 
 
-@pytest.mark.parametrize("damage", [b"", b"PAR1 is not enough", None], ids=["empty", "not Parquet", "cut short"])
+@pytest.mark.parametrize(
+    "damage", [b"", b"PAR1 is not enough", None], ids=["empty", "not Parquet", "cut short"]
+)
 def test_a_damaged_parquet_is_one_clear_error(tmp_path, damage):
     """pyarrow's own say nothing of the file."""
     path = tmp_path / "rows.parquet"
@@ -222,7 +265,12 @@ def test_a_damaged_parquet_is_one_clear_error(tmp_path, damage):
 def test_a_parquet_damaged_inside_says_where(tmp_path):
     """The footer is fine, a page is not: rows of the first group are read, then there is an error."""
     path = tmp_path / "rows.parquet"
-    pq.write_table(pa.table({"a": [f"{i}" * 50 for i in range(3000)]}), path, row_group_size=1500, compression="none")
+    pq.write_table(
+        pa.table({"a": [f"{i}" * 50 for i in range(3000)]}),
+        path,
+        row_group_size=1500,
+        compression="none",
+    )
     whole = bytearray(path.read_bytes())
     start = pq.read_metadata(path).row_group(1).column(0).data_page_offset
     whole[start : start + 60] = b"\xff" * 60
@@ -245,7 +293,9 @@ def test_a_parquet_with_texts_that_are_no_utf8_is_one_clear_error(tmp_path):
 def test_rows_that_parquet_cannot_hold_are_not_lost(tmp_path):
     """A column of numbers and texts: the rows stand in a JSONL file, and nothing half-written lies about."""
     path = tmp_path / "out.parquet"
-    with pytest.raises(DataError, match=r"Parquet cannot hold these rows .* they stand in .*out\.parquet\.partial"):
+    with pytest.raises(
+        DataError, match=r"Parquet cannot hold these rows .* they stand in .*out\.parquet\.partial"
+    ):
         journal(path, [{"id": "a", "n": 1}, {"id": "b", "n": "x"}])
     assert [p.name for p in tmp_path.iterdir()] == ["out.parquet.partial"]
     assert len((tmp_path / "out.parquet.partial").read_bytes().splitlines()) == 2
@@ -320,7 +370,9 @@ def test_a_look_at_the_lock_does_not_keep_a_run_from_going_on(tmp_path, monkeypa
     """`rlvr view` takes it for an instant, to say whether the file is being written."""
     with (tmp_path / "out.jsonl.partial").open("wb+") as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
-        monkeypatch.setattr("rlvr.data.files.time.sleep", lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN))
+        monkeypatch.setattr(
+            "rlvr.data.files.time.sleep", lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN)
+        )
         journal(tmp_path / "out.jsonl", [{"id": "a"}], resume=True)
     assert lines(tmp_path / "out.jsonl") == [(1, {"id": "a"})]
 
@@ -330,7 +382,9 @@ def test_a_run_that_is_still_going_on_is_not_joined(tmp_path):
     with Journal(tmp_path / "out.jsonl") as out:
         out.write({"id": "a"})
         for how in ({"resume": True}, {"overwrite": True}):
-            with pytest.raises(UsageError, match=r"out\.jsonl\.partial is being written by another run"):
+            with pytest.raises(
+                UsageError, match=r"out\.jsonl\.partial is being written by another run"
+            ):
                 Journal(tmp_path / "out.jsonl", **how)
         out.write({"id": "b"})
         out.finish()
@@ -342,7 +396,9 @@ def test_a_damaged_line_in_the_middle_is_not_built_upon(tmp_path):
     (tmp_path / "out.jsonl.partial").write_bytes(b'{"id": "a"}\n\x00\x00\n{"id": "c"}\n')
     with (
         Journal(tmp_path / "out.jsonl", resume=True) as journal,
-        pytest.raises(UsageError, match=r"out\.jsonl\.partial, line 2: not a JSON object.*pass --overwrite"),
+        pytest.raises(
+            UsageError, match=r"out\.jsonl\.partial, line 2: not a JSON object.*pass --overwrite"
+        ),
     ):
         list(journal.rows())
 
@@ -351,7 +407,11 @@ def test_a_damaged_line_in_the_middle_is_not_built_upon(tmp_path):
     ("present", "name", "why"),
     [
         ("out.jsonl", "out.jsonl", "exists; name another output, or pass --overwrite"),
-        ("out.jsonl.partial", "out.jsonl", "is from a run that was stopped; pass --resume to go on, or --overwrite"),
+        (
+            "out.jsonl.partial",
+            "out.jsonl",
+            "is from a run that was stopped; pass --resume to go on, or --overwrite",
+        ),
         ("x", "out.csv", r"the output must end in \.jsonl or \.parquet"),
         ("x", "out", r"the output must end in \.jsonl or \.parquet"),
         ("x", "none/out.jsonl", "there is no folder .*none"),
@@ -405,7 +465,10 @@ def test_a_part_of_a_split_and_the_rest_of_it_are_the_whole(tmp_path, count, kep
     """As `datasets` writes it; percents round up, so that there is something to evaluate on."""
     write(tmp_path / "train.jsonl", *({"a": i} for i in range(count)))
     whole = load_dataset(str(tmp_path), "train")
-    first, rest = load_dataset(str(tmp_path), "train[:10%]"), load_dataset(str(tmp_path), "train[10%:]")
+    first, rest = (
+        load_dataset(str(tmp_path), "train[:10%]"),
+        load_dataset(str(tmp_path), "train[10%:]"),
+    )
     assert (len(first), [*first, *rest]) == (kept_apart, whole)
     assert load_dataset(str(tmp_path / "train.jsonl"), "any[1:3]") == whole[1:3]
 
@@ -439,5 +502,7 @@ def test_a_data_set_that_cannot_be_had_says_what_works_too(monkeypatch):
         raise ConnectionError("no network")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
-    with pytest.raises(DataError, match=r"data set 'some/set', split 'test': ConnectionError: no network; a local"):
+    with pytest.raises(
+        DataError, match=r"data set 'some/set', split 'test': ConnectionError: no network; a local"
+    ):
         load_dataset("some/set", "test")

@@ -48,7 +48,11 @@ def test_a_generator_never_ends():
     """Its size is None, and tasks() goes on."""
     env = Sums()
     assert env.size is None
-    assert [task.id for task in itertools.islice(env.tasks(), 3)] == ["Sums/train/0", "Sums/train/1", "Sums/train/2"]
+    assert [task.id for task in itertools.islice(env.tasks(), 3)] == [
+        "Sums/train/0",
+        "Sums/train/1",
+        "Sums/train/2",
+    ]
     assert env.task(10**12) == Sums().task(10**12)
     assert env.task(np.int64(3)) == env.task(3)
     assert env.task(0) != Sums(split="test").task(0)
@@ -56,7 +60,12 @@ def test_a_generator_never_ends():
 
 def test_tasks_are_found_by_id_or_index():
     """As rows of completions name them; a generator's ids end in the index."""
-    assert Words().find("words/train-2") == Words().find(2) == Words().find(np.int64(2)) == Words().task(2)
+    assert (
+        Words().find("words/train-2")
+        == Words().find(2)
+        == Words().find(np.int64(2))
+        == Words().task(2)
+    )
     assert Sums().find("Sums/train/7") == Sums().find(7) == Sums().task(7)
 
 
@@ -81,7 +90,10 @@ def test_ids_are_unique():
         def tasks(self) -> Iterable[Task]:
             return [Task("same", "1"), Task("same", "2")]
 
-    assert refusal(lambda: Twice().task(0)) == "Twice: two tasks have the id 'same'; ids must be unique"
+    assert (
+        refusal(lambda: Twice().task(0))
+        == "Twice: two tasks have the id 'same'; ids must be unique"
+    )
 
 
 def test_tasks_are_tasks():
@@ -91,7 +103,9 @@ def test_tasks_are_tasks():
         def tasks(self) -> Iterable[Any]:
             return [Task("t", "1"), {"prompt": "2"}]
 
-    assert refusal(lambda: Rows().size) == ("Rows.tasks() gave {'prompt': '2'} at 1; it must give Task(id, prompt, …)")
+    assert refusal(lambda: Rows().size) == (
+        "Rows.tasks() gave {'prompt': '2'} at 1; it must give Task(id, prompt, …)"
+    )
 
 
 def test_an_environment_without_tasks_says_what_to_define():
@@ -141,7 +155,11 @@ def test_with_reward_leaves_the_original_alone():
     env = Words()
     first = env.reset(seed=1)
     other = env.with_reward(2 * env.reward)
-    assert (str(env.reward), str(other.reward), str(Words.reward)) == ("correct", "2 * correct", "correct")
+    assert (str(env.reward), str(other.reward), str(Words.reward)) == (
+        "correct",
+        "2 * correct",
+        "correct",
+    )
     assert "step before reset" in refusal(lambda: other.step("x"))
     assert other.reset(seed=1) == first
     other.reset(), other.reset()
@@ -162,8 +180,9 @@ def test_a_reward_is_made_of_parts(reward: Any):
 
 def test_there_is_one_source_of_the_verdict():
     """A verifier beside verify would never be asked."""
-    assert "Words defines verify, and its reward correct(str.__eq__) names a verifier too" in refusal(
-        lambda: Words().with_reward(Correct(str.__eq__))
+    assert (
+        "Words defines verify, and its reward correct(str.__eq__) names a verifier too"
+        in refusal(lambda: Words().with_reward(Correct(str.__eq__)))
     )
 
 
@@ -173,8 +192,9 @@ def test_without_verify_or_verifier_nothing_can_be_told():
     class Mute(Words):
         verify = Environment.verify
 
-    assert "Mute cannot tell right from wrong: define verify(self, task, completion), or name a verifier" in refusal(
-        lambda: Mute().score(Mute().task(0), "x")
+    assert (
+        "Mute cannot tell right from wrong: define verify(self, task, completion), or name a verifier"
+        in refusal(lambda: Mute().score(Mute().task(0), "x"))
     )
 
 
@@ -194,8 +214,9 @@ def test_a_failure_of_ours_has_no_total():
     score = env.with_reward(Correct() + Overlong(10, 5)).score(env.task(0), "x")
     assert (score.total, score.parts, score.verdict) == (None, {}, lost)
     env.reset(seed=0)
-    assert "verify returned UNSCORED (judge-down: no route); here it has to raise instead" in refusal(
-        lambda: env.step("x")
+    assert (
+        "verify returned UNSCORED (judge-down: no route); here it has to raise instead"
+        in refusal(lambda: env.step("x"))
     )
 
 
@@ -229,7 +250,9 @@ def test_lengths_come_with_the_completion():
 def test_a_reward_that_compares_needs_the_group():
     """One alone cannot be scored, three together can."""
     env = Words().with_reward(Correct() + RelativeLength())
-    assert "compares completions of one task: use score_group" in refusal(lambda: env.score(env.task(0), "x"))
+    assert "compares completions of one task: use score_group" in refusal(
+        lambda: env.score(env.task(0), "x")
+    )
     group = [Completion("train-0", 10), Completion("train-0", 20), Completion("other", 30)]
     assert [score.total for score in env.score_group(env.task(0), group)] == [1.5, 1.0, -0.5]
 
@@ -237,7 +260,9 @@ def test_a_reward_that_compares_needs_the_group():
 @pytest.mark.parametrize("completions", ["train-0", Completion("train-0")])
 def test_a_group_is_a_list(completions: Any):
     """A text would be scored letter by letter."""
-    assert "give it a list of completions" in refusal(lambda: Words().score_group(Words().task(0), completions))
+    assert "give it a list of completions" in refusal(
+        lambda: Words().score_group(Words().task(0), completions)
+    )
     assert Words().score_group(Words().task(0), []) == []
 
 
@@ -273,7 +298,13 @@ def test_an_episode_is_one_prompt_and_one_step():
     observation, info = env.reset(options={"index": 1})
     assert (observation, info) == ("Say train-1.", {"task": "words/train-1", "index": 1})
     observation, reward, terminated, truncated, info = env.step("train-1")
-    assert (observation, reward, terminated, truncated, info["task"]) == ("", 1.0, True, False, "words/train-1")
+    assert (observation, reward, terminated, truncated, info["task"]) == (
+        "",
+        1.0,
+        True,
+        False,
+        "words/train-1",
+    )
     assert info["score"].verdict.why == "same"
 
 
@@ -298,7 +329,9 @@ def test_a_step_needs_a_reset():
 
 def test_reset_takes_an_index():
     """That there is no such task is said as always, also of an empty set."""
-    assert refusal(lambda: Words().reset(options={"index": 3}), IndexError).endswith("there is no task 3")
+    assert refusal(lambda: Words().reset(options={"index": 3}), IndexError).endswith(
+        "there is no task 3"
+    )
     assert "Words has 0 tasks" in refusal(lambda: Words(count=0).reset(), IndexError)
     assert Words().reset(seed=2, options={}) == Words().reset(seed=2)
 

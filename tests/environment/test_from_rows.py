@@ -23,7 +23,10 @@ class Words(SingleTurnEnv):
         return Verdict("correct" if completion == task.reference else "wrong")
 
 
-ROWS = [{"id": "x", "question": "1 + 1?", "answer": "2", "level": 1}, {"question": "2 + 2?", "answer": "4", "level": 2}]
+ROWS = [
+    {"id": "x", "question": "1 + 1?", "answer": "2", "level": 1},
+    {"question": "2 + 2?", "answer": "4", "level": 2},
+]
 
 
 def same(completion: str, reference: Any) -> bool:
@@ -32,14 +35,20 @@ def same(completion: str, reference: Any) -> bool:
 
 
 def from_rows(rows: Any = ROWS, **changes: Any) -> rlvr.RowsEnv:
-    return Environment.from_rows(rows, **({"prompt": "question", "reference": "answer", "verifier": same} | changes))
+    return Environment.from_rows(
+        rows, **({"prompt": "question", "reference": "answer", "verifier": same} | changes)
+    )
 
 
 def test_rows_are_an_environment():
     """Columns by name; the others are kept as meta; ids from the rows, or made."""
     env = from_rows(id="quiz-v1")
     assert [task.id for task in env.tasks()] == ["x", "quiz-v1/train/1"]
-    assert (env.task(1).prompt, env.task(1).reference, env.task(1).meta) == ("2 + 2?", "4", {"level": 2})
+    assert (env.task(1).prompt, env.task(1).reference, env.task(1).meta) == (
+        "2 + 2?",
+        "4",
+        {"level": 2},
+    )
     assert env.score(env.task(1), "4").verdict.why == "said-true"
     assert (env.size, env.id, rlvr.RowsEnv.id) == (2, "quiz-v1", "rows-v0")
 
@@ -47,7 +56,8 @@ def test_rows_are_an_environment():
 def test_columns_may_be_functions_of_the_row():
     """Chat messages, a reference that has to be cut out."""
     env = from_rows(
-        prompt=lambda row: [{"role": "user", "content": row["question"]}], reference=lambda row: int(row["answer"])
+        prompt=lambda row: [{"role": "user", "content": row["question"]}],
+        reference=lambda row: int(row["answer"]),
     )
     assert env.task(0).prompt == [{"role": "user", "content": "1 + 1?"}]
     assert env.task(0).reference == 2
@@ -66,7 +76,10 @@ def test_rows_may_be_a_file_or_a_data_set(tmp_path: Path):
 
     (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
     assert from_rows(tmp_path / "rows.jsonl").task(0).reference == "2"
-    assert from_rows(datasets.Dataset.from_list([{"id": None, **row} for row in ROWS])).task(1).id == "rows-v0/train/1"
+    assert (
+        from_rows(datasets.Dataset.from_list([{"id": None, **row} for row in ROWS])).task(1).id
+        == "rows-v0/train/1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +88,10 @@ def test_rows_may_be_a_file_or_a_data_set(tmp_path: Path):
         ({"verifier": None}, "from_rows: give either verifier=… or reward=…"),
         ({"reward": Correct(same)}, "from_rows: give either verifier=… or reward=…"),
         ({"verifier": rlvr.Verifier}, "is no verifier"),
-        ({"prompt": None}, "from_rows: prompt is NoneType None; give a column's name, or a function of the row"),
+        (
+            {"prompt": None},
+            "from_rows: prompt is NoneType None; give a column's name, or a function of the row",
+        ),
         ({"reference": 1}, "from_rows: reference is int 1"),
     ],
 )
@@ -122,7 +138,9 @@ def test_a_row_says_which_task_it_answers():
     assert env.task_of({"task": 1}) == env.task_of({"task": "words/b"}) == env.task(1)
     assert env.task_of({"reference": "r", "prompt": "p", "task": "t"}) == Task("t", "p", "r")
     assert env.task_of({"reference": "r"}) == Task("row", "", "r")
-    with pytest.raises(rlvr.DataError, match="neither 'task' nor 'reference' among its columns 'question'"):
+    with pytest.raises(
+        rlvr.DataError, match="neither 'task' nor 'reference' among its columns 'question'"
+    ):
         env.task_of({"question": "?"})
 
 
@@ -130,13 +148,22 @@ def test_rows_of_completions_may_have_the_environments_own_columns():
     """The task is made of them as it was for the data set, without what belongs to the completion."""
     env = from_rows()
     rows = [
-        {"id": "a", "question": "1 + 1?", "answer": "2", "level": 1, "completion": "2", "length_tokens": 1},
+        {
+            "id": "a",
+            "question": "1 + 1?",
+            "answer": "2",
+            "level": 1,
+            "completion": "2",
+            "length_tokens": 1,
+        },
         {"question": "1 + 1?", "answer": "2", "completion": "3"},
         {"question": "1 + 1?", "completion": "3"},
     ]
     assert env.task_of(rows[0]) == Task("row", "1 + 1?", "2", {"level": 1})
     refused = []
-    scored = list(rlvr.score(env, rows, workers=0, on_error=lambda number, error: refused.append(str(error))))
+    scored = list(
+        rlvr.score(env, rows, workers=0, on_error=lambda number, error: refused.append(str(error)))
+    )
     assert [s.score.total for s in scored] == [1.0, 0.0]
     assert len(refused) == 1
     assert "the row has no column 'answer'; it has 'question'" in refused[0]
@@ -151,7 +178,12 @@ def test_siblings_with_ids_of_their_own_are_one_group():
 
 @pytest.mark.parametrize(
     ("example", "text"),
-    [(None, "\\boxed{2}"), ("answer", "2"), ("level", 1), (lambda task: f"It is {task.reference}.", "It is 2.")],
+    [
+        (None, "\\boxed{2}"),
+        ("answer", "2"),
+        ("level", 1),
+        (lambda task: f"It is {task.reference}.", "It is 2."),
+    ],
 )
 def test_an_example_may_be_a_column_or_a_function_of_the_task(example: Any, text: Any):
     """A verifier that wants no box can be checked too."""
@@ -162,11 +194,14 @@ def test_an_example_may_be_a_column_or_a_function_of_the_task(example: Any, text
 def test_an_environment_out_of_rows_can_be_checked():
     """Here the bare reference is the right completion."""
     rlvr.testing.check_environment(from_rows(example="answer"))
-    assert "from_rows: example is int 5; give a column's name, or a function of the task" in refusal(
-        lambda: from_rows(example=5)
+    assert (
+        "from_rows: example is int 5; give a column's name, or a function of the task"
+        in refusal(lambda: from_rows(example=5))
     )
     env = from_rows(example="solution")
-    assert "task 'x' has no column 'solution'; it has 'id', 'level'" in refusal(lambda: env.example(env.task(0)))
+    assert "task 'x' has no column 'solution'; it has 'id', 'level'" in refusal(
+        lambda: env.example(env.task(0))
+    )
 
 
 class Solutions(Words):

@@ -11,7 +11,9 @@ from tests.environments import Measured, Trials, Words
 from tests.rewards.parts import refusal
 
 
-def rows(count: int, name: str = "rows", verifier=lambda completion, reference: completion == reference):
+def rows(
+    count: int, name: str = "rows", verifier=lambda completion, reference: completion == reference
+):
     """An environment with this many tasks, whose answers are their numbers."""
     tasks = [{"prompt": f"Say {i}.", "reference": str(i)} for i in range(count)]
     return rlvr.Environment.from_rows(tasks, verifier=verifier, id=name)
@@ -42,11 +44,16 @@ def test_each_completion_is_judged_by_its_own_environment():
     env = rlvr.Mixture(envs=[rows(2), Measured()])
     first, second = env.task(0), env.task(1)
     assert env.score(first, rlvr.Completion("0", 9)).total == 1
-    assert env.score(second, rlvr.Completion("0", 9)).total == pytest.approx(0.2)  # 4 of the 5 tokens of the cache
+    assert env.score(second, rlvr.Completion("0", 9)).total == pytest.approx(
+        0.2
+    )  # 4 of the 5 tokens of the cache
     assert env.reward.needs_length
     assert env.reward.bounds == (-1, 1)
     with rlvr.Scorer(env, workers=1) as scorer:
-        assert scorer.score(second, rlvr.Completion("0 ", 1)).parts == {"correct": 1.0, "overlong": 0.0}
+        assert scorer.score(second, rlvr.Completion("0 ", 1)).parts == {
+            "correct": 1.0,
+            "overlong": 0.0,
+        }
         row = {"task": "rows:rows/train/1", "completion": "1", "length_tokens": 3}
         [scored] = scorer.stream([row])
     assert scored.score.verdict.correct
@@ -95,13 +102,25 @@ def test_the_split_is_that_of_every_environment():
     ("line", "said"),
     [
         ("arithmetic-v1:-1", "the weight of arithmetic-v1 is -1.0; it must be a number above 0"),
-        ("arithmetic-v1:0 gsm8k-v2:1", "the weight of arithmetic-v1 is 0.0; it must be a number above 0"),
+        (
+            "arithmetic-v1:0 gsm8k-v2:1",
+            "the weight of arithmetic-v1 is 0.0; it must be a number above 0",
+        ),
         ("arithmetic-v1:1 arithmetik-v1:1", "no environment 'arithmetik-v1'"),
         ("arithmetic-v1:1 gsm8k-v2", "'gsm8k-v2' in a mixture: write ENV:WEIGHT"),
-        ("arithmetic-v1:1,level=3", "'arithmetic-v1:1,level=3' in a mixture: an option of arithmetic-v1 is 'level'"),
-        ("arithmetic-v1:1,difficulty", "'arithmetic-v1:1,difficulty' in a mixture: 'difficulty' is no NAME=VALUE"),
+        (
+            "arithmetic-v1:1,level=3",
+            "'arithmetic-v1:1,level=3' in a mixture: an option of arithmetic-v1 is 'level'",
+        ),
+        (
+            "arithmetic-v1:1,difficulty",
+            "'arithmetic-v1:1,difficulty' in a mixture: 'difficulty' is no NAME=VALUE",
+        ),
         ("arithmetic-v1:1,group_size=0", "group_size of arithmetic-v1 is 0"),
-        ("arithmetic-v1:1 arithmetic-v1:2", "two environments of the mixture are named 'arithmetic-v1'"),
+        (
+            "arithmetic-v1:1 arithmetic-v1:2",
+            "two environments of the mixture are named 'arithmetic-v1'",
+        ),
         ("mixture-v1:1", "a mixture needs environments"),
     ],
 )
@@ -116,10 +135,19 @@ def test_one_clear_error(line, said):
     [
         ({"envs": ()}, "a mixture needs environments"),
         ({"envs": [3]}, "a mixture holds int 3"),
-        ({"envs": [{"weight": 1}]}, "envs holds dict {'weight': 1}, which names no environment in 'env'"),
+        (
+            {"envs": [{"weight": 1}]},
+            "envs holds dict {'weight': 1}, which names no environment in 'env'",
+        ),
         ({"envs": [{"env": "arithmetic-v1", "wait": 1}]}, "envs has no field 'wait'"),
-        ({"envs": ["arithmetic-v1"], "temperature": 0}, "temperature is 0; it must be a number above 0"),
-        ({"envs": ["arithmetic-v1"], "curriculum": {"solved": 0.2, "hopeless": 0.3}}, "solved is 0.2 and hopeless"),
+        (
+            {"envs": ["arithmetic-v1"], "temperature": 0},
+            "temperature is 0; it must be a number above 0",
+        ),
+        (
+            {"envs": ["arithmetic-v1"], "curriculum": {"solved": 0.2, "hopeless": 0.3}},
+            "solved is 0.2 and hopeless",
+        ),
         ({"envs": ["arithmetic-v1"], "curriculum": {"rest": 0}}, "rest is 0"),
         ({"envs": ["arithmetic-v1"], "curriculum": 3}, "curriculum is int 3"),
     ],
@@ -151,13 +179,17 @@ def test_environments_of_several_turns_and_mixtures_are_refused():
             f"{env.id} is played in several turns; a mixture is made of environments of a single turn, so give that "
             "one a run of its own"
         )
-    assert "is a mixture itself" in refusal(lambda: rlvr.Mixture(envs=[rlvr.Mixture(envs=[Words()])]))
+    assert "is a mixture itself" in refusal(
+        lambda: rlvr.Mixture(envs=[rlvr.Mixture(envs=[Words()])])
+    )
 
 
 def test_a_reward_is_changed_by_environment():
     """A mixture has no reward of its own to add to."""
     env = rlvr.Mixture(envs=[rows(1), Trials()])
-    assert refusal(lambda: env.with_reward(rlvr.Correct())).startswith("a mixture has the rewards of its environments")
+    assert refusal(lambda: env.with_reward(rlvr.Correct())).startswith(
+        "a mixture has the rewards of its environments"
+    )
     half = env.each(lambda share, own: own.with_reward(0.5 * own.reward))
     assert half.score(half.task(0), "0").total == 0.5
     assert env.score(env.task(0), "0").total == 1.0

@@ -118,9 +118,22 @@ def test_an_option_has_its_type(option: dict, message: str):
 def test_what_fits_is_taken():
     """Whole numbers as floats; lists as tuples, for JSON has no others; numpy's numbers; what is not looked at."""
     env = Typed(
-        weight=2, tags=["a"], pair=[2, "b"], kind=1, limit=np.int64(3), other={"a": "unchecked"}, count=np.int64(4)
+        weight=2,
+        tags=["a"],
+        pair=[2, "b"],
+        kind=1,
+        limit=np.int64(3),
+        other={"a": "unchecked"},
+        count=np.int64(4),
     )
-    assert (env.weight, env.tags, env.pair, env.kind, env.limit, env.count) == (2, ("a",), (2, "b"), 1, 3, 4)
+    assert (env.weight, env.tags, env.pair, env.kind, env.limit, env.count) == (
+        2,
+        ("a",),
+        (2, "b"),
+        1,
+        3,
+        4,
+    )
     assert type(env.count) is int
     assert Typed(limit=None, tags=()).config == {}
 
@@ -190,7 +203,10 @@ def test_slots_are_refused():
         class Slotted(Words):
             extra: int = 1
 
-    assert refusal(slotted) == "Slotted: an environment is a dataclass without slots; drop @dataclass(slots=True)"
+    assert (
+        refusal(slotted)
+        == "Slotted: an environment is a dataclass without slots; drop @dataclass(slots=True)"
+    )
 
 
 def test_an_id_is_no_option():

@@ -53,11 +53,18 @@ def own_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Writes a module and names it under our entry-point group, as an installed package would."""
 
-    def install(name: str, id: str, source: str = PLUGIN, target: str = "Echo", point: str = "") -> Path:
+    def install(
+        name: str, id: str, source: str = PLUGIN, target: str = "Echo", point: str = ""
+    ) -> Path:
         path = tmp_path / f"{name}.py"
         path.write_text(source.format(id=id))
-        points = [*registry.entry_points(group="rlvr.envs"), EntryPoint(point or id, f"{name}:{target}", "rlvr.envs")]
-        monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "rlvr.envs" else [])
+        points = [
+            *registry.entry_points(group="rlvr.envs"),
+            EntryPoint(point or id, f"{name}:{target}", "rlvr.envs"),
+        ]
+        monkeypatch.setattr(
+            registry, "entry_points", lambda group: points if group == "rlvr.envs" else []
+        )
         monkeypatch.syspath_prepend(tmp_path)
         registry._entry_points.cache_clear()
         return path
@@ -67,13 +74,19 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
 
 def echo(qualname: str = "Echo", **members: Any) -> type[SingleTurnEnv]:
     """A new class; the same `qualname` stands for the same class statement, run again."""
-    return type(qualname, (SingleTurnEnv,), {"__module__": "a_notebook", "__qualname__": qualname, **members})
+    return type(
+        qualname,
+        (SingleTurnEnv,),
+        {"__module__": "a_notebook", "__qualname__": qualname, **members},
+    )
 
 
 # ------------------------------------------------------------------------------------------ register
 
 
-@pytest.mark.parametrize("id", ["x-v1", "gsm8k-v12", "you/echo-v1", "a.b_c-d-v0", "0-v1", "a-v1-v2"])
+@pytest.mark.parametrize(
+    "id", ["x-v1", "gsm8k-v12", "you/echo-v1", "a.b_c-d-v0", "0-v1", "a-v1-v2"]
+)
 def test_an_id_is_a_name_and_a_version(id: str):
     """In lower case, with an owner or without."""
     cls = register(id)(echo())
@@ -109,7 +122,9 @@ def test_a_malformed_id_is_refused(id: str):
 
 def test_a_forgotten_pair_of_parentheses_is_told():
     """`@rlvr.register` alone gets the class for an id."""
-    assert "write its id in parentheses, @rlvr.register('gsm8k-v2')" in refusal(lambda: register(echo()))
+    assert "write its id in parentheses, @rlvr.register('gsm8k-v2')" in refusal(
+        lambda: register(echo())
+    )
 
 
 @pytest.mark.parametrize("given", [lambda: None, dict, SingleTurnEnv.tasks, "Echo"])
@@ -186,7 +201,10 @@ def test_a_wrong_option_gets_the_nearest():
     register("x-v1")(echo(__annotations__={"difficulty": int}, difficulty=1))
     message = "x-v1 has no option 'dificulty'; its options are split, difficulty; did you mean 'difficulty'?"
     assert refusal(lambda: make("x-v1", dificulty=2)) == message
-    assert refusal(lambda: make("x-v1", zz=2)) == "x-v1 has no option 'zz'; its options are split, difficulty"
+    assert (
+        refusal(lambda: make("x-v1", zz=2))
+        == "x-v1 has no option 'zz'; its options are split, difficulty"
+    )
 
 
 def test_an_option_without_default_has_to_be_given():
@@ -208,7 +226,10 @@ def test_an_option_without_default_has_to_be_given():
         ("", "no environment ''; `rlvr envs` lists all"),
         (None, "None is no environment id; write one such as 'gsm8k-v2', or call the class itself"),
         (5, "5 is no environment id"),
-        (SingleTurnEnv, "is no environment id; write one such as 'gsm8k-v2', or call the class itself"),
+        (
+            SingleTurnEnv,
+            "is no environment id; write one such as 'gsm8k-v2', or call the class itself",
+        ),
     ],
 )
 def test_an_unknown_id_gets_the_nearest(asked: Any, message: str):
@@ -219,7 +240,8 @@ def test_an_unknown_id_gets_the_nearest(asked: Any, message: str):
 
 
 @pytest.mark.parametrize(
-    ("retired", "successor"), [("gsm8k-v1", "gsm8k-v2"), ("math-v1", "math-v2"), ("humaneval-v1", "humaneval-v2")]
+    ("retired", "successor"),
+    [("gsm8k-v1", "gsm8k-v2"), ("math-v1", "math-v2"), ("humaneval-v1", "humaneval-v2")],
 )
 def test_a_retired_id_names_its_successor(retired: str, successor: str):
     """Its verdicts were others, so a record of it must not be repeated under the same name without a word."""
@@ -231,7 +253,9 @@ def test_a_retired_id_names_its_successor(retired: str, successor: str):
 
 def test_without_any_id_the_installation_is_at_fault():
     """A checkout that was never installed has no entry points."""
-    assert "that was never installed; pip install -e ." in refusal(lambda: make("gsm8k-v2"), UnknownEnvironment)
+    assert "that was never installed; pip install -e ." in refusal(
+        lambda: make("gsm8k-v2"), UnknownEnvironment
+    )
 
 
 # ------------------------------------------------------------------------------------------ entry points
@@ -265,7 +289,9 @@ def test_a_plugin_must_register_what_it_names(plugin: Callable[..., Path]):
         (PLUGIN, "Gone", "has no attribute 'Gone'"),
     ],
 )
-def test_a_broken_plugin_is_named(plugin: Callable[..., Path], source: str, target: str, message: str):
+def test_a_broken_plugin_is_named(
+    plugin: Callable[..., Path], source: str, target: str, message: str
+):
     """The others are not harmed; the cause is kept."""
     plugin("a_plugin", "echo-v1", source=source, target=target)
     plugin("b_plugin", "fine-v1")
@@ -278,7 +304,11 @@ def test_a_broken_plugin_is_named(plugin: Callable[..., Path], source: str, targ
 
 def test_a_plugin_may_ask_for_what_it_needs(plugin: Callable[..., Path]):
     """Its own error says how to get it, and passes as it is."""
-    plugin("a_plugin", "echo-v1", source="import rlvr; raise rlvr.MissingDependency('chess', 'puzzles')")
+    plugin(
+        "a_plugin",
+        "echo-v1",
+        source="import rlvr; raise rlvr.MissingDependency('chess', 'puzzles')",
+    )
     message = str(rlvr.MissingDependency("chess", "puzzles"))
     assert refusal(lambda: make("echo-v1"), rlvr.MissingDependency) == message
     assert refusal(lambda: make("a_plugin:Echo"), rlvr.MissingDependency) == message
@@ -287,18 +317,26 @@ def test_a_plugin_may_ask_for_what_it_needs(plugin: Callable[..., Path]):
 # ------------------------------------------------------------------------------------------ module:Class, file.py:Class
 
 
-def test_a_class_is_found_where_it_stands(plugin: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_class_is_found_where_it_stands(
+    plugin: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """In a module, or in a file, absolute or relative; the id is the one that the class registers."""
     path = plugin("a_plugin", "echo-v1")
     assert make("a_plugin:Echo", words=1).size == 1
     assert make(f"{path}:Echo", words=1).id == "echo-v1"
     monkeypatch.chdir(tmp_path)
-    assert load("a_plugin.py:Echo") is load("./a_plugin.py:Echo") is load(f"../{tmp_path.name}/a_plugin.py:Echo")
+    assert (
+        load("a_plugin.py:Echo")
+        is load("./a_plugin.py:Echo")
+        is load(f"../{tmp_path.name}/a_plugin.py:Echo")
+    )
 
 
 def test_an_unregistered_class_in_a_file_will_do(tmp_path: Path):
     """For a first try; its id is then its name."""
-    (tmp_path / "first_try.py").write_text("import rlvr\nclass Try(rlvr.SingleTurnEnv):\n    size = 3\n")
+    (tmp_path / "first_try.py").write_text(
+        "import rlvr\nclass Try(rlvr.SingleTurnEnv):\n    size = 3\n"
+    )
     env = make(f"{tmp_path / 'first_try.py'}:Try")
     assert (env.id, env.size) == ("Try", 3)
     assert rlvr.environment_ids() == []
@@ -325,7 +363,9 @@ def test_a_place_without_a_class_is_unknown(place: str, message: str):
 
 def test_what_stands_there_has_to_be_an_environment():
     """json.dumps is a function."""
-    assert "'json:dumps' is function <function dumps" in refusal(lambda: make("json:dumps"), UnknownEnvironment)
+    assert "'json:dumps' is function <function dumps" in refusal(
+        lambda: make("json:dumps"), UnknownEnvironment
+    )
 
 
 def test_a_file_under_a_taken_name_is_not_mistaken(tmp_path: Path):

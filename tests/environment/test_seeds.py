@@ -12,7 +12,14 @@ from tests.rewards.parts import refusal
 
 def test_seeds_stay_what_they_are():
     """Every generated task hangs on these numbers; a change here asks for a new version of each of them."""
-    assert [seeded("sum-v1", "train", i).randint(0, 999) for i in range(6)] == [673, 822, 838, 459, 340, 869]
+    assert [seeded("sum-v1", "train", i).randint(0, 999) for i in range(6)] == [
+        673,
+        822,
+        838,
+        459,
+        340,
+        869,
+    ]
     assert seeded("sum-v1", "test", 0).random() == 0.6569816698735087
     assert seeded().random() == 0.5796046217629944
 
@@ -29,7 +36,16 @@ def test_seeds_of_splits_and_neighbours_are_independent():
 
 def test_a_seed_is_not_a_sum():
     """("train", 1) and ("trai", "n1") and the like: what is between the parts counts."""
-    keys = [("ab", 1), ("a", "b1"), ("ab", "1"), ("ab1",), ("a", "b", 1), (1, "ab"), ("ab", -1), ("", "ab", 1)]
+    keys = [
+        ("ab", 1),
+        ("a", "b1"),
+        ("ab", "1"),
+        ("ab1",),
+        ("a", "b", 1),
+        (1, "ab"),
+        ("ab", -1),
+        ("", "ab", 1),
+    ]
     assert len({seeded(*key).random() for key in keys}) == len(keys)
 
 

@@ -47,7 +47,9 @@ def test_a_class_of_ones_own_is_named_with_its_file():
     assert len(found[HERE]) == 16
 
 
-@pytest.mark.parametrize("wrap", [lambda f: f, functools.partial, lambda f: [f], lambda f: {"a": (f,)}])
+@pytest.mark.parametrize(
+    "wrap", [lambda f: f, functools.partial, lambda f: [f], lambda f: {"a": (f,)}]
+)
 def test_functions_in_options_count(wrap, tmp_path, monkeypatch):
     """Also behind a partial, in a list, and in a closure."""
     monkeypatch.syspath_prepend(tmp_path)
@@ -79,14 +81,19 @@ def test_imports_in_functions_count(tmp_path, monkeypatch):
     """They run when a completion is scored; the module need not be loaded yet."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "late_of_mine.py").write_text("from . import nothing\n")
-    (tmp_path / "lazy_of_mine.py").write_text("def grade(a, b):\n    import late_of_mine, no_such_module\n")
+    (tmp_path / "lazy_of_mine.py").write_text(
+        "def grade(a, b):\n    import late_of_mine, no_such_module\n"
+    )
     import lazy_of_mine
 
     try:
         before = source_of(Mine(option=lazy_of_mine.grade))
         assert set(before) == OWN | {"lazy_of_mine", "late_of_mine"}
         (tmp_path / "late_of_mine.py").write_text("x = 1\n")
-        assert changed_source(before, source_of(Mine(option=lazy_of_mine.grade))) == "late_of_mine was edited"
+        assert (
+            changed_source(before, source_of(Mine(option=lazy_of_mine.grade)))
+            == "late_of_mine was edited"
+        )
         assert "late_of_mine" not in sys.modules
     finally:
         del sys.modules["lazy_of_mine"]

@@ -89,7 +89,9 @@ def test_a_schema_comes_from_signature_and_docstring():
 
     class One(Desk):
         @rlvr.tool(name="look-up")
-        def look(self, state, word: str, kind: Literal["a", "b"] = "a", most: int | None = None) -> str:
+        def look(
+            self, state, word: str, kind: Literal["a", "b"] = "a", most: int | None = None
+        ) -> str:
             """Look a word up.
 
             Args:
@@ -106,7 +108,10 @@ def test_a_schema_comes_from_signature_and_docstring():
             "properties": {
                 "word": {"type": "string", "description": "what to look up."},
                 "kind": {"type": "string", "enum": ["a", "b"]},
-                "most": {"anyOf": [{"type": "integer"}, {"type": "null"}], "description": "how many."},
+                "most": {
+                    "anyOf": [{"type": "integer"}, {"type": "null"}],
+                    "description": "how many.",
+                },
             },
             "required": ["word"],
         },
@@ -155,10 +160,18 @@ def test_an_episode_is_turns_of_calls_and_an_answer():
     told, reward, terminated, truncated, info = env.step("4")
     assert (told, reward, terminated, truncated) == ("", 1.0, True, False)
     record = info["episode"]
-    assert [(one.name, one.reply, one.error) for one in record.calls] == [("add", "4", False), ("add", "1", False)]
+    assert [(one.name, one.reply, one.error) for one in record.calls] == [
+        ("add", "4", False),
+        ("add", "1", False),
+    ]
     assert (record.answer, record.turns[0].text, record.final) == ("4", "I add.", {"n": 2})
     assert rlvr.Episode.from_dict(record.as_dict()) == record
-    assert [message["role"] for message in record.messages] == ["assistant", "tool", "tool", "assistant"]
+    assert [message["role"] for message in record.messages] == [
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
 
 
 FAULTS = [
@@ -242,7 +255,9 @@ def test_budgets_refuse_and_say_so():
     """Calls beyond `calls` are answered, never dropped; turns end the episode; a reply loses its middle."""
     env = Odd(calls=3, turns=3, reply_chars=100)
     with episode(env) as running:
-        told = running.take(call("long", n=500) + call("long", n=5) + call("divide") + call("long", n=5))
+        told = running.take(
+            call("long", n=500) + call("long", n=5) + call("divide") + call("long", n=5)
+        )
         assert [len(one["content"]) for one in told[:2]] == [100, 6]
         assert "401 characters left out" in told[0]["content"]
         assert told[0]["content"].endswith("z")
@@ -350,7 +365,9 @@ def test_turns_can_be_given_in_the_forms_of_others():
         "tool_calls": [{"id": "abc", "function": {"name": "add", "arguments": '{"x": 2}'}}],
     }
     with episode(Desk()) as running:
-        assert running.take(message) == [{"role": "tool", "name": "add", "content": "2", "tool_call_id": "abc"}]
+        assert running.take(message) == [
+            {"role": "tool", "name": "add", "content": "2", "tool_call_id": "abc"}
+        ]
         assert running.take(Ask("add", {"x": 5}))[0]["content"] == "5"
         assert running.call("add", {"x": 6}).reply == "6"
         with pytest.raises(UsageError, match="a turn of the policy is"):
@@ -362,7 +379,9 @@ def test_ids_of_calls_are_unique():
     ask = rlvr.Ask("add", {"x": 1}, id="a")
     with Desk().begin(Desk().task(0)) as running:
         running.take(rlvr.PolicyTurn("", (ask, ask)))
-        told = running.take(rlvr.PolicyTurn("", (ask, rlvr.Ask("add", {"x": 1}, id="i" * 65), rlvr.Ask("add", {}))))
+        told = running.take(
+            rlvr.PolicyTurn("", (ask, rlvr.Ask("add", {"x": 1}, id="i" * 65), rlvr.Ask("add", {})))
+        )
         ids = [call.id for call in running.record.calls]
     assert len(set(ids)) == 5
     assert ids[0] == "a"

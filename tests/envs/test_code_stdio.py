@@ -24,7 +24,9 @@ APPS = {
 }
 CALLS = {
     "question": "Add two numbers.",
-    "input_output": json.dumps({"fn_name": "add", "inputs": [[1, 2], [5, 5]], "outputs": [[3], [10]]}),
+    "input_output": json.dumps(
+        {"fn_name": "add", "inputs": [[1, 2], [5, 5]], "outputs": [[3], [10]]}
+    ),
     "solutions": json.dumps(["class Solution:\n    def add(self, a, b):\n        return a + b"]),
     "starter_code": "class Solution:\n    def add(self, a: int, b: int) -> int:\n        ",
 }
@@ -65,7 +67,10 @@ def test_every_convention_gives_the_same_cases(tmp_path):
 def test_the_prompt_says_what_to_write(tmp_path):
     """The starter code and the function's name, where there are any."""
     env = make(tmp_path, ROWS)
-    assert env.task(0).prompt == "Add two numbers.\n\nAnswer with a whole program in a ```python block."
+    assert (
+        env.task(0).prompt
+        == "Add two numbers.\n\nAnswer with a whole program in a ```python block."
+    )
     assert "class Solution:" in env.task(1).prompt
     assert "called add" in env.task(1).prompt
 
@@ -79,7 +84,11 @@ def test_the_prompt_says_what_to_write(tmp_path):
         (1, "def add(a, b): return a + b", "AC"),
         (1, "class Solution:\n    def add(self, a, b): return 3", "WA: case 2: 3, not [10]"),
         (1, "print(3)", "RE: case 1: NameError"),
-        (1, "class Solution:\n    def add(self, a: Optional[int], b: int) -> int: return a + b", "AC"),
+        (
+            1,
+            "class Solution:\n    def add(self, a: Optional[int], b: int) -> int: return a + b",
+            "AC",
+        ),
     ],
 )
 def test_programs_are_held_to_the_cases(tmp_path, index: int, program: str, why: str):
@@ -115,18 +124,24 @@ def test_other_languages_read_standard_input_too(tmp_path):
 
 SUM = "a, b = map(int, input().split())\nprint(a + b)"
 PACKED = base64.b64encode(
-    zlib.compress(pickle.dumps(json.dumps([{"input": INPUTS[1], "output": OUTPUTS[1], "testtype": "stdin"}])))
+    zlib.compress(
+        pickle.dumps(json.dumps([{"input": INPUTS[1], "output": OUTPUTS[1], "testtype": "stdin"}]))
+    )
 ).decode()
 LIVE = {
     "question_content": "Add two numbers.",
     "starter_code": "",
-    "public_test_cases": json.dumps([{"input": INPUTS[0], "output": OUTPUTS[0], "testtype": "stdin"}]),
+    "public_test_cases": json.dumps(
+        [{"input": INPUTS[0], "output": OUTPUTS[0], "testtype": "stdin"}]
+    ),
     "private_test_cases": PACKED,
     "metadata": "{}",
 }
 LIVE_CALLS = LIVE | {
     "starter_code": "class Solution:\n    def add(self, a: int, b: List[int]) -> int:\n        ",
-    "public_test_cases": json.dumps([{"input": "1\n[2, 3]", "output": "6", "testtype": "functional"}]),
+    "public_test_cases": json.dumps(
+        [{"input": "1\n[2, 3]", "output": "6", "testtype": "functional"}]
+    ),
     "private_test_cases": "[]",
     "metadata": json.dumps({"func_name": "add"}),
 }
@@ -154,7 +169,8 @@ IN_DIALECTS = {
     "plain": PLAIN,
     "apps": APPS,
     "taco": TACO,
-    "codecontests": CONTESTS | {"time_limit": {"seconds": 1, "nanos": 500_000_000}, "memory_limit_bytes": 256_000_000},
+    "codecontests": CONTESTS
+    | {"time_limit": {"seconds": 1, "nanos": 500_000_000}, "memory_limit_bytes": 256_000_000},
     "livecodebench": LIVE,
     "codeforces": FORCES,
 }
@@ -203,9 +219,18 @@ def test_a_row_s_checker_decides(tmp_path):
     """With the paths in its own order, and 1 or 0 as its last word."""
     env = make(tmp_path, [FORCES | {"generated_checker": NEAR}])
     task = env.task(0)
-    assert env.verify(task, "```python\na, b = map(int, input().split())\nprint(a + b + 1)\n```").correct
-    assert env.verify(task, "```python\na, b = map(int, input().split())\nprint(a + b + 2)\n```").reason == "WA"
-    assert env.verify(task, "```python\nprint('x')\n```").why.startswith("WA: case 1: the checker cannot read it")
+    assert env.verify(
+        task, "```python\na, b = map(int, input().split())\nprint(a + b + 1)\n```"
+    ).correct
+    assert (
+        env.verify(
+            task, "```python\na, b = map(int, input().split())\nprint(a + b + 2)\n```"
+        ).reason
+        == "WA"
+    )
+    assert env.verify(task, "```python\nprint('x')\n```").why.startswith(
+        "WA: case 1: the checker cannot read it"
+    )
     broken = make(tmp_path, [FORCES | {"generated_checker": "print('what?')"}])
     with pytest.raises(rlvr.Unscored):
         CodeVerifier().verify(f"```python\n{SUM}\n```", broken.task(0).reference)
@@ -235,7 +260,9 @@ def test_interactive_rows_bring_an_interactor(tmp_path, row):
     right = "print(3, flush=True)\nprint(1 if input() == 'lower' else 5)"
     assert env.verify(env.task(0), f"```python\n{right}\n```").correct
     assert env.verify(env.task(0), f"```python\n{PROGRAM}\n```").reason == "ILE"
-    alone = {name: value for name, value in PLAIN.items() if name != "outputs"} | {"interactor": ASKING}
+    alone = {name: value for name, value in PLAIN.items() if name != "outputs"} | {
+        "interactor": ASKING
+    }
     assert make(tmp_path, [alone]).task(0).reference.keys() == {"inputs", "interactor"}
 
 
@@ -254,14 +281,23 @@ class Bomb:
         (FORCES | {"input_mode": "file"}, "it reads or writes a file by name"),
         (CONTESTS | {"input_file": "in.txt"}, "it reads or writes a file by name"),
         (LIVE | {"private_test_cases": "!"}, "'private_test_cases' cannot be unpacked"),
-        (LIVE | {"private_test_cases": base64.b64encode(zlib.compress(pickle.dumps(Bomb()))).decode()}, "asks for"),
+        (
+            LIVE
+            | {
+                "private_test_cases": base64.b64encode(zlib.compress(pickle.dumps(Bomb()))).decode()
+            },
+            "asks for",
+        ),
         (LIVE | {"metadata": json.dumps({"func_name": "f"})}, "do not fit the function's name"),
         (LIVE | {"public_test_cases": "[1]"}, "a test is no object"),
         (PLAIN | {"checker": {"source": 5}}, "the reference's checker is"),
         (PLAIN | {"checker": {"source": "", "how": 1}}, "one is unknown"),
         (PLAIN | {"interactor": {"source": "", "how": 1}}, "one is unknown"),
         (PLAIN | {"interactor": 5}, "the reference's interactor is int 5"),
-        (PLAIN | {"interactor": "1", "checker": {"source": "1"}}, "both 'interactor' and 'checker'"),
+        (
+            PLAIN | {"interactor": "1", "checker": {"source": "1"}},
+            "both 'interactor' and 'checker'",
+        ),
         (PLAIN | {"checker": {"source": "1", "protocol": "x"}}, "the checker's protocol is 'x'"),
         (PLAIN | {"cpu_s": -1}, "the reference's cpu_s is"),
         (PLAIN | {"memory_mib": 0.5}, "the reference's memory_mib is"),
@@ -272,14 +308,18 @@ def test_rows_that_cannot_be_judged_say_why(tmp_path, row: dict, said: str):
     with pytest.raises(rlvr.UsageError, match=said):
         make(tmp_path, [PLAIN]).task_from(row)
     if "no program" in said or "by name" in said:
-        assert [task.id for task in make(tmp_path, [row, PLAIN]).tasks()] == ["code-stdio-v2/train/1"]
+        assert [task.id for task in make(tmp_path, [row, PLAIN]).tasks()] == [
+            "code-stdio-v2/train/1"
+        ]
 
 
 def test_a_row_of_another_dialect_is_named(tmp_path):
     """The option holds for every row."""
     with pytest.raises(rlvr.DataError, match="no tests among its columns"):
         make(tmp_path, [APPS], dialect="plain").task(0)
-    with pytest.raises(rlvr.UsageError, match="dialect is 'leetcode'; it must be one of 'auto', 'plain'"):
+    with pytest.raises(
+        rlvr.UsageError, match="dialect is 'leetcode'; it must be one of 'auto', 'plain'"
+    ):
         make(tmp_path, [APPS], dialect="leetcode")
 
 
@@ -295,12 +335,22 @@ def test_a_report_has_every_test(tmp_path):
     }  # fmt: skip
     assert first["cpu_s"] > 0
     assert first["memory_mib"] > 0
-    assert (second["ending"], second["why"], second["expected"]) == ("WA", "line 1: '3', not '10'", "10\n")
+    assert (second["ending"], second["why"], second["expected"]) == (
+        "WA",
+        "line 1: '3', not '10'",
+        "10\n",
+    )
     json.dumps(verdict.detail)
-    assert "tests" not in make(tmp_path, [PLAIN]).verify(env.task(0), "```python\nprint(3)\n```").detail
+    assert (
+        "tests"
+        not in make(tmp_path, [PLAIN]).verify(env.task(0), "```python\nprint(3)\n```").detail
+    )
     calls = make(tmp_path, [CALLS], report=True)
     tests = calls.verify(calls.task(0), "```python\ndef add(a, b): return 3\n```").detail["tests"]
-    assert [(test["ending"], test["cpu_s"], test["got"]) for test in tests] == [("AC", None, ""), ("WA", None, "3")]
+    assert [(test["ending"], test["cpu_s"], test["got"]) for test in tests] == [
+        ("AC", None, ""),
+        ("WA", None, "3"),
+    ]
 
 
 def test_rows_without_tests_are_left_out(tmp_path):
@@ -318,7 +368,10 @@ def test_rows_without_tests_are_left_out(tmp_path):
         (PLAIN | {"outputs": ["3\n"]}, "2 inputs and 1 outputs"),
         (PLAIN | {"inputs": [], "outputs": []}, "no cases"),
         (PLAIN | {"inputs": "12", "outputs": "34"}, "row: 'inputs' is str '12'; it must be a list"),
-        ({"question": "?", "public_tests": {"input": "1", "output": "2"}}, "'input' is str '1'; it must be a list"),
+        (
+            {"question": "?", "public_tests": {"input": "1", "output": "2"}},
+            "'input' is str '1'; it must be a list",
+        ),
         (PLAIN | {"outputs": ["", "\n"]}, "a program that does nothing would pass"),
     ],
 )

@@ -58,7 +58,9 @@ def form(node: ast.AST) -> str:
     return f"{kinds[0].__name__}{sorted(operands(node, 1))}"
 
 
-@pytest.mark.parametrize("options", [{"difficulty": 1}, {"difficulty": 3, "operations": "+*"}, {"difficulty": 3}])
+@pytest.mark.parametrize(
+    "options", [{"difficulty": 1}, {"difficulty": 3, "operations": "+*"}, {"difficulty": 3}]
+)
 def test_no_expression_is_in_two_splits(options: dict):
     """Even where there are few of them, and in whatever order its operands stand: 3 + 4 and 4 + 3 are one."""
     seen = {
@@ -69,14 +71,22 @@ def test_no_expression_is_in_two_splits(options: dict):
         for split in ("train", "validation", "test")
     }
     assert all(len(expressions) > 10 for expressions in seen.values())
-    assert not seen["train"] & seen["validation"] | seen["train"] & seen["test"] | seen["validation"] & seen["test"]
+    assert (
+        not seen["train"] & seen["validation"]
+        | seen["train"] & seen["test"]
+        | seen["validation"] & seen["test"]
+    )
 
 
 def test_difficulty_adds_terms_and_digits():
     """1 is two terms of one digit, 2 of up to two, 10 is six terms of up to six digits."""
-    easy = [t.meta["expression"] for t in islice(rlvr.make("arithmetic-v1", difficulty=1).tasks(), 50)]
+    easy = [
+        t.meta["expression"] for t in islice(rlvr.make("arithmetic-v1", difficulty=1).tasks(), 50)
+    ]
     usual = {t.meta["expression"] for t in islice(rlvr.make("arithmetic-v1").tasks(), 1000)}
-    hard = [t.meta["expression"] for t in islice(rlvr.make("arithmetic-v1", difficulty=10).tasks(), 50)]
+    hard = [
+        t.meta["expression"] for t in islice(rlvr.make("arithmetic-v1", difficulty=10).tasks(), 50)
+    ]
     assert all(re.fullmatch(r"\d [+*-] \d", text) for text in easy)
     assert all(re.fullmatch(r"\d\d? [+*-] \d\d?", text) for text in usual)
     assert len(usual) > 900  # of 1000: there are 29,403
@@ -189,7 +199,9 @@ def test_gsm8k_rows_of_the_older_file_have_their_mark(tmp_path: Path):
         ({"question": 5, "answer": "#### 4"}, "column 'question' is 5; it must be a text"),
     ],
 )
-def test_a_gsm8k_row_without_reference_is_the_data_sets_fault(tmp_path: Path, row: dict, message: str):
+def test_a_gsm8k_row_without_reference_is_the_data_sets_fault(
+    tmp_path: Path, row: dict, message: str
+):
     """Never the model's: it is said when the data set is loaded."""
     with pytest.raises(rlvr.DataError, match=f"gsm8k-v2/train/1: {message}"):
         rlvr.make("gsm8k-v2", data=write(tmp_path / "rows.jsonl", [GSM8K_ROWS[0], row])).task(0)
@@ -223,7 +235,9 @@ def test_an_unreadable_gsm8k_reference_is_one_rows_fault(value: Any):
     env = rlvr.make("gsm8k-v2")
     refused = []
     rows = [{"reference": value, "completion": "A: 18"}, {"reference": "18", "completion": "A: 18"}]
-    scored = list(rlvr.score(env, rows, workers=0, on_error=lambda number, error: refused.append(str(error))))
+    scored = list(
+        rlvr.score(env, rows, workers=0, on_error=lambda number, error: refused.append(str(error)))
+    )
     assert [s.score.total for s in scored] == [1.0]
     assert "it must be one number, or have one after '####' or 'A:'" in refused[0]
 
@@ -231,7 +245,9 @@ def test_an_unreadable_gsm8k_reference_is_one_rows_fault(value: Any):
 @pytest.mark.parametrize("value", [None, float("nan"), "four"])
 def test_what_is_no_number_is_no_gsm8k_reference(value: Any):
     """Also where it comes from elsewhere than a row, which may leave it out."""
-    with pytest.raises(rlvr.DataError, match="it must be one number, or have one after '####' or 'A:'"):
+    with pytest.raises(
+        rlvr.DataError, match="it must be one number, or have one after '####' or 'A:'"
+    ):
         rlvr.make("gsm8k-v2").reference_of(value)
 
 
@@ -247,7 +263,10 @@ def test_a_math_rows_reference_is_what_stands_in_its_box(value: Any, reference: 
 @pytest.mark.parametrize("value", ["", "  ", None, True, ["1"], float("nan")])
 def test_a_math_reference_that_says_nothing_is_one_rows_fault(value: Any):
     """As above."""
-    with pytest.raises(rlvr.DataError, match=r"the reference is .*; it must be a number, or a text that is not empty"):
+    with pytest.raises(
+        rlvr.DataError,
+        match=r"the reference is .*; it must be a number, or a text that is not empty",
+    ):
         rlvr.make("math-v2").task_of({"reference": value})
     with pytest.raises(rlvr.DataError, match=r"'question'\) is 5; it must be a text"):
         rlvr.make("math-v2").task_of({"question": 5, "answer": "2"})
@@ -262,7 +281,12 @@ def test_an_option_that_is_no_text_is_refused(name: str, option: dict):
 
 
 MATH_ROWS = [
-    {"problem": "Half?", "solution": "It is $\\boxed{\\frac12}$.", "answer": "\\frac{1}{2}", "level": 1},
+    {
+        "problem": "Half?",
+        "solution": "It is $\\boxed{\\frac12}$.",
+        "answer": "\\frac{1}{2}",
+        "level": 1,
+    },
     {"problem": "Third?", "solution": "First \\boxed{4}, then it is $\\boxed{\\dfrac{1}{3}}$."},
     {"question": "Three?", "answer": 3},
 ]
@@ -281,20 +305,34 @@ def test_math_takes_the_answer_or_the_last_box(tmp_path: Path):
 def test_a_math_row_without_reference_is_the_data_sets_fault(tmp_path: Path):
     """As above."""
     data = write(tmp_path / "rows.jsonl", [{"problem": "?", "solution": "No box."}])
-    with pytest.raises(rlvr.DataError, match="math-v2/test/0: neither a column 'answer' nor a box in 'solution'"):
+    with pytest.raises(
+        rlvr.DataError, match="math-v2/test/0: neither a column 'answer' nor a box in 'solution'"
+    ):
         rlvr.make("math-v2", data=data).task(0)
 
 
 def test_a_math_reference_without_a_value_is_reported_when_the_data_is_read(tmp_path: Path):
     """With its row, and in a file of completions as that row's error: not as UNSCORED at every answer."""
-    data = write(tmp_path / "rows.jsonl", [MATH_ROWS[0], {"problem": "?", "answer": "\\frac{1}{0}"}])
+    data = write(
+        tmp_path / "rows.jsonl", [MATH_ROWS[0], {"problem": "?", "answer": "\\frac{1}{0}"}]
+    )
     with pytest.raises(rlvr.DataError, match=r"math-v2/test/1: the reference .* has no value"):
         rlvr.make("math-v2", data=data).task(0)
     with pytest.raises(rlvr.DataError, match="is empty"):
         rlvr.make("math-v2").task_of({"reference": "x \\boxed{}"})
     left_out: list[int] = []
-    rows = [{"reference": "1/0", "completion": "\\boxed{1}"}, {"reference": "1", "completion": "\\boxed{1}"}]
-    scored = list(rlvr.score(rlvr.make("math-v2"), rows, workers=0, on_error=lambda number, _: left_out.append(number)))
+    rows = [
+        {"reference": "1/0", "completion": "\\boxed{1}"},
+        {"reference": "1", "completion": "\\boxed{1}"},
+    ]
+    scored = list(
+        rlvr.score(
+            rlvr.make("math-v2"),
+            rows,
+            workers=0,
+            on_error=lambda number, _: left_out.append(number),
+        )
+    )
     assert left_out == [1]
     assert [s.outcome for s in scored] == ["correct"]
 

@@ -130,7 +130,9 @@ def test_a_subclass_keeps_its_own_reward(env):
     """Options build the reward only where none is given."""
 
     class Own(type(env)):
-        reward = rlvr.Correct(lambda completion, reference: True) + 0.1 * rlvr.Format("```python ... ```")
+        reward = rlvr.Correct(lambda completion, reference: True) + 0.1 * rlvr.Format(
+            "```python ... ```"
+        )
 
     assert Own(data=env.data).score(env.task(0), "```python\n?\n```").total == pytest.approx(1.1)
 
@@ -156,7 +158,8 @@ REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "humaneval" / "
 
 
 @pytest.mark.skipif(
-    not REAL.exists(), reason="the data set is not here: benchmarks/code_labels.py says where it is from"
+    not REAL.exists(),
+    reason="the data set is not here: benchmarks/code_labels.py says where it is from",
 )
 def test_most_real_tests_are_plain_asserts():
     """153 of 164 come down to calls; three need helpers from their prompts."""

@@ -20,7 +20,9 @@ LEFT_OUT = {
 
 def test_every_kind_for_training_is_asked():
     """IFEval's and IFTrain's, beside the three that are left out for a reason."""
-    assert {ask.kind for ask in ASKS} == {kind.name for kind in KINDS.values() if kind.family != "ifbench"} - LEFT_OUT
+    assert {ask.kind for ask in ASKS} == {
+        kind.name for kind in KINDS.values() if kind.family != "ifbench"
+    } - LEFT_OUT
 
 
 @pytest.mark.parametrize("ask", ASKS, ids=lambda ask: ask.kind)
@@ -47,7 +49,10 @@ def test_examples_are_right_and_the_prompt_says_what_is_asked():
         assert env.score(task, task.prompt).total == 0
         for one in task.reference:
             for value in one["arguments"].values():
-                assert all(str(part) in task.prompt for part in (value if isinstance(value, list) else [value]))
+                assert all(
+                    str(part) in task.prompt
+                    for part in (value if isinstance(value, list) else [value])
+                )
     assert {len(task.reference) for task in TASKS} == {1, 2, 3, 4, 5}
 
 

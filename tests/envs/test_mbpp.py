@@ -79,7 +79,11 @@ def test_the_prompt_shows_as_many_asserts_as_asked(env):
         (0, "def plus(a, b): return a + b", "RE: case 1: NameError"),
         (0, "class Solution:\n    def add(self, a, b): return a + b", "AC"),
         (1, "def sum(xs): return 3", "WA: "),
-        (1, "class sys: maxsize = 3\ndef sum(xs): return 3", "WA: "),  # the tests have a sys of their own
+        (
+            1,
+            "class sys: maxsize = 3\ndef sum(xs): return 3",
+            "WA: ",
+        ),  # the tests have a sys of their own
         (2, TREE["code"].replace("1 + max", "max"), "WA: "),
         (2, "def height(n): return 3", "RE: "),
     ],
@@ -136,4 +140,6 @@ def test_the_sanitized_subset_has_its_own_columns(env):
     task = env.task_from(row)
     assert task.reference["setup"] == "import math"
     assert env.verify(task, env.example(task)).correct
-    assert not env.verify(task, "```python\nclass math: isclose = lambda *a: True\ndef pi(): return 3\n```").correct
+    assert not env.verify(
+        task, "```python\nclass math: isclose = lambda *a: True\ndef pi(): return 3\n```"
+    ).correct

@@ -32,7 +32,10 @@ def test_every_puzzle_has_its_solution(name: str, options: dict[str, Any]):
     for task in tasks:
         assert env.score(task, env.example(task)).verdict.correct
         others = [other for other in tasks if other.reference != task.reference]
-        assert sum(env.score(task, env.example(other)).verdict.correct for other in others) <= len(others) // 2
+        assert (
+            sum(env.score(task, env.example(other)).verdict.correct for other in others)
+            <= len(others) // 2
+        )
         json.dumps([task.reference, dict(task.meta)])
 
 
@@ -43,7 +46,11 @@ def test_no_puzzle_is_in_two_splits(name: str, options: dict[str, Any]):
         split: {task.prompt for task in islice(rlvr.make(name, split=split, **options).tasks(), 15)}
         for split in ("train", "test", "validation")
     }
-    assert not seen["train"] & seen["test"] | seen["train"] & seen["validation"] | seen["test"] & seen["validation"]
+    assert (
+        not seen["train"] & seen["test"]
+        | seen["train"] & seen["validation"]
+        | seen["test"] & seen["validation"]
+    )
     with pytest.raises(rlvr.UsageError, match="split is 'dev'"):
         rlvr.make(name, split="dev", **options)
 
@@ -61,7 +68,11 @@ def test_difficulty_empties_cells():
 
 def test_rows_of_knights_and_knaves(tmp_path: Path):
     """The columns of K-and-K/knights-and-knaves."""
-    row = {"quiz": "Zoey says: Amelia lies.", "names": ["Zoey", "Amelia"], "solution": [True, False]}
+    row = {
+        "quiz": "Zoey says: Amelia lies.",
+        "names": ["Zoey", "Amelia"],
+        "solution": [True, False],
+    }
     (tmp_path / "kk.jsonl").write_text(json.dumps(row) + "\n")
     env = rlvr.make("kk-v1", data=str(tmp_path / "kk.jsonl"))
     task = next(iter(env.tasks()))
@@ -95,8 +106,23 @@ def test_options_are_shuffled_by_the_task_and_the_answer_moves_with_them():
         (QUESTION, "7"),
         (QUESTION | {"answer": 2}, "9"),
         (QUESTION | {"answer": "15"}, "15"),
-        ({"question": "q", "choices": {"text": ["x", "y"], "label": ["1", "2"]}, "answerKey": "2"}, "y"),
-        ({"Question": "q", "Correct Answer": "r", "Incorrect Answer 1": "s", "Incorrect Answer 2": "t"}, "r"),
+        (
+            {
+                "question": "q",
+                "choices": {"text": ["x", "y"], "label": ["1", "2"]},
+                "answerKey": "2",
+            },
+            "y",
+        ),
+        (
+            {
+                "Question": "q",
+                "Correct Answer": "r",
+                "Incorrect Answer 1": "s",
+                "Incorrect Answer 2": "t",
+            },
+            "r",
+        ),
         ({"question": "q", "correct_answer": "r", "distractor1": "s", "support": "no option"}, "r"),
     ],
 )
@@ -109,7 +135,10 @@ def test_options_that_point_at_others_keep_their_order():
     """ "All of the above" is only right where it stands."""
     row = {"question": "q", "options": ["a1", "b1", "All of the above"], "answer": "C"}
     for index in range(5):
-        assert rlvr.make("mcq-v1", data="none").task_from(row, str(index)).reference["options"][2] == "All of the above"
+        assert (
+            rlvr.make("mcq-v1", data="none").task_from(row, str(index)).reference["options"][2]
+            == "All of the above"
+        )
 
 
 def test_an_answer_that_is_no_option_names_the_row():

@@ -9,7 +9,11 @@ import pytest
 import rlvr
 
 ROWS = {
-    "science-v1": ({"question": "How fast?", "answer": "5 m/s"}, "5.0 m/s", {"question": "q", "answer": "5 glorps"}),
+    "science-v1": (
+        {"question": "How fast?", "answer": "5 m/s"},
+        "5.0 m/s",
+        {"question": "q", "answer": "5 glorps"},
+    ),
     "chem-v1": (
         {"question": "Burn it.", "answer": "C + O2 -> CO2"},
         "C + O2 -> CO2",

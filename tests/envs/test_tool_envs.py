@@ -42,7 +42,10 @@ def test_what_python_prints_is_no_answer():
     env = rlvr.make("python-tool-math-v1")
 
     def printed(task):
-        return [Ask("python", {"code": f"print(r'\\boxed{{{task.reference}}}')"}), "It is printed above."]
+        return [
+            Ask("python", {"code": f"print(r'\\boxed{{{task.reference}}}')"}),
+            "It is printed above.",
+        ]
 
     record, score = played(env, 0, printed)
     assert "boxed" in record.calls[0].reply
@@ -53,8 +56,18 @@ def test_python_keeps_its_variables_and_says_what_went_wrong(monkeypatch):
     """A traceback, a time limit and the end of the session are replies."""
     monkeypatch.setattr("rlvr.envs.tool_math._LIMITS", Limits(cpu_s=0.2, memory_mib=256))
     env = rlvr.make("python-tool-math-v1")
-    codes = ["x = 6", "x * 7", "1 / 0", "while True: pass", "x", "import os; os.kill(os.getpid(), 9)", "1"]
-    record, _ = played(env, 0, [PolicyTurn("", tuple(Ask("python", {"code": code}) for code in codes))])
+    codes = [
+        "x = 6",
+        "x * 7",
+        "1 / 0",
+        "while True: pass",
+        "x",
+        "import os; os.kill(os.getpid(), 9)",
+        "1",
+    ]
+    record, _ = played(
+        env, 0, [PolicyTurn("", tuple(Ask("python", {"code": code}) for code in codes))]
+    )
     replies = [call.reply for call in record.calls]
     assert replies[:2] == ["(no output)", "42"]
     assert "ZeroDivisionError" in replies[2]
@@ -74,7 +87,9 @@ HOSTILE = [
 @pytest.mark.parametrize("command", HOSTILE)
 def test_files_are_read_by_the_host(command):
     """What the shell was made to say does not matter; links and a session that is gone are no files."""
-    record, score = played(rlvr.make("bash-v1"), 0, [Ask("bash", {"command": command}), "All is done."])
+    record, score = played(
+        rlvr.make("bash-v1"), 0, [Ask("bash", {"command": command}), "All is done."]
+    )
     assert score.total == 0.0
     assert "root:" not in str(record.final)
 
@@ -94,7 +109,9 @@ def test_a_file_that_was_not_to_be_changed_counts():
 def test_search_finds_what_questions_ask_about():
     """The founder is one search away, and the town another."""
     env = rlvr.make("search-v1")
-    record, _ = played(env, 0, [Ask("search", {"query": env.task(0).prompt}), Ask("search", {"query": " "}), "x"])
+    record, _ = played(
+        env, 0, [Ask("search", {"query": env.task(0).prompt}), Ask("search", {"query": " "}), "x"]
+    )
     assert record.calls[0].reply.startswith("[1] ")
     assert record.calls[1].reply == "error: the query is empty; give a few words"
     corpus, asked = _made(500)

@@ -71,7 +71,9 @@ def pytest_collection_modifyitems(items):
 def _left_out(item):
     attacked = item.callspec.params.get("attacked", "") if hasattr(item, "callspec") else ""
     name = item.name.replace(f"[{attacked}-", "[").replace(f"[{attacked}]", "")
-    in_session = "-session" in attacked and not NOT_IN_A_SESSION.keys().isdisjoint({item.originalname, name})
+    in_session = "-session" in attacked and not NOT_IN_A_SESSION.keys().isdisjoint(
+        {item.originalname, name}
+    )
     if "-restricted" in attacked:
         in_session |= "-session" in attacked and not NOT_IN_A_RESTRICTED_SESSION.keys().isdisjoint(
             {item.originalname, name}
@@ -97,7 +99,9 @@ def attacked(request, canaries):
     with sandbox_as(user, level="restricted" if "restricted" in how else "namespaces") as sandbox:
         counted = any(g.name == "memory" and "cgroup" in str(g.mechanism) for g in sandbox.check())
         wanted = user == "root" and "restricted" not in how
-        assert counted == wanted, "root needs a cgroup; an ordinary user and a level are tested without one"
+        assert counted == wanted, (
+            "root needs a cgroup; an ordinary user and a level are tested without one"
+        )
         yield (SessionHost if "session" in how else Host)(sandbox, canaries, counted)
 
 

@@ -8,8 +8,12 @@ import pytest
 from rlvr.sandbox import Limits
 from tests.sandbox.sandboxes import SMALL
 
-SHORT = Limits(cpu_s=0.3, wall_s=20.0, memory_mib=96, processes=16)  # the wall is for a busy machine
-PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")  # up to 2, users may count the CPU time of their descendants
+SHORT = Limits(
+    cpu_s=0.3, wall_s=20.0, memory_mib=96, processes=16
+)  # the wall is for a busy machine
+PARANOID = Path(
+    "/proc/sys/kernel/perf_event_paranoid"
+)  # up to 2, users may count the CPU time of their descendants
 SLEEPY = dataclasses.replace(SHORT, wall_s=0.4)
 
 
@@ -123,7 +127,9 @@ def test_cpu_time_of_threads_counts(host):
 
 def test_cpu_time_in_the_kernel_counts(host):
     """System time is CPU time."""
-    run = host.run("import os\nf = os.open('/dev/zero', 0)\nwhile True: os.read(f, 1 << 22)", limits=SHORT)
+    run = host.run(
+        "import os\nf = os.open('/dev/zero', 0)\nwhile True: os.read(f, 1 << 22)", limits=SHORT
+    )
     assert run.ending == "TLE"
     assert run.cpu_s < 1.0
 
@@ -138,12 +144,17 @@ def test_the_cpu_limit_cannot_be_raised(host):
         "while True: pass",
         limits=SHORT,
     )
-    assert (run.ending, run.text.partition("Traceback")[0]) == ("TLE", "refused\n")  # a session shows what ended it
+    assert (run.ending, run.text.partition("Traceback")[0]) == (
+        "TLE",
+        "refused\n",
+    )  # a session shows what ended it
 
 
 def test_a_lower_priority_hides_nothing(host):
     """nice 19 makes a program slower, not its clock."""
-    run = host.run("import os\ntry: os.nice(19)\nexcept OSError: pass\nwhile True: pass", limits=SHORT)
+    run = host.run(
+        "import os\ntry: os.nice(19)\nexcept OSError: pass\nwhile True: pass", limits=SHORT
+    )
     assert run.ending == "TLE"
 
 
@@ -171,7 +182,10 @@ def test_the_program_s_own_clock_is_not_ours(host):
 
 def test_timers_and_alarms_do_not_reach_us(host):
     """The program's alarm kills the program."""
-    run = host.run("import signal, time\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\ntime.sleep(9)", limits=SHORT)
+    run = host.run(
+        "import signal, time\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\ntime.sleep(9)",
+        limits=SHORT,
+    )
     assert (run.ending, run.signal) == ("RE", 14)
 
 
@@ -188,7 +202,10 @@ def test_a_loop_at_the_end_is_still_the_program(host):
 
 def test_a_program_that_compiles_for_ever_is_ended(host):
     """Work in the compiler is the program's work."""
-    run = host.run("x = " + "+".join(["(" * 60 + "1" + ")" * 60] * 30000), limits=dataclasses.replace(SMALL, cpu_s=0.3))
+    run = host.run(
+        "x = " + "+".join(["(" * 60 + "1" + ")" * 60] * 30000),
+        limits=dataclasses.replace(SMALL, cpu_s=0.3),
+    )
     assert run.ending in ("TLE", "MLE", "CE", "RE")
 
 

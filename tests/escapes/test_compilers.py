@@ -36,7 +36,9 @@ def test_a_bomb_for_the_compiler_is_ce(host, source):
     assert len(run.stderr) <= 8192
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "/etc/shadow", "/proc/self/environ", "/proc/1/environ", "secret"])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "/etc/shadow", "/proc/self/environ", "/proc/1/environ", "secret"]
+)
 def test_diagnostics_show_no_file_of_the_host(host, path):
     """#include of a file that is no C++ prints its lines."""
     path = str(host.canaries.file) if path == "secret" else path
@@ -68,7 +70,10 @@ def test_diagnostics_show_no_file_of_the_host(host, path):
         ('for (;;) puts("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");', ("OLE",)),
         ("volatile int x = 0; return 7 / x;", ("RE",)),
         ("kill(-1, 9); kill(1, 9); kill(0, 9);", ("RE",)),
-        ("struct rlimit r = {1ul << 40, 1ul << 40}; return setrlimit(RLIMIT_CPU, &r) == 0 ? 0 : 7;", ("RE",)),
+        (
+            "struct rlimit r = {1ul << 40, 1ul << 40}; return setrlimit(RLIMIT_CPU, &r) == 0 ? 0 : 7;",
+            ("RE",),
+        ),
         ("return ptrace(PTRACE_TRACEME, 0, 0, 0) == 0 ? 0 : 7;", ("RE",)),
         ('signal(SIGXFSZ, SIG_IGN); for (;;) write(1, "0123456789", 10);', ("OLE", "TLE")),
     ],
@@ -101,7 +106,10 @@ def test_a_stack_that_overflows_natively_is_re(host):
         ("while (true) require('fs').writeSync(1, 'x'.repeat(65536));", ("OLE",)),
         ("setInterval(() => {}, 1000);", ("TLE",)),
         ("process.kill(1, 'SIGKILL'); process.kill(process.pid, 'SIGKILL');", ("RE",)),
-        ("for (const n of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(n, () => {}); while (true);", ("TLE",)),
+        (
+            "for (const n of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(n, () => {}); while (true);",
+            ("TLE",),
+        ),
         (
             "const cp = require('child_process'); while (true) cp.spawn('/bin/sleep', ['60']).on('error', () => {});",
             ("TLE", "MLE", "RE"),
@@ -148,7 +156,10 @@ def test_javascript_finds_no_secret(host):
         ("cat /dev/zero", ("OLE",)),
         ("cat /dev/zero >&2", ("OLE",)),
         ("cat /dev/zero | sort", ("MLE", "RE", "TLE")),
-        ("head -c 99999999 /dev/zero > big; ls -s big | cut -d' ' -f1 | awk '{exit $1 > 8200}'", ("OK",)),
+        (
+            "head -c 99999999 /dev/zero > big; ls -s big | cut -d' ' -f1 | awk '{exit $1 > 8200}'",
+            ("OK",),
+        ),
         ("kill -9 $$", ("RE",)),
         ("kill -9 -1; kill -9 1; sleep 60", ("RE", "TLE")),
         ("trap '' TERM INT HUP XCPU ALRM; while :; do :; done", ("TLE",)),

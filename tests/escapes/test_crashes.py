@@ -55,7 +55,9 @@ def test_a_stack_that_overflows_in_c(host):
     assert run.ending in ("RE", "MLE", "TLE")
 
 
-@pytest.mark.parametrize("code", [0, 1, 3, 42, 255, 256, -1, "1.5", "'text'", "None", "2 ** 70", "object()"])
+@pytest.mark.parametrize(
+    "code", [0, 1, 3, 42, 255, 256, -1, "1.5", "'text'", "None", "2 ** 70", "object()"]
+)
 def test_exit_codes_of_every_kind(host, code):
     """Nothing that a program hands to sys.exit is beyond us."""
     run = host.run(f"import sys; sys.exit({code})")
@@ -91,7 +93,9 @@ def test_exit_codes_of_every_kind(host, code):
 def test_an_end_by_exception_is_not_ok(host, source):
     """However it is raised, printed, or hooked: the exit code is not 0, and nothing else than the program breaks."""
     run = host.run(source)
-    assert run.ending == "RE" or ("setitimer" in source and run.ending == "TLE"), run  # it raises for ever
+    assert run.ending == "RE" or ("setitimer" in source and run.ending == "TLE"), (
+        run
+    )  # it raises for ever
 
 
 def test_os_exit_zero_is_ok(host):

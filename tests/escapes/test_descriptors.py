@@ -23,7 +23,9 @@ def test_a_program_has_three_descriptors(host):
     assert all(name.startswith("/memfd:rlvr") for name in names.values()), names
 
 
-@pytest.mark.parametrize(("language", "source"), [("bash", "ls /proc/self/fd"), ("javascript", None)])
+@pytest.mark.parametrize(
+    ("language", "source"), [("bash", "ls /proc/self/fd"), ("javascript", None)]
+)
 def test_programs_of_other_languages_too(host, language, source):
     """What ls and node have open beyond 2, they opened themselves."""
     source = source or (
@@ -32,7 +34,9 @@ def test_programs_of_other_languages_too(host, language, source):
         "fs.readlinkSync('/proc/self/fd/' + fd) }"
         " catch {}\n if (fd > 2 && !/anon_inode|pipe|\\/dev\\/null|^$|\\/proc\\//.test(to)) console.log(fd, to) }"
     )
-    limits = dataclasses.replace(host.sandbox.limits, memory_mib=256, cpu_s=3.0, wall_s=6.0, processes=32)
+    limits = dataclasses.replace(
+        host.sandbox.limits, memory_mib=256, cpu_s=3.0, wall_s=6.0, processes=32
+    )
     run = host.run(source, language=language, limits=limits)
     assert run.text in ("0\n1\n2\n3\n", ""), run
 
@@ -59,7 +63,9 @@ def test_programs_of_other_languages_too(host, language, source):
 )
 def test_games_with_standard_streams_are_the_program_s_own(host, game):
     """Whatever it does to its streams, it ends as a program, and the next run has good ones."""
-    run = host.run(f"import os, sys\nos.write(2, b'here')\ntry:\n    {game}\nexcept OSError: pass", "input")
+    run = host.run(
+        f"import os, sys\nos.write(2, b'here')\ntry:\n    {game}\nexcept OSError: pass", "input"
+    )
     assert run.ending in ("OK", "RE")
 
 

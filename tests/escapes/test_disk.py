@@ -100,7 +100,9 @@ def test_many_open_files_are_bounded(host):
 
 def test_names_that_are_no_text_are_no_trouble(host):
     """Newlines, escape sequences, invalid UTF-8 and 255 bytes in file names."""
-    run = host.run(r"for n in (b'a\nb', b'\x1b[2J', b'\xff\xfe', b'x' * 255, b'-rf', b' '): open(n, 'w').close()")
+    run = host.run(
+        r"for n in (b'a\nb', b'\x1b[2J', b'\xff\xfe', b'x' * 255, b'-rf', b' '): open(n, 'w').close()"
+    )
     assert run.ending == "OK"
 
 
@@ -117,7 +119,9 @@ def test_strange_modes_of_its_own_files_change_nothing(host, mode):
 
 def test_a_working_directory_that_is_gone(host):
     """The program removes all it stands on."""
-    run = host.run("import os, shutil\nshutil.rmtree('.', ignore_errors=True)\nos.chdir('/tmp')\nprint('still here')")
+    run = host.run(
+        "import os, shutil\nshutil.rmtree('.', ignore_errors=True)\nos.chdir('/tmp')\nprint('still here')"
+    )
     assert run.text == "still here\n"
 
 
@@ -153,7 +157,10 @@ def test_attributes_locks_and_leases_of_what_others_read(host):
 @pytest.mark.parametrize("disk_mib", [1e-9, 0.001])
 def test_a_disk_of_next_to_nothing_is_not_one_without_limit(host, disk_mib):
     """A tmpfs takes a size of 0 for no limit."""
-    run = host.run("open('x', 'wb').write(bytes(1 << 16))", limits=dataclasses.replace(SMALL, disk_mib=disk_mib))
+    run = host.run(
+        "open('x', 'wb').write(bytes(1 << 16))",
+        limits=dataclasses.replace(SMALL, disk_mib=disk_mib),
+    )
     assert run.ending in ("MLE", "RE"), run
 
 

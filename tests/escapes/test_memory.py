@@ -27,7 +27,11 @@ def test_one_large_list(host):
 
 def test_memory_that_is_caught_and_asked_for_again(host):
     """A program that survives MemoryError and asks on."""
-    over(host, "a = []\nwhile True:\n    try: a.append(b'x' * (1 << 22))\n    except MemoryError: pass", "TLE")
+    over(
+        host,
+        "a = []\nwhile True:\n    try: a.append(b'x' * (1 << 22))\n    except MemoryError: pass",
+        "TLE",
+    )
 
 
 def test_one_huge_string(host):
@@ -49,7 +53,8 @@ def test_memory_before_a_fork_is_counted_once_written(host):
     """Copy on write: children write to what they share, and it becomes theirs."""
     over(
         host,
-        TOUCH + "import os, time\nm = bytearray(40 << 20); touch(m)\nfor _ in range(6):\n    if os.fork() == 0:\n"
+        TOUCH
+        + "import os, time\nm = bytearray(40 << 20); touch(m)\nfor _ in range(6):\n    if os.fork() == 0:\n"
         "        touch(m); time.sleep(60)\ntime.sleep(60)",
     )
 
@@ -258,7 +263,9 @@ def test_memory_held_by_nobody_ends_the_run_and_not_the_slot(host):
 
 def test_address_space_alone_is_free(host):
     """Only what is written counts: reserving a lot is what honest runtimes do, and it does no harm."""
-    run = host.run("import mmap\nm = mmap.mmap(-1, 1 << 30, flags=0x22 | 0x4000)\nm[5] = 1\nprint(m[5])")
+    run = host.run(
+        "import mmap\nm = mmap.mmap(-1, 1 << 30, flags=0x22 | 0x4000)\nm[5] = 1\nprint(m[5])"
+    )
     assert (run.ending, run.text) == ("OK", "1\n")
 
 
@@ -295,10 +302,13 @@ def test_what_a_run_left_in_its_scratch_is_no_room_for_the_next(host):
     limits = dataclasses.replace(SMALL, memory_mib=96, disk_mib=80.0)
     for _ in range(4):
         filled = host.run(
-            "with open('/tmp/x', 'wb') as f:\n    for _ in range(60): f.write(bytes(1 << 20))", limits=limits
+            "with open('/tmp/x', 'wb') as f:\n    for _ in range(60): f.write(bytes(1 << 20))",
+            limits=limits,
         )
         assert filled.ending == "OK", filled
-        run = host.run(TOUCH + "m = bytearray(110 << 20); touch(m)\nwhile True: pass", limits=limits)
+        run = host.run(
+            TOUCH + "m = bytearray(110 << 20); touch(m)\nwhile True: pass", limits=limits
+        )
         assert run.ending == "MLE", run
 
 

@@ -19,7 +19,9 @@ def test_no_listener_of_the_host_is_reached(host):
     assert run.text == ""
 
 
-@pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "169.254.169.254", "10.0.0.1", "192.168.0.1", "0.0.0.0"])
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "8.8.8.8", "169.254.169.254", "10.0.0.1", "192.168.0.1", "0.0.0.0"]
+)
 def test_nothing_outside_is_reached(host, address):
     """No route, no interface, no socket: it fails at once, so that no run waits for a timeout."""
     run = host.run(
@@ -35,7 +37,9 @@ def test_nothing_outside_is_reached(host, address):
 
 def test_names_are_not_resolved(host):
     """Neither by DNS, nor by a daemon's socket, nor by multicast."""
-    run = host.run("import socket\ntry: print(socket.getaddrinfo('example.com', 80))\nexcept OSError: print('no')")
+    run = host.run(
+        "import socket\ntry: print(socket.getaddrinfo('example.com', 80))\nexcept OSError: print('no')"
+    )
     assert run.text == "no\n"
 
 
@@ -74,6 +78,8 @@ def test_node_reaches_nobody(host):
         f"const s = net.connect({host.canaries.facts['tcp']}, '127.0.0.1', () => console.log('open'));\n"
         "s.on('error', () => console.log('no'));",
         language="javascript",
-        limits=dataclasses.replace(host.sandbox.limits, memory_mib=256, cpu_s=3.0, wall_s=6.0, processes=32),
+        limits=dataclasses.replace(
+            host.sandbox.limits, memory_mib=256, cpu_s=3.0, wall_s=6.0, processes=32
+        ),
     )
     assert run.text == "no\n"

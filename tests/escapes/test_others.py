@@ -5,7 +5,9 @@ import signal
 import pytest
 
 
-@pytest.mark.parametrize("target", ["1", "0", "-1", "-2", "CANARY['pid']", "CANARY['host_pid']", "-CANARY['host_pid']"])
+@pytest.mark.parametrize(
+    "target", ["1", "0", "-1", "-2", "CANARY['pid']", "CANARY['host_pid']", "-CANARY['host_pid']"]
+)
 def test_signals_reach_nobody_else(host, target):
     """Pid 1 of the run, its group, everybody, and processes of the host by their numbers."""
     run = host.run(

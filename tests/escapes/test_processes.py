@@ -21,7 +21,8 @@ def test_a_fork_bomb_stays_within_the_number_of_processes(host):
 def test_a_fork_bomb_of_sleepers_waits_for_the_wall(host):
     """Processes that use no CPU are ended by the wall clock, all of them."""
     run = host.run(
-        "import os, time\nfor _ in range(200):\n    try: os.fork()\n    except OSError: time.sleep(60)", limits=WALL
+        "import os, time\nfor _ in range(200):\n    try: os.fork()\n    except OSError: time.sleep(60)",
+        limits=WALL,
     )
     assert run.ending == "TLE"
     assert "wall" in run.why
@@ -51,11 +52,16 @@ def test_threads_count_as_processes(host):
 
 def test_threads_that_never_end_are_ended(host):
     """The main thread is over, and the interpreter would wait for the others for ever."""
-    run = host.run("import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()", limits=WALL)
+    run = host.run(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()",
+        limits=WALL,
+    )
     assert run.ending == "TLE"
 
 
-@pytest.mark.parametrize("signal", ["SIGTERM", "SIGINT", "SIGHUP", "SIGXCPU", "SIGALRM", "every one"])
+@pytest.mark.parametrize(
+    "signal", ["SIGTERM", "SIGINT", "SIGHUP", "SIGXCPU", "SIGALRM", "every one"]
+)
 def test_ignoring_signals_does_not_help(host, signal):
     """We end programs with SIGKILL, which no program can ignore."""
     chosen = "range(1, 65)" if signal == "every one" else f"[signal.{signal}]"
@@ -103,7 +109,9 @@ def test_a_daemon_that_ignores_everything_and_respawns_ends(host):
 
 def test_nohup_and_disown_do_not_outlive_a_shell(host):
     """What a shell leaves in the background is killed when the shell ends."""
-    run = host.run("nohup sleep 60 >/dev/null 2>&1 &\ndisown\nsetsid sleep 60 &\nexit 0", language="bash")
+    run = host.run(
+        "nohup sleep 60 >/dev/null 2>&1 &\ndisown\nsetsid sleep 60 &\nexit 0", language="bash"
+    )
     assert run.ending == "OK"
 
 
@@ -158,7 +166,10 @@ def test_the_limit_on_processes_cannot_be_raised(host):
 
 def test_a_run_under_attack_does_not_slow_the_next(host):
     """The slot of a fork bomb is as good as new: killed processes are waited for before the verdict."""
-    host.run("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", limits=Limits(cpu_s=0.3, wall_s=1))
+    host.run(
+        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+        limits=Limits(cpu_s=0.3, wall_s=1),
+    )
     for _ in range(5):
         run = host.run("print(1)", limits=Limits(cpu_s=0.2, wall_s=10, processes=1))
         assert run.text == "1\n", run

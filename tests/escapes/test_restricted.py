@@ -11,7 +11,9 @@ import pytest
 
 from tests.sandbox.sandboxes import SMALL
 
-pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="it has the numbers of system calls there")
+pytestmark = pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="it has the numbers of system calls there"
+)
 
 LIBC = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 WALL = dataclasses.replace(SMALL, wall_s=1.0)
@@ -101,10 +103,14 @@ def test_socket_files_of_the_host_are_not_reached(host):
         "    except OSError: pass\n"
         "pair(socket.SOCK_STREAM); pair(socket.SOCK_SEQPACKET)"
     )
-    assert run.text in ("", "5 b'x'\n"), run  # the other end of the pair gets it, whatever address was given
+    assert run.text in ("", "5 b'x'\n"), (
+        run
+    )  # the other end of the pair gets it, whatever address was given
 
 
-@pytest.mark.parametrize("target", ["os.getppid()", "CANARY['host_pid']", "CANARY['pid']", "-1", "-CANARY['host_pid']"])
+@pytest.mark.parametrize(
+    "target", ["os.getppid()", "CANARY['host_pid']", "CANARY['pid']", "-1", "-CANARY['host_pid']"]
+)
 def test_no_way_to_signal_leaves_the_run(host, target):
     """kill, tkill, tgkill, queued signals and pidfds: the user of other processes is the program's own."""
     run = host.run(
@@ -217,7 +223,8 @@ def test_a_run_does_not_reach_the_scratch_of_another(host):
 def test_too_much_in_the_scratch_ends_the_run(host, write):
     """Named or not, mapped, out of sight, too deep to be walked, or just before the end."""
     run = host.run(
-        f"import mmap, os, time\nheld = []\n{write}", limits=dataclasses.replace(SMALL, cpu_s=5.0, wall_s=10.0)
+        f"import mmap, os, time\nheld = []\n{write}",
+        limits=dataclasses.replace(SMALL, cpu_s=5.0, wall_s=10.0),
     )
     assert run.ending == "MLE", run
 

@@ -47,7 +47,9 @@ def test_a_walk_over_everything_finds_no_secret(host):
     assert run.ending == "OK", run
     secret, top = run.text.split("\n")[:2]
     assert secret == ""
-    assert not {"home", "sys", "boot", "srv", "mnt", "media", "run", "old", "work"} & set(top.split()), top
+    assert not {"home", "sys", "boot", "srv", "mnt", "media", "run", "old", "work"} & set(
+        top.split()
+    ), top
 
 
 def test_other_peoples_packages_are_hidden(host):
@@ -99,7 +101,9 @@ def test_the_program_s_memory_holds_no_secret(host):
     assert int(run.stdout) < 60  # the facts it was given, and copies of them
 
 
-@pytest.mark.parametrize("start", ["import sys; f = sys._getframe()", "import inspect; f = inspect.currentframe()"])
+@pytest.mark.parametrize(
+    "start", ["import sys; f = sys._getframe()", "import inspect; f = inspect.currentframe()"]
+)
 def test_frames_and_objects_of_ours_hold_nothing_of_the_host(host, start):
     """Whatever it can reach from its caller's frames and from the garbage collector, no variable or file of ours."""
     run = host.run(
@@ -230,7 +234,11 @@ def test_no_path_of_ours_and_no_process_number_is_told(host):
         "print('\\n'.join(told))"
     )
     assert str(Path(sandbox.__file__).parent) not in run.text
-    numbers = {str(os.getpid()), str(keeper_of(host.sandbox)), *map(str, descendants(keeper_of(host.sandbox)))}
+    numbers = {
+        str(os.getpid()),
+        str(keeper_of(host.sandbox)),
+        *map(str, descendants(keeper_of(host.sandbox))),
+    }
     words = set(re.findall("[0-9]+", run.text))
     assert words.isdisjoint(number for number in numbers if int(number) > 1000)
     drawn = [int(word) for word in words if 2_000_000_000 <= int(word) < 2_147_483_648]

@@ -82,8 +82,12 @@ def test_input_of_any_bytes_is_passed_on(host):
 
 
 @pytest.mark.parametrize("language", ["bash", "javascript", "cpp"])
-@pytest.mark.parametrize("source", [b"\0\0\0", b"\xff\xfe\xfd", b"(" * 20_000, b"#!/nowhere\n", b""])
+@pytest.mark.parametrize(
+    "source", [b"\0\0\0", b"\xff\xfe\xfd", b"(" * 20_000, b"#!/nowhere\n", b""]
+)
 def test_other_languages_take_any_bytes(host, language, source):
     """It is a bad program in each of them, or none at all."""
-    run = host.run(source, language=language, limits=dataclasses.replace(ROOMY, cpu_s=2.0, processes=32))
+    run = host.run(
+        source, language=language, limits=dataclasses.replace(ROOMY, cpu_s=2.0, processes=32)
+    )
     assert run.ending in ("OK", "RE", "CE", "MLE"), run

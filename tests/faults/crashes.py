@@ -52,11 +52,16 @@ class Recorder:
         if now != (self._since[-1] if self._since else self._names):
             self._since.append(now)
         written = {inode: (self._folder / name).read_bytes() for name, inode in now.items()}
-        alone = [_changed(self._names, *pair) for pair in itertools.pairwise([self._names, *self._since])]
+        alone = [
+            _changed(self._names, *pair) for pair in itertools.pairwise([self._names, *self._since])
+        ]
         for names in [self._names, *self._since, *alone]:
             contents = []
             for inode in names.values():
-                safe, whole = self._synced.get(inode, b""), written.get(inode, self._synced.get(inode, b""))
+                safe, whole = (
+                    self._synced.get(inode, b""),
+                    written.get(inode, self._synced.get(inode, b"")),
+                )
                 contents.append({safe, whole, whole[: (len(safe) + len(whole)) // 2]})
             for chosen in itertools.product(*contents):
                 state = dict(zip(names, chosen, strict=True))
@@ -75,7 +80,9 @@ class Recorder:
                 self._synced[found.st_ino] = path.read_bytes()
 
 
-def _changed(names: dict[str, int], before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+def _changed(
+    names: dict[str, int], before: dict[str, int], after: dict[str, int]
+) -> dict[str, int]:
     """The names with the change from `before` to `after`, and no other."""
     kept = {name: inode for name, inode in names.items() if name in after or name not in before}
     return kept | {name: inode for name, inode in after.items() if before.get(name) != inode}

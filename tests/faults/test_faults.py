@@ -32,7 +32,9 @@ class Mine(rlvr.SingleTurnEnv):
 @pytest.fixture
 def source(tmp_path) -> Path:
     path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps({"task": n, "completion": str(n)}) + "\n" for n in range(12)))
+    path.write_text(
+        "".join(json.dumps({"task": n, "completion": str(n)}) + "\n" for n in range(12))
+    )
     return path
 
 
@@ -45,7 +47,11 @@ def mine(folder: Path, body: str = "pass") -> str:
 def score(folder: Path, env: str, source: Path, *flags: object) -> subprocess.CompletedProcess[str]:
     argv = ["score", env, source, "-o", folder / "out.jsonl", "--workers", 0, *flags]
     return subprocess.run(
-        [sys.executable, "-c", CLI, *map(str, argv)], capture_output=True, text=True, cwd=folder, check=False
+        [sys.executable, "-c", CLI, *map(str, argv)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
     )
 
 
@@ -91,7 +97,9 @@ def test_a_replay_after_an_edit_says_so(tmp_path, source):
     assert score(tmp_path, env, source).returncode == 0
     mine(tmp_path, "completion = completion.strip()")
     argv = ["replay", str(tmp_path / "out.jsonl"), "--workers", "0"]
-    done = subprocess.run([sys.executable, "-c", CLI, *argv], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CLI, *argv], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0
     assert "mine_for_faults was edited since" in done.stderr
     assert "12 verdicts replayed, 0 differ" in done.stdout
@@ -157,8 +165,12 @@ def test_a_stopped_run_with_a_key_of_another_name_is_named(tmp_path, source):
     assert "row 'line:3' lacks outcome; no run leaves this behind" in done.stderr
 
 
-@pytest.mark.parametrize(("number", "way_out"), [(errno.ENOSPC, "free some"), (errno.EFBIG, "ulimit -f")])
-def test_a_full_disk_names_the_file_and_the_rows_so_far_stay(say, tmp_path, monkeypatch, number, way_out):
+@pytest.mark.parametrize(
+    ("number", "way_out"), [(errno.ENOSPC, "free some"), (errno.EFBIG, "ulimit -f")]
+)
+def test_a_full_disk_names_the_file_and_the_rows_so_far_stay(
+    say, tmp_path, monkeypatch, number, way_out
+):
     """And the same command with --resume goes on from there, to the same bytes."""
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in right(*range(9))))
@@ -194,12 +206,20 @@ def test_a_full_stdout_is_a_warning_where_the_output_is_whole(tmp_path, source):
     argv = ["score", mine(tmp_path), source, "-o", tmp_path / "out.jsonl", "--workers", 0]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-c", CLI, *map(str, argv)], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-c", CLI, *map(str, argv)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
         assert (done.returncode, done.stderr.count("\n")) == (0, 1)
         assert "warning: the output is whole, but stdout is not: [Errno 28]" in done.stderr
         done = subprocess.run(
-            [sys.executable, "-c", CLI, "envs"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-c", CLI, "envs"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "stdout: [Errno 28]" in done.stderr
@@ -211,7 +231,11 @@ def test_a_reader_that_has_seen_enough_gets_no_message(tmp_path):
     os.close(reader)
     with open(writer, "w") as closed:  # noqa: PTH123
         done = subprocess.run(
-            [sys.executable, "-c", CLI, "envs"], stdout=closed, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-c", CLI, "envs"],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert done.stderr == ""
 
@@ -225,7 +249,9 @@ def test_ctrl_c_while_the_command_loads_is_one_line():
         "    return real(name, *rest)\n"
         "builtins.__import__ = slow\n" + CLI
     )
-    done = subprocess.run([sys.executable, "-c", program, "envs"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, "envs"], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
@@ -256,7 +282,11 @@ def test_a_detail_beyond_all_measure_is_unscored_with_and_without_workers(worker
             return rlvr.Task(str(index), "?", reference="x")
 
         def verify(self, task, completion):
-            return rlvr.Verdict("wrong", why="same", detail={"text": "x" * (65 << 20 if completion == "long" else 1)})
+            return rlvr.Verdict(
+                "wrong",
+                why="same",
+                detail={"text": "x" * (65 << 20 if completion == "long" else 1)},
+            )
 
     rows = [{"task": 0, "completion": "long"}, {"task": 1, "completion": "short"}]
     long, short = rlvr.score(Verbose(), rows, workers=workers)

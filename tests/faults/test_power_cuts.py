@@ -38,7 +38,10 @@ def test_scores_are_whole_or_absent(tmp_path, name, overwrite):
         with Journal(folder / name, checksums=True) as journal:
             journal.write({"id": "old", "text": "", "n": 0})
             journal.finish()
-    with recorded(folder) as seen, Journal(folder / name, overwrite=overwrite, checksums=True) as journal:
+    with (
+        recorded(folder) as seen,
+        Journal(folder / name, overwrite=overwrite, checksums=True) as journal,
+    ):
         for row in ROWS:
             journal.write(row)
         journal.finish()
@@ -89,9 +92,9 @@ def test_metrics_are_there_for_every_step_that_a_checkpoint_counts(tmp_path):
         if (found := checkpoint.newest(place)) is None:
             continue
         most = max(most, found[1]["step"])
-        assert [row["step"] for row in read_metrics(place / "metrics.jsonl")][: found[1]["step"]] == [
-            *range(1, found[1]["step"] + 1)
-        ]
+        assert [row["step"] for row in read_metrics(place / "metrics.jsonl")][
+            : found[1]["step"]
+        ] == [*range(1, found[1]["step"] + 1)]
     assert most == 3
 
 
@@ -127,8 +130,12 @@ def test_the_recorder_finds_a_missing_sync(tmp_path, monkeypatch):
     assert lost
 
 
-@pytest.mark.parametrize(("number", "is_said"), [(errno.EIO, True), (errno.ENOSPC, True), (errno.EINVAL, False)])
-def test_a_disk_that_fails_to_sync_a_folder_is_not_passed_over(tmp_path, monkeypatch, number, is_said):
+@pytest.mark.parametrize(
+    ("number", "is_said"), [(errno.EIO, True), (errno.ENOSPC, True), (errno.EINVAL, False)]
+)
+def test_a_disk_that_fails_to_sync_a_folder_is_not_passed_over(
+    tmp_path, monkeypatch, number, is_said
+):
     """A file system that has no such call is another matter."""
 
     def failing(descriptor):

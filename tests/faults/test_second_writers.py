@@ -29,7 +29,9 @@ def written(path: Path, **options: bool) -> Journal:
 def test_a_live_run_is_named_as_live(tmp_path, name, flags):
     """Also where neither flag is given: it is no run that was stopped."""
     with written(tmp_path / name) as journal:
-        with pytest.raises(UsageError, match=r"\.partial is being written by another run; wait for it or stop it"):
+        with pytest.raises(
+            UsageError, match=r"\.partial is being written by another run; wait for it or stop it"
+        ):
             Journal(tmp_path / name, **flags)
         journal.finish()
     assert list(read_whole(tmp_path / name)) == ROWS
@@ -93,7 +95,9 @@ def test_a_partial_file_that_another_program_changed_is_no_output(tmp_path, name
     """Exit code 2 and no file is better than a file with rows of something else."""
     with written(tmp_path / name) as journal:
         change(journal.partial)
-        with pytest.raises(UsageError, match=r"was replaced or changed by another program while this run wrote it"):
+        with pytest.raises(
+            UsageError, match=r"was replaced or changed by another program while this run wrote it"
+        ):
             journal.finish()
     assert not (tmp_path / name).exists()
 
@@ -104,7 +108,9 @@ def test_an_output_made_meanwhile_is_left_as_it_is(tmp_path, name):
     path = tmp_path / name
     with written(path) as journal:
         path.write_bytes(OTHERS)
-        with pytest.raises(UsageError, match=r"was made by another program meanwhile and is left as it is"):
+        with pytest.raises(
+            UsageError, match=r"was made by another program meanwhile and is left as it is"
+        ):
             journal.finish()
     assert path.read_bytes() == OTHERS
     path.unlink()
@@ -185,7 +191,10 @@ def test_no_flipped_bit_is_read_in_silence(tmp_path, name):
     import random
 
     path = tmp_path / name
-    rows = [{"id": f"row {n}", "total": n / 3, "parts": {"correct": 0.5}, "text": "ß" * n} for n in range(20)]
+    rows = [
+        {"id": f"row {n}", "total": n / 3, "parts": {"correct": 0.5}, "text": "ß" * n}
+        for n in range(20)
+    ]
     with Journal(path, checksums=True) as journal:
         for row in rows:
             journal.write(row)
@@ -216,7 +225,9 @@ def test_rows_of_an_older_version_are_read_and_no_row_may_lack_what_others_have(
     with pytest.raises(UsageError, match="line 2: it has no checksum, and the lines before have"):
         list(read_whole(path))
     path.write_bytes(dump_row(ROWS[1]) + (tmp_path / "new.jsonl").read_bytes())
-    with pytest.raises(UsageError, match="line 2: it has a checksum, and the lines before have none"):
+    with pytest.raises(
+        UsageError, match="line 2: it has a checksum, and the lines before have none"
+    ):
         list(read_whole(path))
 
 

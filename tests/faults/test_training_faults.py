@@ -56,7 +56,9 @@ def test_a_damaged_newest_checkpoint_costs_a_step_and_changes_nothing(tmp_path, 
         state = checkpoint.load(newest)
         del state["collector"]
         checkpoint.save(newest.parent, 2, state, keep=2)
-    with pytest.warns(RuntimeWarning, match=r"step-00000002\.pt .*going on from the one before, step-00000001\.pt"):
+    with pytest.warns(
+        RuntimeWarning, match=r"step-00000002\.pt .*going on from the one before, step-00000001\.pt"
+    ):
         assert same(ended(run), whole)
 
 
@@ -65,11 +67,17 @@ def stop(work) -> None:
     raise Stopped
 
 
-def test_a_run_killed_while_the_final_model_is_saved_saves_it_when_it_is_started_again(tmp_path, whole, monkeypatch):
+def test_a_run_killed_while_the_final_model_is_saved_saves_it_when_it_is_started_again(
+    tmp_path, whole, monkeypatch
+):
     """A folder with half of the files would load, or fail, much later."""
     run = tmp_path / "run"
     with monkeypatch.context() as patch, trainer(run, steps=STEPS, checkpoint_every=1) as made:
-        patch.setattr(type(made.policy.tokenizer), "save_pretrained", lambda *args, **kwargs: stop(lambda: None))
+        patch.setattr(
+            type(made.policy.tokenizer),
+            "save_pretrained",
+            lambda *args, **kwargs: stop(lambda: None),
+        )
         with pytest.raises(Stopped):
             made.run()
     assert not (run / "model").exists()
@@ -98,7 +106,9 @@ def test_odd_lines_among_the_metrics_are_named(tmp_path):
     """Not UTF-8, no object, no step; a last line that is cut off is no damage."""
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1}\n\xff\xfe\n[1]\n{"a": 2}\n{"step": 2}\n{"st')
-    with pytest.warns(RuntimeWarning, match=r"metrics\.jsonl: line 2, 3, 4 cannot be read and is left out"):
+    with pytest.warns(
+        RuntimeWarning, match=r"metrics\.jsonl: line 2, 3, 4 cannot be read and is left out"
+    ):
         assert [row["step"] for row in read_metrics(path)] == [1, 2]
 
 
@@ -115,8 +125,12 @@ def test_a_run_whose_environment_was_edited_is_not_gone_on_with(tmp_path, monkey
     """Half of it would be trained on other verdicts."""
     with trainer(tmp_path / "run", steps=1) as made:
         made.run()
-    monkeypatch.setattr("rlvr.train.setup.source_of", lambda env: {"tests.train.bandit": "0123456789abcdef"})
-    with pytest.raises(UsageError, match=r"env\.source\.tests\.train\.bandit: .* there, .*0123456789abcdef.* here"):
+    monkeypatch.setattr(
+        "rlvr.train.setup.source_of", lambda env: {"tests.train.bandit": "0123456789abcdef"}
+    )
+    with pytest.raises(
+        UsageError, match=r"env\.source\.tests\.train\.bandit: .* there, .*0123456789abcdef.* here"
+    ):
         trainer(tmp_path / "run", steps=1)
 
 
@@ -142,8 +156,12 @@ def test_a_damaged_model_is_refused_in_one_line(tmp_path, trained, name, damage)
     if damage == "gone":
         path.unlink()
     else:
-        path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"\xff" * 64 + content[64:])
-    with pytest.raises(UsageError, match=r"cannot load the model|has no config\.json|no tokenizer") as error:
+        path.write_bytes(
+            content[: len(content) // 2] if damage == "cut" else b"\xff" * 64 + content[64:]
+        )
+    with pytest.raises(
+        UsageError, match=r"cannot load the model|has no config\.json|no tokenizer"
+    ) as error:
         Policy.load(tmp_path / "model")
     assert "\n" not in str(error.value)
 

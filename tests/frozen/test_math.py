@@ -18,7 +18,12 @@ ROWS = 150
 def verdict(reference: str, completion: str) -> dict:
     """All that a record keeps of a verdict, as JSON gives it back."""
     found = MathVerifier().verify(completion, reference)
-    kept = {"outcome": found.outcome, "answer": found.answer, "why": found.why, "detail": found.detail}
+    kept = {
+        "outcome": found.outcome,
+        "answer": found.answer,
+        "why": found.why,
+        "detail": found.detail,
+    }
     return json.loads(json.dumps(kept))
 
 
@@ -26,7 +31,11 @@ def test_verdicts_are_as_they_were():
     """Byte by byte: filters and audits compare `why`, and replays compare all of it."""
     rows = [json.loads(line) for line in FROZEN.read_text(encoding="utf-8").splitlines()]
     assert len(rows) == ROWS
-    changed = [(row, now) for row in rows if (now := verdict(row["reference"], row["completion"])) != row["verdict"]]
+    changed = [
+        (row, now)
+        for row in rows
+        if (now := verdict(row["reference"], row["completion"])) != row["verdict"]
+    ]
     assert not changed
 
 

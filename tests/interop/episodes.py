@@ -7,7 +7,10 @@ from tests.environments import Desk
 EPISODES = [  # (calls, answer) of task 3: say 4
     ([("add", {"x": 3, "y": 1})], "4"),
     ([("add", {"x": 3, "y": 1})], "5"),
-    ([("add", {"x": -1}), ("add", {"x": "3"}), ("add", {"z": 1}), ("add", {})], "4"),  # each has a fault
+    (
+        [("add", {"x": -1}), ("add", {"x": "3"}), ("add", {"z": 1}), ("add", {})],
+        "4",
+    ),  # each has a fault
     ([("add", {"x": i}) for i in range(20)], "4"),  # more calls than there are
     ([], "4"),
     ([], ""),

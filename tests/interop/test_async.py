@@ -62,15 +62,21 @@ def test_an_async_reward_function_of_trls_is_awaited():
         return [{"1": 1.0, "half": 0.5, "none": None}.get(text, "?") if text != "down" else 1 / 0]
 
     env = rlvr.Environment.from_rows(
-        [{"prompt": "?", "reference": "1"}], reward=rlvr.Correct(from_trl(judge)) + from_trl(judge, name="part")
+        [{"prompt": "?", "reference": "1"}],
+        reward=rlvr.Correct(from_trl(judge)) + from_trl(judge, name="part"),
     )
     with rlvr.Scorer(env, workers=0) as scorer:
         scores = scorer.score_group(env.task(0), ["1", "half", "none", "down", "x"])
     assert [score.total for score in scores] == [2.0, 1.0, None, None, None]
     whys = [score.verdict.why for score in scores]
-    assert whys[2:4] == ["no-opinion: judge gave None", "worker-error: ZeroDivisionError: division by zero"]
+    assert whys[2:4] == [
+        "no-opinion: judge gave None",
+        "worker-error: ZeroDivisionError: division by zero",
+    ]
     assert "is no number in [0, 1]" in whys[4]
-    wrong = rlvr.Environment.from_rows([{"prompt": "?", "reference": "1"}], verifier=from_trl(judge, failure="wrong"))
+    wrong = rlvr.Environment.from_rows(
+        [{"prompt": "?", "reference": "1"}], verifier=from_trl(judge, failure="wrong")
+    )
     assert wrong.score(wrong.task(0), "down").verdict.reason == "crash"
     forgot = from_trl(lambda completions, **_: judge(completions, None), name="forgot")
     with pytest.raises(rlvr.RewardError, match="a coroutine that was not awaited"):
@@ -109,7 +115,11 @@ def test_an_async_environment_is_checked_as_others_are():
         async def verify(self, task, completion):
             await asyncio.sleep(0)
             right = completion.strip() == f"\\boxed{{{task.reference}}}"
-            return rlvr.Verdict("correct" if right else "wrong", why="compared", answer=completion[:20])
+            return rlvr.Verdict(
+                "correct" if right else "wrong", why="compared", answer=completion[:20]
+            )
 
     report = check(Exact(), tasks=3, skip=("split-overlap",))
-    assert not [finding for finding in report.findings if finding.severity == "hole"], report.as_dict()
+    assert not [finding for finding in report.findings if finding.severity == "hole"], (
+        report.as_dict()
+    )

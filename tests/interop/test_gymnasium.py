@@ -18,7 +18,10 @@ class Chat(Trials):
     """The same tasks with a prompt in messages."""
 
     def task(self, index: int) -> rlvr.Task:
-        asked = [{"role": "system", "content": "Count."}, {"role": "user", "content": f"Say {index}."}]
+        asked = [
+            {"role": "system", "content": "Count."},
+            {"role": "user", "content": f"Say {index}."},
+        ]
         return rlvr.Task(f"chat/{index}", asked, reference=index)
 
 
@@ -36,7 +39,13 @@ class Countdown(rlvr.MultiTurnEnv):
             return action, 0.0, False, False, {}
         outcome = rlvr.Outcome.CORRECT if right else rlvr.Outcome.WRONG
         verdict = rlvr.Verdict(outcome, why="counted")
-        return "", verdict.value, True, False, {"score": rlvr.Score(verdict.value, {"all": verdict.value}, verdict)}
+        return (
+            "",
+            verdict.value,
+            True,
+            False,
+            {"score": rlvr.Score(verdict.value, {"all": verdict.value}, verdict)},
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +94,9 @@ def test_a_vector_scores_its_batch_and_goes_on():
     prompts, info = vector.reset(seed=5)
     assert prompts in vector.observation_space
     assert prompts == tuple(Trials().reset(seed=seed)[0] for seed in (5, 6, 7))
-    following, rewards, terminated, truncated, after = vector.step([f"{i}" for i in info["index"][:2]] + ["no"])
+    following, rewards, terminated, truncated, after = vector.step(
+        [f"{i}" for i in info["index"][:2]] + ["no"]
+    )
     assert rewards.tolist() == [1.0, 1.0, 0.0]
     assert (rewards.dtype, terminated.all(), truncated.any()) == (np.float64, True, False)
     assert following in vector.observation_space

@@ -63,10 +63,16 @@ def test_the_same_actions_make_the_same_calls_and_totals(number, desk):
             for name, arguments in calls:
                 one = {"function": {"name": name, "arguments": arguments}}
                 turn = {"tool_calls": [one]}
-                client.step(turn if as_turns else {"type": "call_tool", "tool_name": name, "arguments": arguments})
+                client.step(
+                    turn
+                    if as_turns
+                    else {"type": "call_tool", "tool_name": name, "arguments": arguments}
+                )
             last = client.step({"text": answer})
         assert last.done
-        assert (seen(kept[-1]), last.reward, last.observation["outcome"]) == ours(calls, answer, Seen())
+        assert (seen(kept[-1]), last.reward, last.observation["outcome"]) == ours(
+            calls, answer, Seen()
+        )
 
 
 def test_its_client_for_tools_finds_ours(desk):
@@ -98,7 +104,10 @@ def test_our_failures_have_no_reward():
 
 def test_sessions_share_nothing(desk):
     """Two clients at once: each has its own task and its own budget of calls."""
-    with GenericEnvClient(base_url=desk[0]).sync() as one, GenericEnvClient(base_url=desk[0]).sync() as two:
+    with (
+        GenericEnvClient(base_url=desk[0]).sync() as one,
+        GenericEnvClient(base_url=desk[0]).sync() as two,
+    ):
         one.reset(index=1)
         two.reset(index=2)
         one.step({"tool_calls": [{"function": {"name": "add", "arguments": {"x": 1}}}]})
@@ -122,10 +131,15 @@ def test_a_server_of_openenv_is_an_environment_here(desk):
             running.take(answer)
         found = env.score(env.task(3), env.completion_of(running.record))
         wanted = ours(calls, answer, Seen())
-        assert [call.reply for call in running.record.calls] == [reply for _, _, reply, _ in wanted[0]]
+        assert [call.reply for call in running.record.calls] == [
+            reply for _, _, reply, _ in wanted[0]
+        ]
         assert (found.total, found.verdict.outcome) == wanted[1:]
         again = from_openenv("http://127.0.0.1:9", [{"prompt": "?"}])  # no server listens there
-        assert again.verify(env.task(3), rlvr.Episode.from_dict(running.record.as_dict())) == found.verdict
+        assert (
+            again.verify(env.task(3), rlvr.Episode.from_dict(running.record.as_dict()))
+            == found.verdict
+        )
 
 
 def test_a_server_that_is_not_there_is_our_failure():

@@ -16,7 +16,8 @@ from rlvr.testing import check_environment
 
 MEASURED, MEASURED_VERSION = measured_holes()["families"], measured_holes()["reasoning_gym"]
 HOLES, PARTIAL_HOLES = (
-    {family: found[kind] for family, found in MEASURED.items() if found[kind]} for kind in ("holes", "partial_holes")
+    {family: found[kind] for family, found in MEASURED.items() if found[kind]}
+    for kind in ("holes", "partial_holes")
 )
 
 
@@ -56,17 +57,23 @@ def broken(monkeypatch):
 def test_a_family_keeps_our_contract(left_out: tuple[str, ...]):
     """What every environment here has to keep, and a group scored in a worker."""
     env = from_reasoning_gym("chain_sum", max_terms=3)
-    check_environment(env, tasks=3, skip=["split-overlap", *left_out])  # of sums this short there are not many
+    check_environment(
+        env, tasks=3, skip=["split-overlap", *left_out]
+    )  # of sums this short there are not many
     task = env.task(0)
     with rlvr.Scorer(env, workers=1) as scorer:
-        totals = [score.total for score in scorer.score_group(task, [env.example(task), "<answer>x</answer>", "?"])]
+        totals = [
+            score.total
+            for score in scorer.score_group(task, [env.example(task), "<answer>x</answer>", "?"])
+        ]
     assert totals == [1.0, 0.0, 0.0]
 
 
 def test_neighbouring_tasks_and_splits_share_nothing():
     """reasoning-gym seeds by addition: its seed 1 has at index 0 what its seed 0 has at index 1."""
     prompts = [
-        [t.prompt for t in islice(from_reasoning_gym("chain_sum", split=s).tasks(), 50)] for s in ("train", "test")
+        [t.prompt for t in islice(from_reasoning_gym("chain_sum", split=s).tasks(), 50)]
+        for s in ("train", "test")
     ]
     assert not set(prompts[0]) & set(prompts[1])
     assert len(set(prompts[0])) == 50
@@ -116,13 +123,23 @@ def test_partial_credit_is_a_choice(broken):
     """By default anything less than full marks is worth nothing: in many families a list of guesses earns some."""
     assert broken("half").value == 0.0
     half = broken("half", strict=False, force=True)
-    assert (half.outcome, half.value, half.detail) == (rlvr.Outcome.WRONG, 0.5, {"reasoning_gym": 0.5})
+    assert (half.outcome, half.value, half.detail) == (
+        rlvr.Outcome.WRONG,
+        0.5,
+        {"reasoning_gym": 0.5},
+    )
     assert broken("7").outcome is rlvr.Outcome.CORRECT
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
-    [("raise", "crash"), ("nan", "odd-score"), ("two", "odd-score"), ("none", "odd-score"), ("9" * 200_000, "limit")],
+    [
+        ("raise", "crash"),
+        ("nan", "odd-score"),
+        ("two", "odd-score"),
+        ("none", "odd-score"),
+        ("9" * 200_000, "limit"),
+    ],
 )
 def test_a_scorer_that_fails_makes_the_answer_wrong(broken, answer: str, reason: str):
     """It is the answer that made it fail; UNSCORED would let a policy buy itself out."""
@@ -159,7 +176,9 @@ def test_a_scorer_that_sleeps_cannot_make_its_answer_unscored():
     with rlvr.Scorer(env, workers=1) as scorer:
         scorer.score(env.task(0), "")  # starting a worker takes time of its own
         start = time.monotonic()
-        verdict = scorer.score(env.task(0), "<answer>__import__('time').sleep(1000)</answer>").verdict
+        verdict = scorer.score(
+            env.task(0), "<answer>__import__('time').sleep(1000)</answer>"
+        ).verdict
         assert time.monotonic() - start < rlvr.scoring.WALL_S
     assert (verdict.outcome, verdict.reason) == (rlvr.Outcome.WRONG, "limit"), verdict
     assert from_reasoning_gym("gcd").wall_s < rlvr.scoring.WALL_S / 2
@@ -185,7 +204,9 @@ def test_the_refused_run_answers_as_python():
     runs = {family for family, why in HOLES.items() if RUNS_ANSWERS in why}
     assert {"countdown", "intermediate_integration", "n_queens", "simple_integration"} <= runs
     for force in (False, True):
-        with pytest.raises(rlvr.UsageError, match=r"on this machine, outside any sandbox.*'run-model-code'"):
+        with pytest.raises(
+            rlvr.UsageError, match=r"on this machine, outside any sandbox.*'run-model-code'"
+        ):
             from_reasoning_gym("countdown", force=force)
     assert from_reasoning_gym("countdown", force="run-model-code").task(0).prompt
     with pytest.raises(rlvr.UsageError, match="force is"):
@@ -203,11 +224,15 @@ def test_what_nobody_has_measured_is_refused(monkeypatch):
     from rlvr.interop import reasoning_gym
 
     monkeypatch.setattr(reasoning_gym, "version", lambda _: "0.2.0")
-    with pytest.raises(rlvr.UsageError, match=rf"version 0\.2\.0.*{re.escape(MEASURED_VERSION)}.*force=True"):
+    with pytest.raises(
+        rlvr.UsageError, match=rf"version 0\.2\.0.*{re.escape(MEASURED_VERSION)}.*force=True"
+    ):
         from_reasoning_gym("gcd")
     assert from_reasoning_gym("gcd", force=True).task(0).prompt
     monkeypatch.undo()
-    monkeypatch.setattr(reasoning_gym, "measured_holes", lambda: {**measured_holes(), "families": {}})
+    monkeypatch.setattr(
+        reasoning_gym, "measured_holes", lambda: {**measured_holes(), "families": {}}
+    )
     with pytest.raises(rlvr.UsageError, match="'gcd' is refused"):
         from_reasoning_gym("gcd")
 
@@ -215,8 +240,14 @@ def test_what_nobody_has_measured_is_refused(monkeypatch):
 def test_the_page_shows_the_table_that_refuses():
     """Both are written by one run of the benchmark; a row changed by hand in one of them is no measurement."""
     page = (Path(__file__).parents[2] / "docs/reference/reasoning_gym_families.md").read_text()
-    shown = [row.split("|")[1:4] for row in re.findall(r"^\| [a-z_0-9]+ \|.*\|$", page, re.MULTILINE)]
-    named = {family.strip(): (full.strip(), paid.strip()) for family, full, paid in shown if family.strip() != "family"}
+    shown = [
+        row.split("|")[1:4] for row in re.findall(r"^\| [a-z_0-9]+ \|.*\|$", page, re.MULTILINE)
+    ]
+    named = {
+        family.strip(): (full.strip(), paid.strip())
+        for family, full, paid in shown
+        if family.strip() != "family"
+    }
     assert named == {
         family: ("; ".join(HOLES.get(family, ())), "; ".join(PARTIAL_HOLES.get(family, ())))
         for family in {*HOLES, *PARTIAL_HOLES}
@@ -241,7 +272,10 @@ def test_bad_options_say_what_is_wrong():
 def test_a_record_is_replayed():
     """Family and settings are options, the seed stands in the task: nothing else is needed."""
     env = rlvr.make("reasoning-gym-v1", family="gcd", settings={"max_numbers": 4})
-    rows = [{"task": 0, "completion": env.example(env.task(0))}, {"task": 1, "completion": "<answer>0</answer>"}]
+    rows = [
+        {"task": 0, "completion": env.example(env.task(0))},
+        {"task": 1, "completion": "<answer>0</answer>"},
+    ]
     run = provenance(env, "reasoning-gym-v1")
     records = [record(scored, run) for scored in rlvr.score(env, rows, workers=0)]
     assert [one["outcome"] for one in records] == ["correct", "wrong"]

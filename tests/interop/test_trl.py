@@ -105,8 +105,14 @@ def test_columns_are_lists_arrays_or_data_set_columns_of_one_length(reward):
     import numpy as np
 
     dataset = reward.dataset
-    assert reward(prompts=dataset["prompt"], completions=["0", "1", "2"], rlvr_task=dataset[TASK]) == [1.0] * 3
-    assert reward(prompts=["?"] * 2, completions=["3", "4"], reference=np.array([3, 5])) == [1.0, 0.0]
+    assert (
+        reward(prompts=dataset["prompt"], completions=["0", "1", "2"], rlvr_task=dataset[TASK])
+        == [1.0] * 3
+    )
+    assert reward(prompts=["?"] * 2, completions=["3", "4"], reference=np.array([3, 5])) == [
+        1.0,
+        0.0,
+    ]
     for bad, says in (
         ({"reference": [3]}, "'reference' has 1 entries for 2"),
         ({"prompts": ["?"], "reference": [3, 3]}, "'prompts' has 1 entries"),
@@ -121,11 +127,19 @@ def test_a_reward_that_compares_needs_whole_groups():
     task = to_trl(Siblings(), tasks=1, workers=0, group_size=2).dataset[TASK][0]
     call = {"prompts": [""] * 4, "completions": ["0"] * 4, TASK: [task] * 4}
     ids = [[1], [1] * 3, [1] * 9, [1] * 9]
-    with to_trl(Siblings(), group_size=2, workers=1) as reward:  # one task drawn twice: two groups of two
+    with to_trl(
+        Siblings(), group_size=2, workers=1
+    ) as reward:  # one task drawn twice: two groups of two
         assert reward(**call, completion_ids=ids) == [1.5, 0.5, 1.0, 1.0]
-    with to_trl(Siblings(), group_size=3, workers=1) as reward, pytest.raises(rlvr.UsageError, match="whole groups"):
+    with (
+        to_trl(Siblings(), group_size=3, workers=1) as reward,
+        pytest.raises(rlvr.UsageError, match="whole groups"),
+    ):
         reward(**call, completion_ids=ids)
-    with to_trl(Siblings(), workers=1) as reward, pytest.raises(rlvr.UsageError, match="group_size"):
+    with (
+        to_trl(Siblings(), workers=1) as reward,
+        pytest.raises(rlvr.UsageError, match="group_size"),
+    ):
         reward(**call, completion_ids=ids)
     with pytest.raises(rlvr.UsageError, match="group_size is 0"):
         to_trl(Siblings(), group_size=0)
@@ -167,7 +181,9 @@ if __name__ == "__main__":
         process.join()
 """
     (tmp_path / "train.py").write_text(script)
-    done = subprocess.run([sys.executable, tmp_path / "train.py"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "train.py"], capture_output=True, text=True, timeout=60
+    )
     assert done.stdout.splitlines() == ["[1.0, 0.0]"] * 3, done.stderr
     with pickle.loads(pickle.dumps(reward)) as copy:
         assert copy(prompts=["?"], completions=["3"], reference=[3]) == [1.0]
@@ -184,7 +200,8 @@ def test_what_trl_calls_a_reward_becomes_a_part_and_a_verifier():
 
     def stars(completions, solution, **kwargs):
         return [
-            float(c[0]["content"].count("*")) if s == "x" else None for c, s in zip(completions, solution, strict=True)
+            float(c[0]["content"].count("*")) if s == "x" else None
+            for c, s in zip(completions, solution, strict=True)
         ]
 
     part = from_trl(stars, bounds=(0, 4))
@@ -194,11 +211,16 @@ def test_what_trl_calls_a_reward_becomes_a_part_and_a_verifier():
     half = env.score(task, "**")
     assert (half.total, half.verdict.outcome, half.verdict.value) == (1.5, rlvr.Outcome.WRONG, 0.5)
     with rlvr.Scorer(env, workers=0) as scorer:
-        assert scorer.score(rlvr.Task("b", "?", reference="y"), "*").verdict.outcome is rlvr.Outcome.UNSCORED
+        assert (
+            scorer.score(rlvr.Task("b", "?", reference="y"), "*").verdict.outcome
+            is rlvr.Outcome.UNSCORED
+        )
         assert scorer.score(task, "*****").verdict.outcome is rlvr.Outcome.UNSCORED
 
 
-@pytest.mark.parametrize(("said", "reason"), [("no number", "crash"), ("nan", "odd-score"), ("inf", "odd-score")])
+@pytest.mark.parametrize(
+    ("said", "reason"), [("no number", "crash"), ("nan", "odd-score"), ("inf", "odd-score")]
+)
 def test_a_completion_cannot_buy_itself_out(said: str, reason: str):
     """Where raising is UNSCORED, a policy learns to make the function raise whenever it does not know the answer."""
 
@@ -218,10 +240,16 @@ def test_a_completion_cannot_buy_itself_out(said: str, reason: str):
 def test_no_opinion_is_unscored_without_a_traceback():
     """The function said so; nothing failed, and asking again would not help."""
     calls = []
-    env = rlvr.Environment.from_rows([], reward=rlvr.Correct(from_trl(lambda **_: calls.append(1) or [None], name="f")))
+    env = rlvr.Environment.from_rows(
+        [], reward=rlvr.Correct(from_trl(lambda **_: calls.append(1) or [None], name="f"))
+    )
     with rlvr.Scorer(env, workers=0) as scorer:
         verdict = scorer.score(rlvr.Task("a", "?"), "x").verdict
-    assert (verdict.outcome, verdict.why, verdict.detail) == (rlvr.Outcome.UNSCORED, "no-opinion: f gave None", {})
+    assert (verdict.outcome, verdict.why, verdict.detail) == (
+        rlvr.Outcome.UNSCORED,
+        "no-opinion: f gave None",
+        {},
+    )
     assert len(calls) == 1
 
 
@@ -256,7 +284,10 @@ def test_what_cannot_be_called_for_one_completion_is_refused():
     for bounds in ((1, 0), (0, 1, 2), ("a", "b"), 1, (0, float("nan"))):
         with pytest.raises(rlvr.UsageError, match="bounds"):
             from_trl(lambda **_: [1.0], bounds=bounds)
-    for other, says in ((max, "does not say what it takes"), (lambda completions: [1.0], r"\*\*kwargs")):
+    for other, says in (
+        (max, "does not say what it takes"),
+        (lambda completions: [1.0], r"\*\*kwargs"),
+    ):
         with pytest.raises(rlvr.UsageError, match=says):
             from_trl(other)
     with pytest.raises(rlvr.UsageError, match="failure is 'wrnog'"):
@@ -303,7 +334,9 @@ def test_a_real_trainer_learns_from_it(tmp_path, conversational: bool):
     assert 0 < first["Even/outcomes/correct"] < 1
     for logged in (first, second):
         scored = 1 - logged["Even/outcomes/unscored"]
-        assert logged["rewards/Even/mean"] == pytest.approx(logged["Even/outcomes/correct"] / scored, abs=1e-5)
+        assert logged["rewards/Even/mean"] == pytest.approx(
+            logged["Even/outcomes/correct"] / scored, abs=1e-5
+        )
         assert logged["Even/parts/correct"] == pytest.approx(logged["rewards/Even/mean"], abs=1e-5)
     assert not torch.equal(before, model.lm_head.weight)
     assert model.lm_head.weight.isfinite().all()

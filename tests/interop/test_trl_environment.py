@@ -33,7 +33,9 @@ def in_trl(calls, answer, env):
         getattr(instance, name)(**arguments)
     env.seen = kept.append
     said = [{"role": "assistant", "content": answer}]
-    [total] = made.reward_funcs[0](completions=[said], environments=[instance], prompts=[""], trainer_state=None)
+    [total] = made.reward_funcs[0](
+        completions=[said], environments=[instance], prompts=[""], trainer_state=None
+    )
     [episode] = kept
     return seen(episode), total, env.score(env.task(3), env.completion_of(episode)).verdict.outcome
 
@@ -56,7 +58,9 @@ def test_the_schema_that_trl_shows_is_ours():
     shown = get_json_schema(instance.add)["function"]
     assert (shown["name"], shown["description"]) == ("add", wanted["function"]["description"])
     kinds = {name: one["type"] for name, one in shown["parameters"]["properties"].items()}
-    assert kinds == {name: one["type"] for name, one in wanted["function"]["parameters"]["properties"].items()}
+    assert kinds == {
+        name: one["type"] for name, one in wanted["function"]["parameters"]["properties"].items()
+    }
     assert shown["parameters"]["required"] == wanted["function"]["parameters"]["required"] == ["x"]
 
 
@@ -119,7 +123,9 @@ def test_the_trainer_of_trl_runs_it(tmp_path, monkeypatch):
     env.seen = kept.append
 
     class Scripted(trl.GRPOTrainer):
-        def _generate_single_turn(self, prompt_ids, images, multimodal_fields, num_generations, has_tool_images=False):
+        def _generate_single_turn(
+            self, prompt_ids, images, multimodal_fields, num_generations, has_tool_images=False
+        ):
             texts = []
             for number, ids in enumerate(prompt_ids):
                 told = "<tool_response>" in tokenizer.decode(ids)
@@ -140,5 +146,7 @@ def test_the_trainer_of_trl_runs_it(tmp_path, monkeypatch):
         ),
     )  # fmt: skip
     trainer.train()
-    assert [(seen(one)[0], one.answer) for one in kept] == [(("add", {"x": 0, "y": 1}, "1", False), a) for a in "12"]
+    assert [(seen(one)[0], one.answer) for one in kept] == [
+        (("add", {"x": 0, "y": 1}, "1", False), a) for a in "12"
+    ]
     assert trainer.state.log_history[0]["reward"] == 0.5

@@ -59,7 +59,9 @@ class SumTask(vf.Task[SumData, Counted]):
 class Sums(vf.Taskset[SumTask, vf.TasksetConfig]):
     def load(self) -> Iterable[SumTask]:
         for i in range(3):
-            yield SumTask(SumData(prompt=f"Add {i} and 1.", answer=i + 1, system_prompt="Be short."))
+            yield SumTask(
+                SumData(prompt=f"Add {i} and 1.", answer=i + 1, system_prompt="Be short.")
+            )
 
 
 @pytest.fixture

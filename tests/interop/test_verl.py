@@ -43,7 +43,12 @@ def test_every_reply_has_the_same_keys(both):
     replies = [
         both(data_source="Trials", solution_str="3", **sent(Trials(), 3)),
         both(data_source="Digits", solution_str="four", **sent(Digits(), 3)),
-        both(data_source="Digits", solution_str="@raise", **sent(Digits(), 3), reward_router_address="…"),
+        both(
+            data_source="Digits",
+            solution_str="@raise",
+            **sent(Digits(), 3),
+            reward_router_address="…",
+        ),
     ]
     assert len({tuple(reply) for reply in replies}) == 1
     assert [reply["score"] for reply in replies] == [1.0, 0.0, -1.0]
@@ -55,7 +60,10 @@ def test_every_reply_has_the_same_keys(both):
 
 def test_our_failure_stops_verl_unless_told_otherwise():
     """It cannot mask a completion; a reward of 0 that the user did not choose would be false."""
-    with to_verl(Trials(), workers=1) as reward, pytest.raises(rlvr.Unscored, match=r"as asked.*unscored=0.0"):
+    with (
+        to_verl(Trials(), workers=1) as reward,
+        pytest.raises(rlvr.Unscored, match=r"as asked.*unscored=0.0"),
+    ):
         reward("Trials", "@raise", None, sent(Trials(), 0)["extra_info"])
     for bad in (float("nan"), "0"):
         with pytest.raises(rlvr.UsageError, match="finite"):
@@ -77,8 +85,15 @@ def test_the_manager_limited_makes_no_reward_of_our_failure(monkeypatch):
     name = "verl.experimental.reward_loop.reward_manager.limited"
     extra = sent(Trials(), 0)["extra_info"]
     with to_verl(Trials(), workers=1) as reward:
-        assert asyncio.run(RateLimitedRewardManager().run_single(reward.acompute_score, extra))["reward_score"] == 0
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace(RateLimitedRewardManager=RateLimitedRewardManager))
+        assert (
+            asyncio.run(RateLimitedRewardManager().run_single(reward.acompute_score, extra))[
+                "reward_score"
+            ]
+            == 0
+        )
+        monkeypatch.setitem(
+            sys.modules, name, SimpleNamespace(RateLimitedRewardManager=RateLimitedRewardManager)
+        )
         with pytest.raises(VerlStopped, match=r"as asked.*unscored=0.0"):
             asyncio.run(RateLimitedRewardManager().run_single(reward.acompute_score, extra))
         with pytest.raises(VerlStopped, match="as asked"):
@@ -102,7 +117,9 @@ def test_the_real_manager_limited_neither(monkeypatch):
         "extra_info": sent(Trials(), 0)["extra_info"],
     }
     data = DataProto(
-        TensorDict({"responses": torch.ones(1, 2), "attention_mask": torch.ones(1, 2, dtype=torch.long)}, 1),
+        TensorDict(
+            {"responses": torch.ones(1, 2), "attention_mask": torch.ones(1, 2, dtype=torch.long)}, 1
+        ),
         {name: np.array([value], dtype=object) for name, value in item.items()},
     )
     tokenizer = SimpleNamespace(decode=lambda ids, **_: "@raise")
@@ -150,7 +167,10 @@ def test_what_cannot_be_told_is_refused():
         reward("gsm8k", "0", "0")
     with pytest.raises(rlvr.UsageError, match="share an id"):
         to_verl(Trials(), Trials())
-    with to_verl(Measured(), workers=1) as reward, pytest.raises(rlvr.UsageError, match="count_tokens"):
+    with (
+        to_verl(Measured(), workers=1) as reward,
+        pytest.raises(rlvr.UsageError, match="count_tokens"),
+    ):
         reward("Measured", "0", None, sent(Measured(), 0)["extra_info"])
     with pytest.raises(rlvr.UsageError, match="one completion at a time"):
         to_openrlhf(Siblings())
@@ -188,7 +208,12 @@ def test_a_pickled_compute_score_scores_alike(both):
 @pytest.mark.parametrize("name", ["reference", "meta"])
 def test_what_would_come_back_from_json_as_another_is_refused(name: str):
     """A tuple comes back as a list and the key 3 as "3": the verdict there would be another than here."""
-    assert json.loads(task_as_json(rlvr.Task("a", ({"role": "user", "content": "?"},))))["prompt"][0]["content"] == "?"
+    assert (
+        json.loads(task_as_json(rlvr.Task("a", ({"role": "user", "content": "?"},))))["prompt"][0][
+            "content"
+        ]
+        == "?"
+    )
     for value in ({"k": (1, 2)}, {3: 4}, {"k": float("nan")}, {"k": {1, 2}}):
         with pytest.raises(rlvr.DataError, match=r"task 'a'.*JSON"):
             task_as_json(rlvr.Task("a", "?", **{name: value}))
@@ -209,13 +234,18 @@ def test_openrlhf_gets_tensors_of_one_value_each(shaped):
     env = Digits()
     labels = [row["label"] for row in shaped.rows(tasks=3)]
     prompts = [f"<|user|>{env.task(i).prompt}<|assistant|>" for i in range(3)]
-    queries = [f"<s>{prompt}{said}<|im_end|>" for prompt, said in zip(prompts, ["0", "one", "@raise"], strict=True)]
+    queries = [
+        f"<s>{prompt}{said}<|im_end|>"
+        for prompt, said in zip(prompts, ["0", "one", "@raise"], strict=True)
+    ]
     reply = shaped(queries, prompts, labels)
     assert reply["rewards"].tolist() == [1.5, 0.0, -1.0]
     assert reply["scores"].tolist() == [1.0, 0.0, 0.0]
     assert reply["extra_logs"]["part/format"].tolist() == [0.5, 0.0, 0.0]
     assert reply["extra_logs"]["unscored"].tolist() == [0.0, 0.0, 1.0]
-    assert shaped(queries[:1], prompts[:1], ["0"])["rewards"].tolist() == [1.5]  # a label of the user's own
+    assert shaped(queries[:1], prompts[:1], ["0"])["rewards"].tolist() == [
+        1.5
+    ]  # a label of the user's own
     assert {str(reply[name].dtype) for name in ("rewards", "scores")} == {"torch.float64"}
 
 
@@ -223,15 +253,24 @@ def test_a_remote_reply_is_json(shaped):
     """What the HTTP service sends is what the function gives, as lists."""
     request = {"query": ["Say 1.1"], "prompts": ["Say 1."], "labels": ["1"]}
     reply = json.loads(json.dumps(remote_reply(shaped.scorer, request)))
-    assert (reply["rewards"], reply["scores"], reply["extra_logs"]["correct"]) == ([1.5], [1.0], [1.0])
-    assert remote_reply(shaped.scorer, {"queries": [], "prompts": [], "labels": []})["rewards"] == []
+    assert (reply["rewards"], reply["scores"], reply["extra_logs"]["correct"]) == (
+        [1.5],
+        [1.0],
+        [1.0],
+    )
+    assert (
+        remote_reply(shaped.scorer, {"queries": [], "prompts": [], "labels": []})["rewards"] == []
+    )
     assert remote_reply(shaped.scorer, {**request, "query": ["Say 1.1</s>"]})["rewards"] == [1.5]
 
 
 def test_a_remote_reply_refuses_what_the_function_refuses():
     """It is the same promise, by another door."""
     request = {"query": ["Say 1.@raise"], "prompts": ["Say 1."], "labels": ["1"]}
-    with rlvr.Scorer(Siblings(), workers=0) as scorer, pytest.raises(rlvr.UsageError, match="one completion at a time"):
+    with (
+        rlvr.Scorer(Siblings(), workers=0) as scorer,
+        pytest.raises(rlvr.UsageError, match="one completion at a time"),
+    ):
         remote_reply(scorer, request)
     with rlvr.Scorer(Trials(), workers=0) as scorer:
         with pytest.raises(rlvr.UsageError, match="finite"):
@@ -261,7 +300,9 @@ def test_a_request_that_is_none_says_so(shaped, request_: dict, says: str):
 def test_the_prompt_is_cut_off_whole():
     """What is left of it would count as the model's own words, the boxes of few-shot examples first of all."""
     prompt = "Q: 1 + 1?  A: \\boxed{2}\nQ: 2 + 2?\nA:"
-    assert completion_in_query(f"<pad><pad><s>{prompt} \\boxed{{4}}</s><pad>", prompt) == " \\boxed{4}"
+    assert (
+        completion_in_query(f"<pad><pad><s>{prompt} \\boxed{{4}}</s><pad>", prompt) == " \\boxed{4}"
+    )
     assert completion_in_query(prompt + prompt, prompt) == prompt  # who repeats it has said it
     assert (
         completion_in_query("<s> Q: 1 + 1? A: \\boxed{2} Q: 2 + 2? A: 4", prompt) == " 4"

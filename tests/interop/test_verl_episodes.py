@@ -38,7 +38,9 @@ class Script:
     async def __call__(self, context, limit):
         if self.seen:
             assert context[: len(self.seen)] == self.seen, "a token was encoded again"
-        ids = self.tokenizer(self.turns.pop(0) + "<|im_end|>", add_special_tokens=False)["input_ids"][:limit]
+        ids = self.tokenizer(self.turns.pop(0) + "<|im_end|>", add_special_tokens=False)[
+            "input_ids"
+        ][:limit]
         self.seen = [*context, *ids]
         return Tokens(ids, [-0.5] * len(ids))
 
@@ -75,7 +77,11 @@ def test_the_same_actions_make_the_same_calls_and_totals(number, made, tmp_path)
     wanted = ours(calls, answer, Seen())
     assert (seen(rollout.episode), rollout.score.total, rollout.score.verdict.outcome) == wanted
     assert [*rollout.prompt_ids, *rollout.completion_ids] == script.seen
-    own = [token for token, is_own in zip(rollout.completion_ids, rollout.completion_mask, strict=True) if is_own]
+    own = [
+        token
+        for token, is_own in zip(rollout.completion_ids, rollout.completion_mask, strict=True)
+        if is_own
+    ]
     assert (
         own
         == made.tokenizer(
@@ -165,7 +171,10 @@ def test_verl_s_own_worker_class_runs_it(made, tmp_path):
     from rlvr.interop.verl_agent import EpisodeLoop
 
     config = OmegaConf.create(
-        {"actor_rollout_ref": {"rollout": {"prompt_length": 2000, "response_length": 2000}}, "data": {}}
+        {
+            "actor_rollout_ref": {"rollout": {"prompt_length": 2000, "response_length": 2000}},
+            "data": {},
+        }
     )
     env = rlvr.make("guess-v1")
     row = row_of(env, tmp_path)
@@ -175,14 +184,18 @@ def test_verl_s_own_worker_class_runs_it(made, tmp_path):
         async def generate(self, request_id, *, prompt_ids, sampling_params):
             assert sampling_params["max_tokens"] <= 2000
             ids = made.tokenizer(turns.pop(0) + "<|im_end|>")["input_ids"]
-            return Tokens(ids, [-0.5] * len(ids), extra_fields={"min_global_steps": 3, "max_global_steps": 3})
+            return Tokens(
+                ids, [-0.5] * len(ids), extra_fields={"min_global_steps": 3, "max_global_steps": 3}
+            )
 
     async def run():
         loop = EpisodeLoop(
             DictConfigWrap(config), Server(), made.tokenizer, None, None, DictConfigWrap(config.data), env="guess-v1",
             workers=0, end_texts=["<|im_end|>"],
         )  # fmt: skip
-        return await loop.run({"temperature": 1.0}, raw_prompt=row["prompt"], extra_info=row["extra_info"])
+        return await loop.run(
+            {"temperature": 1.0}, raw_prompt=row["prompt"], extra_info=row["extra_info"]
+        )
 
     output = asyncio.run(run())
     found = output.as_dict()

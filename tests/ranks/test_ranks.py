@@ -72,7 +72,8 @@ def same(a, b) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("world", "trained", "head"), [(2, "full", "tied"), (3, "full", "untied"), (2, "lora", "untied")]
+    ("world", "trained", "head"),
+    [(2, "full", "tied"), (3, "full", "untied"), (2, "lora", "untied")],
 )
 def test_ranks_add_up_to_the_gradient_of_one_process(world, trained, head):
     """In float64 to 1e-12 of each gradient's norm, with a reference and rows that the world size does not divide.
@@ -88,15 +89,26 @@ def test_a_run_goes_on_to_the_last_bit_and_opens_on_another_number_of_ranks(tmp_
 
     The tokens of kept rollouts too, with log-probabilities after the step that both ranks computed together.
     """
-    settings = settings | {"checkpoint_every": 1, "keep": 9, "prompts": 3, "rollouts_every": 1, "token_logprobs": True}
+    settings = settings | {
+        "checkpoint_every": 1,
+        "keep": 9,
+        "prompts": 3,
+        "rollouts_every": 1,
+        "token_logprobs": True,
+    }
     train(2, tmp_path / "a", steps=3, **settings)
     train(2, tmp_path / "b", steps=2, **settings)
     train(2, tmp_path / "b", steps=3, **settings)
     assert same(learned(tmp_path / "a", 3), learned(tmp_path / "b", 3))
-    rows, again = (read_rollouts(tmp_path / run / "rollouts" / "step-00000003.parquet", range(12)) for run in "ab")
+    rows, again = (
+        read_rollouts(tmp_path / run / "rollouts" / "step-00000003.parquet", range(12))
+        for run in "ab"
+    )
     assert rows == again
     assert all(len(row["logprobs"]) == len(row["tokens"]) == len(row["advantages"]) for row in rows)
-    changed = [row for row in rows if row["logprobs"] != pytest.approx(row["behaviour_logprobs"], abs=1e-3)]
+    changed = [
+        row for row in rows if row["logprobs"] != pytest.approx(row["behaviour_logprobs"], abs=1e-3)
+    ]
     assert any(row["advantage"] for row in changed)
     before = learned(tmp_path / "a", 3)
     for world in (1, 2):
@@ -106,7 +118,9 @@ def test_a_run_goes_on_to_the_last_bit_and_opens_on_another_number_of_ranks(tmp_
         assert path.stat().st_mtime_ns > stamp
         assert same(before, learned(tmp_path / "a", 3)), world
     train(1, tmp_path / "a", steps=4, **settings)
-    metrics = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    metrics = [
+        json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert [row["step"] for row in metrics] == [1, 2, 3, 4]
     assert (tmp_path / "a" / "model" / "model.safetensors").is_file()
 
@@ -115,7 +129,9 @@ TURNS = {"env": "turns", "max_tokens": 40, "stop": ["7", "a"], "max_rows": 5}
 
 
 @pytest.mark.parametrize(
-    "settings", [{"max_staleness": 1, "prompts": 3}, {"max_staleness": 3, "prompts": 2, **TURNS}], ids=["off", "flight"]
+    "settings",
+    [{"max_staleness": 1, "prompts": 3}, {"max_staleness": 3, "prompts": 2, **TURNS}],
+    ids=["off", "flight"],
 )
 def test_a_run_killed_at_any_moment_goes_on_as_if_nothing_had_been(tmp_path, settings):
     """kill -9 of all ranks, five times over the run; one step off, and with episodes that outlast several updates."""
@@ -126,7 +142,11 @@ def test_a_run_killed_at_any_moment_goes_on_as_if_nothing_had_been(tmp_path, set
         process = start(2, "run", tmp_path / "b", json.dumps(settings))
         reached = newest(tmp_path / "b")
         until = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < until and newest(tmp_path / "b") == reached:
+        while (
+            process.poll() is None
+            and time.monotonic() < until
+            and newest(tmp_path / "b") == reached
+        ):
             time.sleep(0.01)
         time.sleep(moments.random() * 0.3)
         kill(process)
@@ -156,7 +176,9 @@ def test_a_signal_stops_all_ranks_at_the_same_step(tmp_path):
     settings = {"steps": 10_000, "checkpoint_every": 10_000}
     process = start(2, "run", tmp_path / "a", json.dumps(settings))
     log, until = tmp_path / "a" / "metrics.jsonl", time.monotonic() + 200
-    while not (log.is_file() and log.stat().st_size) and time.monotonic() < until:  # then both are in their loop
+    while (
+        not (log.is_file() and log.stat().st_size) and time.monotonic() < until
+    ):  # then both are in their loop
         time.sleep(0.05)
     process.terminate()
     said, _ = process.communicate(timeout=120)
@@ -171,20 +193,28 @@ def test_several_processes_that_cannot_find_each_other_are_refused(monkeypatch):
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     with (
-        pytest.raises(UsageError, match=r"WORLD_SIZE is 2, and RANK, .* is not set; start several processes with"),
+        pytest.raises(
+            UsageError,
+            match=r"WORLD_SIZE is 2, and RANK, .* is not set; start several processes with",
+        ),
         Ranks.of_environment(torch.device("cpu")),
     ):
         pass
 
 
-@pytest.mark.parametrize(("rank", "world"), [("2", "2"), ("-1", "2"), ("x", "2"), ("0", "x"), ("0", "0")])
+@pytest.mark.parametrize(
+    ("rank", "world"), [("2", "2"), ("-1", "2"), ("x", "2"), ("0", "x"), ("0", "0")]
+)
 def test_a_rank_that_there_cannot_be_is_refused(monkeypatch, rank, world):
     """At once: the others would wait for one that never comes."""
     given = {"RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29555"}
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     with (
-        pytest.raises(UsageError, match=rf"RANK is '{rank}' and WORLD_SIZE '{world}'; they must be whole numbers"),
+        pytest.raises(
+            UsageError,
+            match=rf"RANK is '{rank}' and WORLD_SIZE '{world}'; they must be whole numbers",
+        ),
         Ranks.of_environment(torch.device("cpu")),
     ):
         pass
@@ -200,6 +230,8 @@ def test_every_rank_makes_as_many_passes(world):
 
     plans = [Ranks(rank, world).plan(costs, split) for rank in range(world)]
     assert len({len(plan) for plan in plans}) == 1
-    assert sorted(i for plan in plans for part, counts in plan if counts for i in part) == list(range(7))
+    assert sorted(i for plan in plans for part, counts in plan if counts for i in part) == list(
+        range(7)
+    )
     assert all(part == [2] for plan in plans for part, counts in plan if not counts)  # the cheapest
     assert Ranks(0, 3).shares([1]) == [[0], [], []]

@@ -16,7 +16,16 @@ def test_two_ranks_add_up_to_the_gradient_of_one_process(names):
 
     A trainer that called layers or read the head past the root would get no gradients here.
     """
-    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     done = subprocess.run(
         [*command, WORKER, *names.split()],
         capture_output=True,

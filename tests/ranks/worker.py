@@ -19,7 +19,9 @@ from rlvr.train.ranks import Ranks
 from rlvr.train.tiny import tiny
 from tests.train.bandit import CHARSET, Bandit, Turns, trainer
 
-ROWS = [TokenRow([1, 5 + i % 3, 6], [7 + (i + k) % 9 for k in range(2 + 3 * (i % 4))]) for i in range(7)]
+ROWS = [
+    TokenRow([1, 5 + i % 3, 6], [7 + (i + k) % 9 for k in range(2 + 3 * (i % 4))]) for i in range(7)
+]
 
 
 def batch() -> Batch:
@@ -53,7 +55,11 @@ def gradients(one: Learner) -> tuple[dict[str, torch.Tensor], dict[str, float], 
     numbers, _ = one.backward(prepared, one.rows_with_gradient(prepared))
     found = {name: p.grad for name, p in one.policy.model.named_parameters() if p.requires_grad}
     norm = float(torch.nn.utils.clip_grad_norm_(one.parameters, 1e9))
-    return {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in found.items()}, numbers, norm
+    return (
+        {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in found.items()},
+        numbers,
+        norm,
+    )
 
 
 def compare(trained: str, tied: bool) -> None:
@@ -62,11 +68,16 @@ def compare(trained: str, tied: bool) -> None:
         together = learner(ranks, trained, tied)
         found, numbers, norm = gradients(together)
         assert found.keys() == wanted.keys()
-        worst = max(((found[n] - g).norm() / g.norm().clamp(min=1e-300)).item() for n, g in wanted.items())
+        worst = max(
+            ((found[n] - g).norm() / g.norm().clamp(min=1e-300)).item() for n, g in wanted.items()
+        )
         assert worst < 1e-12, worst
         assert abs(norm - their_norm) < 1e-12 * their_norm
         assert numbers.keys() == their_numbers.keys()
-        assert all(abs(numbers[n] - v) < 1e-12 for n, v in their_numbers.items()), (numbers, their_numbers)
+        assert all(abs(numbers[n] - v) < 1e-12 for n, v in their_numbers.items()), (
+            numbers,
+            their_numbers,
+        )
         steps = together.update(together.prepared(batch()), [range(4), range(4, 7)], on_bad=print)
         assert steps["updates"] == 2.0
         whole = together.policy.whole()

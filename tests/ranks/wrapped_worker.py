@@ -19,7 +19,9 @@ ROWS = [TokenRow([1, 5 + i, 6], [7 + (i + k) % 9 for k in range(2 + 3 * i)]) for
 
 def made(tied: bool) -> Policy:
     """As many passes through the layers on every rank: prompts are not shared."""
-    model, tokenizer = tiny("0123456789+-= abcxy", hidden=32, layers=3, kv_heads=2, tied=tied, dtype=torch.float64)
+    model, tokenizer = tiny(
+        "0123456789+-= abcxy", hidden=32, layers=3, kv_heads=2, tied=tied, dtype=torch.float64
+    )
     return Policy(model, tokenizer, share_prompts=False)
 
 
@@ -51,10 +53,14 @@ def main(tied: bool, trained: str) -> None:
         with torch.no_grad(), policy.lora.off():
             off = policy.logprobs(ROWS)
         torch.testing.assert_close(off, made(tied).logprobs(ROWS).detach(), rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(policy.logprobs(ROWS).detach(), alone.logprobs(ROWS).detach(), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        policy.logprobs(ROWS).detach(), alone.logprobs(ROWS).detach(), rtol=1e-10, atol=1e-10
+    )
     (loss(policy, ROWS[rank::world]) * float(world)).backward()  # it takes means
     found = gradients(policy)
-    worst = max(((found[n] - g).norm() / g.norm().clamp(min=1e-300)).item() for n, g in wanted.items())
+    worst = max(
+        ((found[n] - g).norm() / g.norm().clamp(min=1e-300)).item() for n, g in wanted.items()
+    )
     assert found.keys() == wanted.keys()
     assert worst < 1e-12, worst
     if rank == 0:

@@ -24,7 +24,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 def cluster() -> Iterator[Cluster]:
     """A head without CPUs, and two nodes of one CPU."""
     small = {"object_store_memory": 100 << 20}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **small})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **small}
+    )
     for _ in range(2):
         cluster.add_node(num_cpus=1, **small)
     yield cluster
@@ -35,16 +37,25 @@ def keys(scored) -> list[tuple]:
     return [(one.item.id, one.score) for one in scored]
 
 
-ROWS = [*right(*range(300)), {"x": 1}, {"task": 1, "completion": "\ud800@raise"}, {"task": 3, "completion": " "}]
+ROWS = [
+    *right(*range(300)),
+    {"x": 1},
+    {"task": 1, "completion": "\ud800@raise"},
+    {"task": 3, "completion": " "},
+]
 
 
 def test_scores_are_those_of_the_pool(cluster):
     """Whole scores, rows that cannot be used, UNSCORED ones; a class of these tests is not installed on the nodes."""
     said: list[list[tuple]] = [[], []]
     with rlvr.Scorer(Trials(), workers=1) as scorer:
-        expected = keys(scorer.stream(ROWS, on_error=lambda number, error: said[0].append((number, str(error)))))
+        expected = keys(
+            scorer.stream(ROWS, on_error=lambda number, error: said[0].append((number, str(error))))
+        )
     with rlvr.Scorer(Trials(), engine=RayCluster(cluster.address)) as scorer:
-        got = keys(scorer.stream(ROWS, on_error=lambda number, error: said[1].append((number, str(error)))))
+        got = keys(
+            scorer.stream(ROWS, on_error=lambda number, error: said[1].append((number, str(error))))
+        )
         assert scorer.workers == 2
     assert got == expected
     assert said[0] == said[1]
@@ -52,7 +63,10 @@ def test_scores_are_those_of_the_pool(cluster):
 
 def test_groups_are_combined_here(cluster):
     """And two scorers share the nodes."""
-    rows = [{"task": i // 4, "completion": f"{i // 4}", "length_tokens": 5 * i % 7 + 1} for i in range(40)]
+    rows = [
+        {"task": i // 4, "completion": f"{i // 4}", "length_tokens": 5 * i % 7 + 1}
+        for i in range(40)
+    ]
     with rlvr.Scorer(Siblings(), workers=0) as scorer:
         expected = keys(scorer.stream(rows))
     with (
@@ -66,9 +80,22 @@ def test_groups_are_combined_here(cluster):
 def test_the_command_gives_the_same_bytes(cluster, tmp_path):
     """`rlvr score --scorer`, in a process of its own."""
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in right(*range(50))))
-    argv = [sys.executable, "-m", "rlvr", "score", "arithmetic-v1", str(tmp_path / "in.jsonl"), "-o"]
-    for out, flags in (("a.jsonl", ["--workers", "1"]), ("b.jsonl", ["--scorer", f"ray:{cluster.address}"])):
-        done = subprocess.run([*argv, str(tmp_path / out), *flags], capture_output=True, text=True, timeout=300)
+    argv = [
+        sys.executable,
+        "-m",
+        "rlvr",
+        "score",
+        "arithmetic-v1",
+        str(tmp_path / "in.jsonl"),
+        "-o",
+    ]
+    for out, flags in (
+        ("a.jsonl", ["--workers", "1"]),
+        ("b.jsonl", ["--scorer", f"ray:{cluster.address}"]),
+    ):
+        done = subprocess.run(
+            [*argv, str(tmp_path / out), *flags], capture_output=True, text=True, timeout=300
+        )
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
 
@@ -83,7 +110,9 @@ def test_what_dies_costs_a_retry(cluster):
             if number == 500:
                 ray.kill(scorer.engine._actors[0], no_restart=False)
             if number == 1500:
-                [node, *_] = get_other_nodes(cluster, exclude_head=True)  # not the one that this process is at
+                [node, *_] = get_other_nodes(
+                    cluster, exclude_head=True
+                )  # not the one that this process is at
                 cluster.remove_node(node, allow_graceful=False)
     assert got == [str(i) for i in range(3000)]
     cluster.add_node(num_cpus=1, object_store_memory=100 << 20)

@@ -43,8 +43,14 @@ def half_right(folder: Path, answers: dict[str, list[str]]) -> Path:
     for _ in range(80):
         rows = []
         for prompt in rng.choices(list(answers), k=24):
-            answer = policy.tokenizer(rng.choice(answers[prompt]), add_special_tokens=False)["input_ids"]
-            rows.append(TokenRow(policy.tokenization.encode(prompt), [*answer, policy.tokenizer.eos_token_id]))
+            answer = policy.tokenizer(rng.choice(answers[prompt]), add_special_tokens=False)[
+                "input_ids"
+            ]
+            rows.append(
+                TokenRow(
+                    policy.tokenization.encode(prompt), [*answer, policy.tokenizer.eos_token_id]
+                )
+            )
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)
         optimizer.zero_grad()
         loss.backward()
@@ -88,7 +94,10 @@ def test_a_recipe_for_mathematics_trains_on_a_file_of_ones_own(say, adder, tmp_p
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["env"]["split"], config["eval_env"]["split"]) == ("train[10%:]", "train[:10%]")
     if name == "math_dapo":
-        assert config["env"]["reward"] == "correct(math-verifier-v2) + 0.5 * overlong(max_tokens=16, cache=3)"
+        assert (
+            config["env"]["reward"]
+            == "correct(math-verifier-v2) + 0.5 * overlong(max_tokens=16, cache=3)"
+        )
 
 
 def test_a_part_of_one_file_is_named_for_both(say, adder, tmp_path):
@@ -97,7 +106,10 @@ def test_a_part_of_one_file_is_named_for_both(say, adder, tmp_path):
     apart = ["--option", "split=train[20%:]", "--eval-split", "train[:20%]"]
     for flags in (apart[:2], apart[2:]):
         code, said = say(*command, *flags)
-        assert (code, "is one file, of which the first tenth is evaluated on" in said) == (2, True), said
+        assert (code, "is one file, of which the first tenth is evaluated on" in said) == (
+            2,
+            True,
+        ), said
     code, said = say(*command, *apart)
     assert code == 0, said
     config = json.loads((tmp_path / "run" / "config.json").read_text())
@@ -108,15 +120,29 @@ def test_a_part_of_one_file_is_named_for_both(say, adder, tmp_path):
 def test_the_recipe_for_code_runs_what_is_written(say, tmp_path):
     """Programs go through the sandbox; a group of right and wrong ones moves the policy."""
     programs = {
-        k: [f"```python\ndef f{k}(x): return x+{k}\n```", f"```python\ndef f{k}(x): return x\n```"] for k in range(4)
+        k: [f"```python\ndef f{k}(x): return x+{k}\n```", f"```python\ndef f{k}(x): return x\n```"]
+        for k in range(4)
     }
     answers = {f"f{k}": programs[k] for k in range(4)}
     model = half_right(tmp_path / "model", answers)
     data = written(tmp_path / "train.jsonl", CODE)
     written(tmp_path / "test.jsonl", [row | {"text": row["text"] + " "} for row in CODE[:2]])
     flags = ["--eval-data", tmp_path / "test.jsonl", "--option", "shown=0", "--max-tokens", 64]
-    few = [16 if flag == 4 else flag for flag in FEW]  # of which some are for the task: the model hardly looks at it
-    code, said = say("train", "code_grpo", "--model", model, "--data", data, "--run", tmp_path / "run", *few, *flags)
+    few = [
+        16 if flag == 4 else flag for flag in FEW
+    ]  # of which some are for the task: the model hardly looks at it
+    code, said = say(
+        "train",
+        "code_grpo",
+        "--model",
+        model,
+        "--data",
+        data,
+        "--run",
+        tmp_path / "run",
+        *few,
+        *flags,
+    )
     assert code == 0, said
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert 0 < sum(row["accuracy"] for row in rows[1:]) < 2
@@ -142,8 +168,20 @@ def test_the_warm_start_is_one_of_the_settings(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_a_recipe_is_a_module_of_the_checkout_too(adder, tmp_path):
     """python -m recipes.NAME is `rlvr train NAME`: flags, messages and exit codes."""
-    command = [sys.executable, "-m", "recipes.math_grpo", *adder, "--run", tmp_path / "run", *FEW, "--lr", "0"]
-    done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    command = [
+        sys.executable,
+        "-m",
+        "recipes.math_grpo",
+        *adder,
+        "--run",
+        tmp_path / "run",
+        *FEW,
+        "--lr",
+        "0",
+    ]
+    done = subprocess.run(
+        [str(part) for part in command], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 2
     assert done.stderr.strip() == "rlvr: lr is 0.0; it must be a number above 0"
 
@@ -169,15 +207,27 @@ def test_recipes_have_the_published_numbers():
         assert (config.minibatch or config.prompts * config.group_size) == preset.minibatch
     grpo, dapo, prorl = MATH_GRPO.config, MATH_DAPO.config, MATH_PRORL.config
     assert (grpo.lr, grpo.max_tokens) == (1e-6, 1024)
-    assert (dapo.lr, dapo.max_tokens, dapo.max_tokens // 5, dapo.warmup_steps) == (1e-6, 20480, 4096, 320)
+    assert (dapo.lr, dapo.max_tokens, dapo.max_tokens // 5, dapo.warmup_steps) == (
+        1e-6,
+        20480,
+        4096,
+        320,
+    )
     assert (dapo.eval_n, dapo.eval_temperature, dapo.eval_top_p) == (32, 1.0, 0.7)
-    assert (prorl.lr, prorl.max_tokens, prorl.resolve().temperature, prorl.steps) == (2e-6, 8096, 1.2, 2000)
+    assert (prorl.lr, prorl.max_tokens, prorl.resolve().temperature, prorl.steps) == (
+        2e-6,
+        8096,
+        1.2,
+        2000,
+    )
     assert CODE_GRPO.config.algorithm == "grpo"
 
 
 def test_every_recipe_that_trains_is_known_to_the_command(say):
     """And says what it is for; a name that is nearly one is set right."""
-    assert [path.parent.name for path in sorted((ROOT / "recipes").glob("*/__main__.py"))] == list(RECIPES)
+    assert [path.parent.name for path in sorted((ROOT / "recipes").glob("*/__main__.py"))] == list(
+        RECIPES
+    )
     for name in RECIPES:
         readme = (ROOT / "recipes" / name / "README.md").read_text()
         assert "**Claim.**" in readme
@@ -191,14 +241,25 @@ def test_every_recipe_that_trains_is_known_to_the_command(say):
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
 def test_five_domains_train_in_one_run(say, tmp_path):
     """ProRL's recipe over five domains, procedural and offline: mathematics, science, queries, logic, instructions."""
-    shares = ["arithmetic-v1:0.3,difficulty=1", "chem-v1:0.3,ask=formula", "sql-v1:0.2,group_size=3"]
+    shares = [
+        "arithmetic-v1:0.3,difficulty=1",
+        "chem-v1:0.3,ask=formula",
+        "sql-v1:0.2,group_size=3",
+    ]
     shares += ["kk-v1:0.1,people=2,max_tokens=8", "iftrain-v1:0.1,instructions=1,max_tokens=8"]
     env = rlvr.make(" ".join(shares))
     pairs = [(str(task.prompt), env.example(task)) for task in map(env.task, range(60))]
     characters = sorted({char for pair in pairs for char in "".join(pair)})
-    policy = Policy(*tiny("".join(characters), hidden=32, heads=2, layers=1, max_length_tokens=1536))
-    optimizer, rng = torch.optim.AdamW(policy.model.parameters(), lr=1e-2, weight_decay=0.0), Random(0)
-    short = [pair for pair in pairs if len(pair[0]) < 200]  # so that some answers are right: the form, and a guess
+    policy = Policy(
+        *tiny("".join(characters), hidden=32, heads=2, layers=1, max_length_tokens=1536)
+    )
+    optimizer, rng = (
+        torch.optim.AdamW(policy.model.parameters(), lr=1e-2, weight_decay=0.0),
+        Random(0),
+    )
+    short = [
+        pair for pair in pairs if len(pair[0]) < 200
+    ]  # so that some answers are right: the form, and a guess
     for _ in range(60):
         rows = [
             TokenRow(
@@ -212,7 +273,16 @@ def test_five_domains_train_in_one_run(say, tmp_path):
         loss.backward()
         optimizer.step()
     policy.save(tmp_path / "model")
-    command = ["train", "math_prorl", "--model", tmp_path / "model", "--precision", "fp32", "--prompts", 10]
+    command = [
+        "train",
+        "math_prorl",
+        "--model",
+        tmp_path / "model",
+        "--precision",
+        "fp32",
+        "--prompts",
+        10,
+    ]
     command += [
         "--group-size",
         4,

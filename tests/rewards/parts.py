@@ -11,9 +11,15 @@ import pytest
 import rlvr
 from rlvr import Completion, GroupPart, Part, Reward, Task, UsageError, Verdict
 
-CPU_S = 3.0  # for 1 MB, which takes half a second at most; whatever is quadratic in it takes minutes
+CPU_S = (
+    3.0  # for 1 MB, which takes half a second at most; whatever is quadratic in it takes minutes
+)
 TASK = Task("task-7", "prompt")
-RIGHT, WRONG, OURS = Verdict("correct", why="same"), Verdict("wrong", why="other"), Verdict("unscored", why="lost")
+RIGHT, WRONG, OURS = (
+    Verdict("correct", why="same"),
+    Verdict("wrong", why="other"),
+    Verdict("unscored", why="lost"),
+)
 TEXT = Completion("some text", length_tokens=3)
 
 
@@ -41,7 +47,9 @@ class Column(GroupPart):
     name: str = "column"
     bounds: ClassVar = (0.0, 1.0)
 
-    def values(self, completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> Sequence[Any]:
+    def values(
+        self, completions: Sequence[Completion], verdicts: Sequence[Verdict]
+    ) -> Sequence[Any]:
         return self.column
 
 
@@ -60,7 +68,9 @@ class Tokens(Part):
 A, B, C = Given("a"), Given("b"), Given("c", -2.0, 3.0)
 
 
-def scored(reward: Reward, values: Mapping[str, Any] | None = None, verdict: Verdict = RIGHT) -> rlvr.Score:
+def scored(
+    reward: Reward, values: Mapping[str, Any] | None = None, verdict: Verdict = RIGHT
+) -> rlvr.Score:
     """The whole way of one completion: observe, then combine."""
     task = replace(TASK, meta=values or {})
     [score] = reward.combine(task, [TEXT], [reward.observe(task, TEXT, verdict)])

@@ -65,7 +65,11 @@ def expressions(draw: st.DrawFn, *, reuse: bool) -> Reward:
         elif kind == "constant":
             top = draw(numbers) - top
         elif kind == "gate":
-            by = draw(st.sampled_from(top.leaves)).clip(0, 1) if reuse and top.leaves else Given(next(names))
+            by = (
+                draw(st.sampled_from(top.leaves)).clip(0, 1)
+                if reuse and top.leaves
+                else Given(next(names))
+            )
             if f"gate:{'+'.join(by.names)}" not in top.names:
                 top = top.gate(by=by)
         elif kind == "clip":
@@ -79,11 +83,15 @@ def expressions(draw: st.DrawFn, *, reuse: bool) -> Reward:
 def points(reward: Reward, draw: Callable[[st.SearchStrategy], Any]) -> list[dict[str, float]]:
     """Every corner of the box of the parts' bounds, and one point inside."""
     boxes = {leaf.name: leaf.bounds for leaf in reward.leaves}
-    corners = [dict(zip(boxes, corner, strict=True)) for corner in itertools.product(*boxes.values())]
+    corners = [
+        dict(zip(boxes, corner, strict=True)) for corner in itertools.product(*boxes.values())
+    ]
     return [*corners, {name: draw(st.floats(low, high)) for name, (low, high) in boxes.items()}]
 
 
-EXHAUSTIVE = settings(derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+EXHAUSTIVE = settings(
+    derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 @settings(EXHAUSTIVE, max_examples=150)

@@ -30,18 +30,36 @@ TEXTS = {
 @pytest.mark.parametrize("code", TEXTS)
 def test_a_text_is_in_its_language_and_in_no_other(code: str):
     """Scripts with and without spaces, from left and from right, with vowels that sit on the letters."""
-    assert {other: value(Language(other), TEXTS[code]) for other in TEXTS} == {o: float(o == code) for o in TEXTS}
+    assert {other: value(Language(other), TEXTS[code]) for other in TEXTS} == {
+        o: float(o == code) for o in TEXTS
+    }
 
 
 @pytest.mark.parametrize(
     ("code", "text", "share"),
     [
-        ("en", TEXTS["en"] + " " + TEXTS["de"], Fraction(15, 15 + 16)),  # "The … breakfast", "Der … gehen"
+        (
+            "en",
+            TEXTS["en"] + " " + TEXTS["de"],
+            Fraction(15, 15 + 16),
+        ),  # "The … breakfast", "Der … gehen"
         ("de", TEXTS["en"] + " " + TEXTS["de"], Fraction(16, 15 + 16)),
-        ("en", "I think, 所以 the answer is that we have to walk to the station.", Fraction(12, 14)),
+        (
+            "en",
+            "I think, 所以 the answer is that we have to walk to the station.",
+            Fraction(12, 14),
+        ),
         ("en", "We add $x^2 + y^2$ and take \\frac{1}{2} of it, so the total is forty-two.", 1),
-        ("en", "Now \\[ \\text{Der Zug fährt um neun Uhr ab} \\] gives us the total number of trains.", 1),
-        ("de", "```python\n# this is an English comment in a block of code\n```\n" + TEXTS["de"], 1),
+        (
+            "en",
+            "Now \\[ \\text{Der Zug fährt um neun Uhr ab} \\] gives us the total number of trains.",
+            1,
+        ),
+        (
+            "de",
+            "```python\n# this is an English comment in a block of code\n```\n" + TEXTS["de"],
+            1,
+        ),
         ("en", TEXTS["en"].upper(), 1),
         ("en", TEXTS["en"] + " Ok.", 1),  # a short rest goes with the last run
     ],
@@ -69,7 +87,10 @@ def test_what_is_too_short_to_tell_gets_the_benefit(text: str):
     [
         ((TEXTS["en"] + " ") * 12_000, 1.0),
         ((TEXTS["zh"] + " ") * 8_000, 0.0),
-        ((TEXTS["en"] + " ") * 6_000 + (TEXTS["ru"] + " ") * 6_000, 15 / 27),  # 15 English words, 12 Russian ones
+        (
+            (TEXTS["en"] + " ") * 6_000 + (TEXTS["ru"] + " ") * 6_000,
+            15 / 27,
+        ),  # 15 English words, 12 Russian ones
         ("a" * 1_000_000, 0.0),
         ("$" * 1_000_000, 1.0),
         ("\\[" * 500_000, 1.0),
@@ -86,7 +107,10 @@ def test_a_megabyte_of_language_takes_a_moment(text: str, share: float):
 
 def test_an_unknown_language_is_refused():
     """With those that there are: codes have two letters."""
-    with pytest.raises(UsageError, match=r"Language\('english'\): no such language; known: .*\bde\b.*\ben\b.*\bzh\b"):
+    with pytest.raises(
+        UsageError,
+        match=r"Language\('english'\): no such language; known: .*\bde\b.*\ben\b.*\bzh\b",
+    ):
         Language("english")
 
 
@@ -94,6 +118,7 @@ def test_without_its_package_language_says_how_to_get_it(monkeypatch: pytest.Mon
     """None in sys.modules is how Python marks a module that cannot be imported."""
     monkeypatch.setitem(sys.modules, "py3langid", None)
     with pytest.raises(
-        rlvr.MissingDependency, match=r"py3langid.* is not installed.*pip install -c constraints\.txt '\.\[language\]'"
+        rlvr.MissingDependency,
+        match=r"py3langid.* is not installed.*pip install -c constraints\.txt '\.\[language\]'",
     ):
         Language("en")

@@ -53,7 +53,9 @@ from tests.rewards.parts import OURS, RIGHT, TASK, WRONG, bounded, value
         (1, 1, 1, -1),
     ],
 )
-def test_overlong_is_equation_13_of_dapo(max_tokens: int, cache: int, length: int, punishment: float):
+def test_overlong_is_equation_13_of_dapo(
+    max_tokens: int, cache: int, length: int, punishment: float
+):
     """arXiv:2503.14476: 0 up to L_max - L_cache, ((L_max - L_cache) - L) / L_cache up to L_max, then -1."""
     assert value(Overlong(max_tokens, cache), tokens=length) == punishment
 
@@ -89,7 +91,9 @@ def test_settings_may_be_numpys():
 def test_lengths_are_never_guessed(part: Part):
     """Neither from characters nor by tokenising again."""
     assert part.needs_length
-    with pytest.raises(rlvr.RewardError, match=f"part '{part.name}' of task 'task-7' reads length_tokens"):
+    with pytest.raises(
+        rlvr.RewardError, match=f"part '{part.name}' of task 'task-7' reads length_tokens"
+    ):
         value(part, "some text")
 
 
@@ -119,7 +123,14 @@ def test_length_runs_along_half_a_cosine(length: int, verdict: Verdict, reward: 
 
 @pytest.mark.parametrize(
     ("length", "verdict", "reward"),
-    [(0, RIGHT, 2), (50, RIGHT, 1.5), (0, WRONG, -10), (50, WRONG, -5), (100, RIGHT, -10), (100, WRONG, -10)],
+    [
+        (0, RIGHT, 2),
+        (50, RIGHT, 1.5),
+        (0, WRONG, -10),
+        (50, WRONG, -5),
+        (100, RIGHT, -10),
+        (100, WRONG, -10),
+    ],
 )
 def test_length_with_the_papers_values(length: int, verdict: Verdict, reward: float):
     """arXiv:2502.03373, appendix: r_c = 2 to 1, r_w = -10 to 0, r_e = -10; the bounds follow the values."""
@@ -142,7 +153,10 @@ def test_length_is_monotone():
     ("settings", "message"),
     [
         ({"max_tokens": 0}, "Length: max_tokens is 0"),
-        ({"correct": 1.0}, r"Length: correct is 1\.0; it must be two numbers, at no length and at max_tokens"),
+        (
+            {"correct": 1.0},
+            r"Length: correct is 1\.0; it must be two numbers, at no length and at max_tokens",
+        ),
         ({"correct": (1.0,)}, r"correct is \(1\.0,\)"),
         ({"wrong": (0.0, 1.0, 2.0)}, "wrong is"),
         ({"wrong": ("0", "1")}, "wrong is"),
@@ -189,13 +203,20 @@ def test_repetition_counts_ngrams_that_were_there_before(ngram: int, text: str, 
 
 def test_repetition_refuses_no_words():
     """An n-gram has at least one."""
-    with pytest.raises(UsageError, match="Repetition: ngram is 0; it must be a whole number of at least 1"):
+    with pytest.raises(
+        UsageError, match="Repetition: ngram is 0; it must be a whole number of at least 1"
+    ):
         Repetition(0)
 
 
 @pytest.mark.parametrize(
     ("text", "share"),
-    [("a " * 500_000, 1.0), ("哈" * 350_000, 1.0), ("a" * 1_000_000, 0.0), (" ".join(map(str, range(150_000))), 0.0)],
+    [
+        ("a " * 500_000, 1.0),
+        ("哈" * 350_000, 1.0),
+        ("a" * 1_000_000, 0.0),
+        (" ".join(map(str, range(150_000))), 0.0),
+    ],
     ids=["words", "signs", "one word", "distinct"],
 )
 def test_a_megabyte_of_repetition_takes_a_moment(text: str, share: float):
@@ -267,7 +288,9 @@ def test_a_template_without_literals_holds_for_everything(form: str):
 @pytest.mark.parametrize("form", [None, 5, b"<think>...", ["<think>"]])
 def test_a_form_is_a_predicate_or_a_template(form: Any):
     """Not a pattern, not a list of tags."""
-    with pytest.raises(UsageError, match=r"give a function str -> bool, or a template with '\.\.\.'"):
+    with pytest.raises(
+        UsageError, match=r"give a function str -> bool, or a template with '\.\.\.'"
+    ):
         Format(form)
 
 
@@ -279,7 +302,9 @@ def test_a_predicate_may_say_it_in_its_own_way(form: Any, text: str, held: float
     assert value(Format(form), text) == held
 
 
-@pytest.mark.parametrize("text", ["<think>" * 150_000, "<think>" + "x" * 1_000_000, "</answer>" * 110_000])
+@pytest.mark.parametrize(
+    "text", ["<think>" * 150_000, "<think>" + "x" * 1_000_000, "</answer>" * 110_000]
+)
 def test_a_megabyte_of_tags_takes_a_moment(text: str):
     """Where a regular expression would go back and forth."""
     with bounded(0.5):
@@ -289,7 +314,9 @@ def test_a_megabyte_of_tags_takes_a_moment(text: str):
 # ------------------------------------------------------------------------------------------ group-level parts
 
 
-def of_group(part: rlvr.GroupPart, completions: list[Completion], verdicts: list[Verdict]) -> list[float | None]:
+def of_group(
+    part: rlvr.GroupPart, completions: list[Completion], verdicts: list[Verdict]
+) -> list[float | None]:
     """Each completion's value, through the composer; None where it was unscored."""
     reward = Correct() * 0 + part
     observations = [reward.observe(TASK, c, v) for c, v in zip(completions, verdicts, strict=True)]
@@ -306,22 +333,33 @@ def of_group(part: rlvr.GroupPart, completions: list[Completion], verdicts: list
         ([7, 7, 7], [RIGHT, WRONG, RIGHT], [0.0, 0.0, 0.0]),  # nothing to tell them by
         ([7], [RIGHT], [0.0]),  # a group of one
         ([0, 10**9], [RIGHT, RIGHT], [0.5, -0.5]),
-        ([10, 20, 30], [OURS, RIGHT, RIGHT], [None, 0.5, -0.5]),  # the lost one is not compared with
+        (
+            [10, 20, 30],
+            [OURS, RIGHT, RIGHT],
+            [None, 0.5, -0.5],
+        ),  # the lost one is not compared with
         ([10, 20, 30], [RIGHT, OURS, OURS], [0.0, None, None]),
         ([10, 20], [OURS, OURS], [None, None]),
         ([10, 30], [Verdict("wrong", 0.9), Verdict("unparsed")], [0.0, -0.5]),
     ],
 )
-def test_relative_length_compares_siblings(lengths: list[int], verdicts: list[Verdict], values: list[float | None]):
+def test_relative_length_compares_siblings(
+    lengths: list[int], verdicts: list[Verdict], values: list[float | None]
+):
     """Kimi k1.5 (arXiv:2501.12599): 0.5 - (L - min) / (max - min), and never more than 0 for a wrong one."""
     assert of_group(RelativeLength(), [Completion("", n) for n in lengths], verdicts) == values
 
 
 def test_relative_length_needs_every_length():
     """But those of lost completions, which are not read."""
-    with pytest.raises(rlvr.RewardError, match="part 'relative_length' of task 'task-7' reads length_tokens"):
+    with pytest.raises(
+        rlvr.RewardError, match="part 'relative_length' of task 'task-7' reads length_tokens"
+    ):
         of_group(RelativeLength(), [Completion("", 1), Completion("")], [RIGHT, RIGHT])
-    assert of_group(RelativeLength(), [Completion("", 1), Completion("")], [RIGHT, OURS]) == [0.0, None]
+    assert of_group(RelativeLength(), [Completion("", 1), Completion("")], [RIGHT, OURS]) == [
+        0.0,
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -347,8 +385,14 @@ def test_majority_takes_a_key():
     """Here 0.5 and 1/2 are one answer."""
     verdicts = [Verdict("wrong", answer=a) for a in ("0.5", "1/2", "3")]
     assert of_group(Majority(key=Fraction), [Completion("")] * 3, verdicts) == [1, 1, 0]
-    assert of_group(Majority(key={"3": 3}.get), [Completion("")] * 3, verdicts) == [0, 0, 1]  # None: no answer
-    with pytest.raises(UsageError, match="Majority: key is 'strip'; give a function of the answer's text"):
+    assert of_group(Majority(key={"3": 3}.get), [Completion("")] * 3, verdicts) == [
+        0,
+        0,
+        1,
+    ]  # None: no answer
+    with pytest.raises(
+        UsageError, match="Majority: key is 'strip'; give a function of the answer's text"
+    ):
         Majority(key="strip")
 
 
@@ -386,7 +430,9 @@ def test_a_part_takes_another_name(part: rlvr.Reward):
     st.integers(0),
     st.sampled_from(Outcome),
 )
-def test_whatever_the_completion_a_part_stays_inside_its_bounds(text: str, tokens: int, outcome: Outcome):
+def test_whatever_the_completion_a_part_stays_inside_its_bounds(
+    text: str, tokens: int, outcome: Outcome
+):
     """`observe` would raise."""
     reward = sum(part for part in PARTS[2:6]) + PARTS[0]
     verdict = Verdict(outcome)

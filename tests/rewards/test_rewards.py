@@ -16,7 +16,20 @@ import pytest
 import rlvr
 from rlvr import Completion, Correct, Outcome, Part, Reward, RewardError, Task, UsageError, Verdict
 from rlvr.verifiers.math import GSM8K, MathVerifier
-from tests.rewards.parts import OURS, RIGHT, TEXT, WRONG, A, B, C, Column, Given, Tokens, refusal, scored
+from tests.rewards.parts import (
+    OURS,
+    RIGHT,
+    TEXT,
+    WRONG,
+    A,
+    B,
+    C,
+    Column,
+    Given,
+    Tokens,
+    refusal,
+    scored,
+)
 
 # ------------------------------------------------------------------------------------------ by hand
 
@@ -41,7 +54,9 @@ def test_a_gate_takes_what_it_does_not_let_through():
     assert scored(C.gate(by=B), {"c": -2, "b": 0}).parts == {"c": -2.0, "gate:b": 2.0}
 
 
-@pytest.mark.parametrize(("value", "total", "entry"), [(-2, -1, 1), (-1, -1, 0), (0.5, 0.5, 0), (3, 2, -1)])
+@pytest.mark.parametrize(
+    ("value", "total", "entry"), [(-2, -1, 1), (-1, -1, 0), (0.5, 0.5, 0), (3, 2, -1)]
+)
 def test_a_clip_gives_or_takes_what_is_beyond(value: float, total: float, entry: float):
     """-2 and 3 limited to [-1, 2]."""
     score = scored(C.clip(-1, 2), {"c": value})
@@ -74,9 +89,17 @@ def test_constants_add_up():
 def test_equal_clips_and_gates_share_an_entry():
     """Limited to 0.5, 0.75 loses 0.25 and 3 loses 2.5; a gate half open takes half of 1 and half of 2."""
     clipped = A.clip(0, 0.5) + C.clip(0, 0.5)
-    assert scored(clipped, {"a": 0.75, "c": 3}).parts == {"a": 0.75, "clip:0:0.5": -0.25 - 2.5, "c": 3.0}
+    assert scored(clipped, {"a": 0.75, "c": 3}).parts == {
+        "a": 0.75,
+        "clip:0:0.5": -0.25 - 2.5,
+        "c": 3.0,
+    }
     gated = A.gate(by=B) + C.gate(by=B)
-    assert scored(gated, {"a": 1, "c": 2, "b": 0.5}).parts == {"a": 1.0, "gate:b": -0.5 - 1.0, "c": 2.0}
+    assert scored(gated, {"a": 1, "c": 2, "b": 0.5}).parts == {
+        "a": 1.0,
+        "gate:b": -0.5 - 1.0,
+        "c": 2.0,
+    }
 
 
 def test_sum_of_a_list_is_the_sum():
@@ -104,20 +127,34 @@ BAD = [
 @pytest.mark.parametrize("value", BAD, ids=lambda value: type(value).__name__)
 def test_a_part_that_breaks_its_promise_is_named(value: Any):
     """Never turned into a number: which part, of which task, what it gave and what it may."""
-    with pytest.raises(RewardError, match=r"part 'a' of task 'task-7' gave .*, not a number in \[0, 1\]"):
+    with pytest.raises(
+        RewardError, match=r"part 'a' of task 'task-7' gave .*, not a number in \[0, 1\]"
+    ):
         scored(Correct() + 0.1 * A, {"a": value})
 
 
 @pytest.mark.parametrize("value", BAD, ids=lambda value: type(value).__name__)
 def test_a_group_level_part_that_breaks_its_promise_is_named(value: Any):
     """The same, one stage later."""
-    with pytest.raises(RewardError, match=r"part 'column' of task 'task-7' gave .*, not a number in \[0, 1\]"):
+    with pytest.raises(
+        RewardError, match=r"part 'column' of task 'task-7' gave .*, not a number in \[0, 1\]"
+    ):
         scored(Correct() + Column((value,)))
 
 
 @pytest.mark.parametrize(
     "value",
-    [1, True, 0.5, np.float64(0.5), np.float32(0.5), np.int64(1), np.True_, np.array(0.5), Fraction(1, 2)],
+    [
+        1,
+        True,
+        0.5,
+        np.float64(0.5),
+        np.float32(0.5),
+        np.int64(1),
+        np.True_,
+        np.array(0.5),
+        Fraction(1, 2),
+    ],
     ids=lambda value: type(value).__name__,
 )
 def test_numbers_of_any_make_become_floats(value: Any):
@@ -130,20 +167,27 @@ def test_numbers_of_any_make_become_floats(value: Any):
 
 def test_what_numpy_rounds_beyond_the_bounds_is_beyond():
     """float32(0.1) is 0.10000000149: compared as itself, not as numpy compares."""
-    with pytest.raises(RewardError, match=r"gave float 0\.10000000149.*, not a number in \[0, 0\.1\]"):
+    with pytest.raises(
+        RewardError, match=r"gave float 0\.10000000149.*, not a number in \[0, 0\.1\]"
+    ):
         scored(Given("a", 0.0, 0.1), {"a": np.float32(0.1)})
 
 
 def test_a_group_level_part_gives_one_value_for_each():
     """Two values for one completion: whose is the second?"""
-    with pytest.raises(RewardError, match=r"part 'column' of task 'task-7' gave 2 values for 1 completions"):
+    with pytest.raises(
+        RewardError, match=r"part 'column' of task 'task-7' gave 2 values for 1 completions"
+    ):
         scored(Column((0.5, 0.5)))
 
 
 def test_a_length_that_nobody_recorded_is_asked_for():
     """Rewards never tokenise again."""
     task, unknown = Task("task-7", "prompt"), Completion("some text")
-    with pytest.raises(RewardError, match=r"part 'tokens' of task 'task-7' reads length_tokens, .*pass Completion\("):
+    with pytest.raises(
+        RewardError,
+        match=r"part 'tokens' of task 'task-7' reads length_tokens, .*pass Completion\(",
+    ):
         (Correct() + Tokens()).observe(task, unknown, RIGHT)
     assert (Correct() + Tokens()).needs_length
     assert not Correct().needs_length
@@ -155,7 +199,10 @@ def test_bounds_that_are_none_are_refused():
     message = "the bounds .*; they must be finite and in order"
     for low, high in [(0.0, math.inf), (math.nan, 1.0), (1.0, 0.0)]:
         broken = Given("a", low, high)
-        for build in (lambda broken=broken: broken + 1, lambda broken=broken: scored(broken, {"a": 0.5})):
+        for build in (
+            lambda broken=broken: broken + 1,
+            lambda broken=broken: scored(broken, {"a": 0.5}),
+        ):
             with pytest.raises(UsageError, match=message):
                 build()
     with pytest.raises(UsageError, match=message):
@@ -215,7 +262,9 @@ def test_numpys_numbers_scale_and_add():
     assert np.int64(2) * A == 2 * A
     assert np.float64(0.5) + A == 0.5 + A
     assert np.float64(0.5) - A == 0.5 - A
-    with pytest.raises(UsageError, match=r"ndarray array.* \* a: a reward is scaled by a finite number"):
+    with pytest.raises(
+        UsageError, match=r"ndarray array.* \* a: a reward is scaled by a finite number"
+    ):
         np.array([0.5, 1.0]) * A
 
 
@@ -284,13 +333,20 @@ def test_rewards_that_differ_read_differently(one: Reward, other: Reward):
 
 def test_what_is_written_holds_in_every_process():
     """Without the address of anything: a run goes on only under a reward that reads the same."""
-    assert str(Correct(partial(refusal, error=1))) == "correct(functools.partial(<function refusal>, error=1))"
+    assert (
+        str(Correct(partial(refusal, error=1)))
+        == "correct(functools.partial(<function refusal>, error=1))"
+    )
 
 
 def test_there_is_no_minus_zero():
     """It equals 0 and does not read like it, in a table or in JSON."""
     score = scored(-1 * A - 2 * B, {"a": 0, "b": 0})
-    assert (str(score.total), str(score.parts["a"]), str((-A).bounds)) == ("0.0", "0.0", "(-1.0, 0.0)")
+    assert (str(score.total), str(score.parts["a"]), str((-A).bounds)) == (
+        "0.0",
+        "0.0",
+        "(-1.0, 0.0)",
+    )
     assert str(scored(C.gate(by=B), {"c": -2, "b": 0}).total) == "0.0"
 
 
@@ -324,19 +380,26 @@ def test_the_first_correct_gives_the_verdict():
 
 def test_a_failure_of_a_further_verifier_is_no_zero():
     """UNSCORED is ours: it must not be added up as if the answer had been wrong."""
-    with pytest.raises(rlvr.Unscored, match=r"part 'strict' of task 'task-7': its verifier returned UNSCORED \(lost\)"):
+    with pytest.raises(
+        rlvr.Unscored,
+        match=r"part 'strict' of task 'task-7': its verifier returned UNSCORED \(lost\)",
+    ):
         scored(Correct() + Correct(Judge(OURS), name="strict"))
 
 
 def test_a_further_verifier_returns_a_verdict():
     """A class with verify -> bool is an easy slip."""
-    with pytest.raises(UsageError, match=r"part 'strict': its verifier returned bool True; it must be a Verdict"):
+    with pytest.raises(
+        UsageError, match=r"part 'strict': its verifier returned bool True; it must be a Verdict"
+    ):
         scored(Correct() + Correct(Judge(True), name="strict"))
 
 
 def test_only_the_first_correct_may_go_without_a_verifier():
     """The second would have nothing to say."""
-    with pytest.raises(UsageError, match="part 'again': only the first Correct may go without a verifier"):
+    with pytest.raises(
+        UsageError, match="part 'again': only the first Correct may go without a verifier"
+    ):
         scored(Correct() + Correct(name="again"))
 
 
@@ -366,7 +429,9 @@ def test_unscored_siblings_are_not_compared():
 def test_a_group_of_unscored_completions_has_no_scores():
     """Nothing is left to compare."""
     task, reward = Task("task-7", "prompt"), Correct() + Column(())
-    assert [s.total for s in reward.combine(task, [TEXT] * 2, [reward.observe(task, TEXT, OURS)] * 2)] == [None, None]
+    assert [
+        s.total for s in reward.combine(task, [TEXT] * 2, [reward.observe(task, TEXT, OURS)] * 2)
+    ] == [None, None]
     assert reward.combine(task, [], []) == []
 
 

@@ -19,7 +19,9 @@ KEY = "sk-a-secret-of-the-test"
 @pytest.fixture(autouse=True)
 def _key(monkeypatch):
     monkeypatch.setenv("TEST_KEY", KEY)
-    monkeypatch.setenv("OPENAI_ORG_ID", "another")  # of another endpoint, which is not this one's business
+    monkeypatch.setenv(
+        "OPENAI_ORG_ID", "another"
+    )  # of another endpoint, which is not this one's business
 
 
 def ask(sampler, *prompts, limit=50, **sampling):
@@ -106,7 +108,10 @@ def cut(handler):
 )
 def test_what_passes_is_asked_again(trouble):
     """Every other request meets it."""
-    with endpoint(lambda number, body: said("1") if number % 2 else trouble) as served, sampler_of(served) as sampler:
+    with (
+        endpoint(lambda number, body: said("1") if number % 2 else trouble) as served,
+        sampler_of(served) as sampler,
+    ):
         [sample] = ask(sampler, "a")
     assert sample.text == "1"
     assert len(served.bodies) == 2
@@ -132,7 +137,11 @@ def test_one_that_hangs_fails_alone():
     """It has a limit of time; the other one's answer is there."""
 
     def handle(number, body):
-        return (lambda handler: handler.hang(30)) if body["messages"][0]["content"] == "hang" else said("1")
+        return (
+            (lambda handler: handler.hang(30))
+            if body["messages"][0]["content"] == "hang"
+            else said("1")
+        )
 
     with endpoint(handle) as served, sampler_of(served, retries=0, timeout_s=0.5) as sampler:
         lost, sample = ask(sampler, "hang", "a")
@@ -149,7 +158,10 @@ def test_one_that_hangs_fails_alone():
         ({"choices": [{"message": {"content": 3}}]}, "dict"),
         ([1, 2], "list [1, 2]"),
         (lambda handler: reply(handler, 200, "<html>login</html>"), "login"),
-        (lambda handler: reply(handler, 422, {"detail": [{"msg": f"bad seed {KEY}"}]}), "bad seed [key]"),
+        (
+            lambda handler: reply(handler, 422, {"detail": [{"msg": f"bad seed {KEY}"}]}),
+            "bad seed [key]",
+        ),
         (refused(400, "too long"), "too long"),
     ],
 )
@@ -170,7 +182,10 @@ def test_another_shape_fails_in_one_line(answer, says):
 def test_answers_may_lack_and_have_more():
     """Parts of texts; only reasoning; a refusal; no usage, or one that no list could hold."""
     answers = [
-        said([{"type": "text", "text": "1"}, {"type": "image"}, {"type": "text", "text": "2"}], tokens=1),
+        said(
+            [{"type": "text", "text": "1"}, {"type": "image"}, {"type": "text", "text": "2"}],
+            tokens=1,
+        ),
         said(None, "length", reasoning_content="hmm"),
         said(None, refusal="I will not."),
         {"choices": [{"message": {"content": "abcd" * 5}}]},
@@ -192,7 +207,9 @@ def test_a_newer_name_of_the_limit_is_learnt():
 
     def handle(number, body):
         if "max_tokens" in body:
-            return refused(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+            return refused(
+                400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+            )
         return said("1")
 
     with endpoint(handle) as served, sampler_of(served) as sampler:
@@ -217,7 +234,10 @@ def test_an_endpoint_that_is_not_there_is_said_soon():
     with endpoint(lambda number, body: said("1")) as served:
         pass
     began = time.monotonic()
-    with sampler_of(served, retries=9) as sampler, pytest.raises(ServiceFailed, match="cannot be reached"):
+    with (
+        sampler_of(served, retries=9) as sampler,
+        pytest.raises(ServiceFailed, match="cannot be reached"),
+    ):
         ask(sampler, "a")
     assert time.monotonic() - began < 10
 
@@ -264,7 +284,12 @@ def test_a_whole_evaluation():
     env = Words()
     with endpoint(handle) as served, sampler_of(served) as sampler:
         report = evaluate(
-            env, sampler, sampling=Sampling(max_tokens=9), n=2, scorer=Inline(env), on_group=groups.__setitem__
+            env,
+            sampler,
+            sampling=Sampling(max_tokens=9),
+            n=2,
+            scorer=Inline(env),
+            on_group=groups.__setitem__,
         )
     assert report.metrics["avg@2"].value == 1.0
     assert [task.unscored for task in report.tasks] == [0, 2, 0]
@@ -294,6 +319,12 @@ def test_episodes_of_several_turns():
     assert {len(rollout.turns) for rollout in rollouts} == {1, 2, 3}
     longest = max(served.bodies, key=lambda body: len(body["messages"]))["messages"]
     assert [message["content"] for message in longest] == ["To 3.", "1", "On!", "2", "On!"]
-    assert [message["role"] for message in longest] == ["user", "assistant", "user", "assistant", "user"]
+    assert [message["role"] for message in longest] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
     for rollout in rollouts:
         assert len(replies(rollout)) == len(rollout.turns) == rollout.completion.length_tokens / 2

@@ -63,14 +63,20 @@ def test_it_is_a_sampler(policy):
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logprobs_are_those_of_a_full_forward(policy, full_logprobs, temperature):
     """Prompts padded, read once per group, rows dropped and moved on the way: 1e-10 from each row alone, in float64."""
-    samples = list(drawn(policy.sampler(), Sampling(max_tokens=40, temperature=temperature)).values())
+    samples = list(
+        drawn(policy.sampler(), Sampling(max_tokens=40, temperature=temperature)).values()
+    )
     lengths = [len(s.completion_ids) for s in samples]
     assert len(set(lengths)) > 4  # or nothing was dropped
     with torch.no_grad():
         own, tempered = (full_logprobs(policy.model, samples, t) for t in (1.0, temperature))
     for sample, one, other in zip(samples, own, tempered, strict=True):
-        torch.testing.assert_close(torch.tensor(sample.model_logprobs, dtype=torch.float64), one, rtol=0, atol=1e-10)
-        torch.testing.assert_close(torch.tensor(sample.logprobs, dtype=torch.float64), other, rtol=0, atol=1e-10)
+        torch.testing.assert_close(
+            torch.tensor(sample.model_logprobs, dtype=torch.float64), one, rtol=0, atol=1e-10
+        )
+        torch.testing.assert_close(
+            torch.tensor(sample.logprobs, dtype=torch.float64), other, rtol=0, atol=1e-10
+        )
 
 
 def test_a_rollout_is_the_same_alone_and_in_any_company(policy):
@@ -82,21 +88,35 @@ def test_a_rollout_is_the_same_alone_and_in_any_company(policy):
         assert alone.completion_ids == sample.completion_ids
         assert alone.text == sample.text
     narrow = drawn(policy.sampler(max_rows=5), sampling)
-    assert {k: s.completion_ids for k, s in narrow.items()} == {k: s.completion_ids for k, s in together.items()}
-    others = drawn(policy.sampler(), sampling, seeds=[[10**9 + 1000 * p + g for g in range(3)] for p in range(4)])
-    assert all(others[k].completion_ids != s.completion_ids for k, s in together.items() if len(s.completion_ids) > 5)
+    assert {k: s.completion_ids for k, s in narrow.items()} == {
+        k: s.completion_ids for k, s in together.items()
+    }
+    others = drawn(
+        policy.sampler(),
+        sampling,
+        seeds=[[10**9 + 1000 * p + g for g in range(3)] for p in range(4)],
+    )
+    assert all(
+        others[k].completion_ids != s.completion_ids
+        for k, s in together.items()
+        if len(s.completion_ids) > 5
+    )
 
 
 def test_what_ends_early_does_not_change_the_rest(policy):
     """With a limit of 3 for one prompt the others draw what they drew without it."""
     sampling = Sampling(max_tokens=30)
-    free, limited = (drawn(policy.sampler(), sampling, limits=limits) for limits in (None, [30, 3, 30, 30]))
+    free, limited = (
+        drawn(policy.sampler(), sampling, limits=limits) for limits in (None, [30, 3, 30, 30])
+    )
     for key, sample in free.items():
         if key[0] == 1:
             assert limited[key].completion_ids == sample.completion_ids[:3]
             assert limited[key].truncated == (len(sample.completion_ids) > 3)
         else:
-            assert limited[key].completion_ids == sample.completion_ids  # logprobs agree up to their last bit
+            assert (
+                limited[key].completion_ids == sample.completion_ids
+            )  # logprobs agree up to their last bit
 
 
 def test_a_prompt_is_read_once_and_finished_rows_leave(policy):
@@ -105,7 +125,9 @@ def test_a_prompt_is_read_once_and_finished_rows_leave(policy):
     hook = policy.model.register_forward_pre_hook(
         lambda _, args, kwargs: sizes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
-    lengths = [len(s.completion_ids) for s in drawn(policy.sampler(), Sampling(max_tokens=25)).values()]
+    lengths = [
+        len(s.completion_ids) for s in drawn(policy.sampler(), Sampling(max_tokens=25)).values()
+    ]
     hook.remove()
     assert sizes[0] == (4, 6)  # <bos>99+99= is the longest prompt
     assert sizes[1:] == [(sum(n > t for n in lengths), 1) for t in range(max(lengths))]
@@ -132,14 +154,18 @@ def test_the_sampler_draws_from_the_model(policy):
     exact = probs / probs.sum()
     assert not too_unlikely(Counter(s.completion_ids[0] for s in found.values()), exact.tolist())
     for sample in found.values():
-        assert sample.logprobs[0] == pytest.approx(math.log(exact[sample.completion_ids[0]]), abs=1e-12)
+        assert sample.logprobs[0] == pytest.approx(
+            math.log(exact[sample.completion_ids[0]]), abs=1e-12
+        )
 
 
 def test_temperature_zero_takes_the_most_likely(policy):
     """As `generate` does; the choice was certain, so its logprob is 0, and the model's own is kept."""
     sample = drawn(policy.sampler(), Sampling(max_tokens=12, temperature=0), ["12+3="], 1)[0, 0]
     ids = torch.tensor([policy.tokenization.encode("12+3=")])
-    wanted = policy.model.generate(ids, do_sample=False, max_new_tokens=12, attention_mask=torch.ones_like(ids))
+    wanted = policy.model.generate(
+        ids, do_sample=False, max_new_tokens=12, attention_mask=torch.ones_like(ids)
+    )
     assert sample.completion_ids == wanted[0, ids.shape[1] :].tolist()
     assert set(sample.logprobs) == {0.0}
     assert all(value < 0 for value in sample.model_logprobs)
@@ -157,7 +183,10 @@ def test_the_end_token_ends_a_rollout_and_the_limit_cuts_it_off(policy):
         assert "<eos>" not in sample.text
         assert sample.text == policy.tokenization.decode(sample.completion_ids)
     [(key, short)] = [
-        min(drawn(policy.sampler(), Sampling(max_tokens=40), n=8).items(), key=lambda kv: len(kv[1].text))
+        min(
+            drawn(policy.sampler(), Sampling(max_tokens=40), n=8).items(),
+            key=lambda kv: len(kv[1].text),
+        )
     ]
     exact = drawn(policy.sampler(), Sampling(max_tokens=len(short.completion_ids)), n=8)[key]
     assert exact == short
@@ -182,7 +211,9 @@ def test_a_stop_text_ends_a_rollout_wherever_its_tokens_begin(policy):
     ends = Counter()
     for key, sample in stopped.items():
         whole = free[key].text
-        at = min((whole.find(stop) for stop in ("ab", "+", "90") if stop in whole), default=len(whole))
+        at = min(
+            (whole.find(stop) for stop in ("ab", "+", "90") if stop in whole), default=len(whole)
+        )
         assert sample.text == whole[:at]
         said = policy.tokenizer.decode(sample.completion_ids, skip_special_tokens=True)
         ends[next((stop for stop in ("ab", "+", "90") if said.endswith(stop)), "none")] += 1
@@ -221,7 +252,9 @@ def says(tokenizer, tokens: list[str], stop: tuple[str, ...]):
 
 def bpe(pieces: list[str], byte_level: bool = False):
     """A tokenizer with exactly these tokens, and special <s> before them."""
-    tokenizer = Tokenizer(models.BPE(vocab={piece: i for i, piece in enumerate(["<s>", *pieces])}, merges=[]))
+    tokenizer = Tokenizer(
+        models.BPE(vocab={piece: i for i, piece in enumerate(["<s>", *pieces])}, merges=[])
+    )
     tokenizer.decoder = decoders.ByteLevel() if byte_level else decoders.Fuse()
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
 
@@ -249,7 +282,12 @@ def test_a_stop_text_that_begins_with_a_space():
     ("tokens", "stop", "text", "drawn_tokens"),
     [
         (["x", "yen", "d", "x"], ("end",), "xy", 3),  # begins in one token, ends in the next
-        (["x", "yen", "de", "x"], ("end",), "xy", 3),  # what comes after it in that token is cut off as well
+        (
+            ["x", "yen", "de", "x"],
+            ("end",),
+            "xy",
+            3,
+        ),  # what comes after it in that token is cut off as well
         (["x", "bend", "x"], ("end",), "xb", 2),  # inside of one
         (["e", "e", "n", "d"], ("end",), "e", 4),  # after a false start
         (["e", "n", "x", "d"], ("end",), "enxd", 4),  # held apart: all of it is text
@@ -288,12 +326,17 @@ def test_gradient_checkpointing_does_not_take_the_cache_away(fresh):
     found = dict(polled(submitted(checkpointed.sampler(), sampling), 12))
     assert checkpointed.model.training
     assert found == drawn(plain.sampler(), sampling)
-    checkpointed.logprobs(list(found.values())).sum().backward()  # nothing is left that autograd cannot use
+    checkpointed.logprobs(
+        list(found.values())
+    ).sum().backward()  # nothing is left that autograd cannot use
 
 
 def test_the_canary_sees_what_generation_sees(fresh):
     """Token by token with the cache, the same logprobs as the policy's: until weights differ that should not."""
-    policy, rows = fresh(), [TokenRow([1, 4, 5], [6, 7, 8, 2, 9]), TokenRow([1], [10]), TokenRow([1, 2], [])]
+    policy, rows = (
+        fresh(),
+        [TokenRow([1, 4, 5], [6, 7, 8, 2, 9]), TokenRow([1], [10]), TokenRow([1, 2], [])],
+    )
 
     def difference(sampler) -> float:
         wanted = policy.logprobs(rows).tolist()
@@ -310,7 +353,9 @@ def test_the_canary_sees_what_generation_sees(fresh):
     assert difference(copied) > 1e-3
     shared.sync(policy.model.state_dict(), 1)  # its own
     said = refusal(lambda: shared.sync(copied.model.state_dict(), 2))
-    assert said.startswith("this sampler shares the trainer's weights, and 'model.embed_tokens.weight' is not among")
+    assert said.startswith(
+        "this sampler shares the trainer's weights, and 'model.embed_tokens.weight' is not among"
+    )
     assert shared.version == 1
     copied.sync(policy.model.state_dict(), 7)
     assert difference(copied) < 1e-5
@@ -364,9 +409,15 @@ def test_what_does_not_fit_is_said_before_the_first_token(policy):
     """Beyond its positions a model draws nonsense, or crashes with an index."""
     sampler = policy.sampler()
     said = refusal(lambda: drawn(sampler, Sampling(max_tokens=1020)))
-    assert "request (0, 0) has 6 tokens and may get 1020 more, and the model has 1024 positions" in said
+    assert (
+        "request (0, 0) has 6 tokens and may get 1020 more, and the model has 1024 positions"
+        in said
+    )
     said = refusal(lambda: drawn(policy.sampler(), Sampling(max_tokens=1), [tuple([5] * 1024)], 1))
-    assert "request (0, 0) has 1024 tokens and the model 1024 positions: no room is left for a completion" in said
+    assert (
+        "request (0, 0) has 1024 tokens and the model 1024 positions: no room is left for a completion"
+        in said
+    )
     assert "limit 0" in refusal(lambda: drawn(sampler, Sampling(max_tokens=5), limits=[5, 0, 5, 5]))
     assert "max_rows is 0" in refusal(lambda: policy.sampler(max_rows=0))
 
@@ -379,13 +430,24 @@ SIZES = {
 OTHERS = {
     "eager attention": transformers.LlamaConfig(**SIZES, attn_implementation="eager"),
     "a sliding window": transformers.MistralConfig(**SIZES, sliding_window=6),
-    "sliding and full": transformers.Gemma2Config(**SIZES, sliding_window=6, query_pre_attn_scalar=8),
-    "learned positions": transformers.GPT2Config(
-        vocab_size=23, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2
+    "sliding and full": transformers.Gemma2Config(
+        **SIZES, sliding_window=6, query_pre_attn_scalar=8
     ),
-    "no positions": transformers.BloomConfig(vocab_size=23, hidden_size=32, n_layer=2, n_head=4, eos_token_id=2),
+    "learned positions": transformers.GPT2Config(
+        vocab_size=23,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=64,
+        bos_token_id=1,
+        eos_token_id=2,
+    ),
+    "no positions": transformers.BloomConfig(
+        vocab_size=23, hidden_size=32, n_layer=2, n_head=4, eos_token_id=2
+    ),
     "convolutions": transformers.Lfm2Config(
-        **{k: v for k, v in SIZES.items() if k != "head_dim"}, layer_types=["conv", "full_attention"]
+        **{k: v for k, v in SIZES.items() if k != "head_dim"},
+        layer_types=["conv", "full_attention"],
     ),
 }
 
@@ -403,13 +465,21 @@ def test_other_kinds_of_models_agree_with_their_full_forward(kind, full_logprobs
         assert len({len(s.completion_ids) for s in samples}) > 2
         with torch.no_grad():
             for sample, wanted in zip(samples, full_logprobs(model, samples), strict=True):
-                torch.testing.assert_close(torch.tensor(sample.model_logprobs), wanted, rtol=0, atol=1e-5)
+                torch.testing.assert_close(
+                    torch.tensor(sample.model_logprobs), wanted, rtol=0, atol=1e-5
+                )
 
 
 def test_a_model_without_a_cache_of_keys_is_refused():
     """Mamba2 keeps `cache_params`: without them every token would be drawn as if it were the first."""
     config = transformers.Mamba2Config(
-        vocab_size=23, hidden_size=32, num_hidden_layers=1, head_dim=16, num_heads=4, state_size=8, n_groups=1
+        vocab_size=23,
+        hidden_size=32,
+        num_hidden_layers=1,
+        head_dim=16,
+        num_heads=4,
+        state_size=8,
+        n_groups=1,
     )
     policy = Policy(AutoModelForCausalLM.from_config(config), character_tokenizer("ab"))
     assert "Mamba2ForCausalLM does not keep its state in past_key_values" in refusal(policy.sampler)

@@ -15,7 +15,11 @@ def drawn(sampler, prompts, n=1, sampling=PLAIN, limits=None):
     for p, prompt in enumerate(prompts):
         limit = sampling.max_tokens if limits is None else limits[p]
         for g in range(n):
-            sampler.submit(Request((p, g), tuple(sampler.encode(prompt)), sampling, 100 * p + g, limit, rollout=g))
+            sampler.submit(
+                Request(
+                    (p, g), tuple(sampler.encode(prompt)), sampling, 100 * p + g, limit, rollout=g
+                )
+            )
     return dict(sampler.poll())
 
 
@@ -63,7 +67,9 @@ def test_behaviour_logprobs_are_the_models_own_where_nothing_was_done_to_them():
     assert sample.behaviour_logprobs(PLAIN) == [-0.5]
     assert sample.behaviour_logprobs(Sampling(max_tokens=8, temperature=0.5)) == [-0.25]
     assert sample.behaviour_logprobs(Sampling(max_tokens=8, top_k=2)) == [-0.25]
-    assert Sample("a", [1], [2], [-0.25], False, 3).behaviour_logprobs(PLAIN) == [-0.25]  # an engine knows one kind
+    assert Sample("a", [1], [2], [-0.25], False, 3).behaviour_logprobs(PLAIN) == [
+        -0.25
+    ]  # an engine knows one kind
 
 
 def test_a_sample_without_tokens_or_with_missing_logprobs_is_refused():
@@ -111,18 +117,26 @@ def test_the_token_limit_cuts_and_says_so():
     """ "abc" and its end are four tokens: at four it is whole, at three the end is missing, at two the c."""
     for limit, text, truncated in ((4, "abc", False), (3, "abc", True), (2, "ab", True)):
         sample = drawn(ScriptedSampler(["abc"]), ["x"], sampling=Sampling(max_tokens=limit))[0, 0]
-        assert (sample.text, len(sample.completion_ids), sample.truncated) == (text, limit, truncated)
+        assert (sample.text, len(sample.completion_ids), sample.truncated) == (
+            text,
+            limit,
+            truncated,
+        )
 
 
 def test_limits_hold_for_their_own_request():
     """`max_tokens` is that of a rollout, of which a request may be a part."""
-    got = drawn(ScriptedSampler(["abcdef"]), ["x", "y"], sampling=Sampling(max_tokens=4), limits=[2, 4])
+    got = drawn(
+        ScriptedSampler(["abcdef"]), ["x", "y"], sampling=Sampling(max_tokens=4), limits=[2, 4]
+    )
     assert [got[p, 0].text for p in (0, 1)] == ["ab", "abcd"]
 
 
 def test_a_stop_text_ends_the_completion_and_is_no_part_of_it():
     """The first of several."""
-    sample = drawn(ScriptedSampler(["one;two.three"]), ["x"], sampling=Sampling(max_tokens=64, stop=(".", ";")))[0, 0]
+    sample = drawn(
+        ScriptedSampler(["one;two.three"]), ["x"], sampling=Sampling(max_tokens=64, stop=(".", ";"))
+    )[0, 0]
     assert (sample.text, sample.truncated) == ("one", False)
 
 
@@ -131,7 +145,12 @@ def test_a_script_sees_context_rollout_and_seed():
     seen = []
     sampler = ScriptedSampler(lambda *given: seen.append(given) or "a")
     drawn(sampler, ["x", CHAT], 2)
-    assert seen == [("x", 0, 0), ("x", 1, 1), ("user: hi\nassistant: ", 0, 100), ("user: hi\nassistant: ", 1, 101)]
+    assert seen == [
+        ("x", 0, 0),
+        ("x", 1, 1),
+        ("user: hi\nassistant: ", 0, 100),
+        ("user: hi\nassistant: ", 1, 101),
+    ]
 
 
 def test_a_reply_is_encoded_after_what_stands_there():
@@ -183,9 +202,11 @@ class Careless(ScriptedSampler):
     def poll(self):
         given = super().poll()
         self.steps += bool(given)
-        return {0: given[:-1], 1: [*given, given[0]] if given else [], 2: [("odd", sample) for _, sample in given]}[
-            self.version
-        ]
+        return {
+            0: given[:-1],
+            1: [*given, given[0]] if given else [],
+            2: [("odd", sample) for _, sample in given],
+        }[self.version]
 
 
 @pytest.mark.parametrize(
@@ -210,4 +231,6 @@ def test_what_is_no_sampler_is_refused():
     from tests.environments import Trials
 
     said = refusal(lambda: rlvr.collect.Collector(Trials(), print, group_size=2, sampling=SAMPLING))
-    assert said.startswith("<built-in function print> is no sampler: it needs version, submit, poll, abort, sync, ")
+    assert said.startswith(
+        "<built-in function print> is no sampler: it needs version, submit, poll, abort, sync, "
+    )

@@ -29,18 +29,28 @@ class Constant(torch.nn.Module):
 
     def forward(self, input_ids, attention_mask, past_key_values, use_cache, position_ids):
         past_key_values.update(*[torch.zeros(len(input_ids), 1, input_ids.shape[1], 1)] * 2, 0)
-        return transformers.modeling_outputs.CausalLMOutputWithPast(logits=torch.zeros(len(input_ids), 1, 2))
+        return transformers.modeling_outputs.CausalLMOutputWithPast(
+            logits=torch.zeros(len(input_ids), 1, 2)
+        )
 
 
 def steps_of(lengths: list[int], rows: int) -> int:
     """Decode steps that rollouts of these lengths take, in groups of 16."""
     tokenizer = SimpleNamespace(get_added_vocab=dict)
-    decoding = Decoding(Constant(), Tokenization(tokenizer, ()), LONG, torch.zeros(2, dtype=torch.bool), max_rows=rows)
+    decoding = Decoding(
+        Constant(),
+        Tokenization(tokenizer, ()),
+        LONG,
+        torch.zeros(2, dtype=torch.bool),
+        max_rows=rows,
+    )
     for i, length in enumerate(lengths):
         decoding.add(Request(i, (1, 2, i // 16), LONG, seed=i, limit=length))
     found = []
     while len(decoding):
-        found += [(result.request.id, len(result.completion_ids)) for result in decoding.advance(16)]
+        found += [
+            (result.request.id, len(result.completion_ids)) for result in decoding.advance(16)
+        ]
     assert sorted(found) == list(enumerate(lengths))
     return decoding.steps
 
@@ -79,9 +89,15 @@ def test_fewer_rollouts_take_the_steps_of_a_perfect_refill():
 
 def test_a_refilled_row_is_the_rollout_alone(policy, full_logprobs):
     """Two rows for 24 rollouts: the same tokens, and logprobs within 1e-10 of each row alone, in float64."""
-    prompts = [*PROMPTS, (5,), tuple([5, 6] * 30)]  # one token, and longer than all that was there before
+    prompts = [
+        *PROMPTS,
+        (5,),
+        tuple([5, 6] * 30),
+    ]  # one token, and longer than all that was there before
     together, few = (drawn(policy.sampler(max_rows=rows), LONG, prompts, 4) for rows in (256, 2))
-    assert {key: s.completion_ids for key, s in few.items()} == {key: s.completion_ids for key, s in together.items()}
+    assert {key: s.completion_ids for key, s in few.items()} == {
+        key: s.completion_ids for key, s in together.items()
+    }
     samples = list(few.values())
     with torch.no_grad():
         for sample, wanted in zip(samples, full_logprobs(policy.model, samples), strict=True):
@@ -102,10 +118,14 @@ def test_attention_in_bands_is_the_same_attention(policy, full_logprobs, monkeyp
     )
     samples = list(drawn(policy.sampler(max_rows=16), LONG, n=16).values())
     assert policy.model.config._attn_implementation == "sdpa"
-    full = [rows for rows in zip(*[iter(bands)] * 3, strict=False) if [n for n, _ in rows] == [2, 4, 10]]
+    full = [
+        rows for rows in zip(*[iter(bands)] * 3, strict=False) if [n for n, _ in rows] == [2, 4, 10]
+    ]
     assert full
     assert all(oldest[1] >= middle[1] >= young[1] for oldest, middle, young in full)
-    assert sum(n * width for rows in full for n, width in rows) < 0.8 * sum(16 * rows[0][1] for rows in full)
+    assert sum(n * width for rows in full for n, width in rows) < 0.8 * sum(
+        16 * rows[0][1] for rows in full
+    )
     with torch.no_grad():
         for sample, wanted in zip(samples, full_logprobs(policy.model, samples), strict=True):
             found = torch.tensor(sample.model_logprobs, dtype=torch.float64)
@@ -127,7 +147,9 @@ def test_requests_join_those_that_run(policy):
     for g in range(2):
         sampler.submit(Request(("late", g), tuple(sampler.encode("99+99=")), LONG, g, 60))
     found = dict(polled(sampler, 6 - (4 - len(sampler._decoding))))
-    assert [found["late", g].completion_ids for g in range(2)] == [alone[0, g].completion_ids for g in range(2)]
+    assert [found["late", g].completion_ids for g in range(2)] == [
+        alone[0, g].completion_ids for g in range(2)
+    ]
 
 
 def test_requests_with_other_settings_wait_for_their_turn(policy):
@@ -164,7 +186,9 @@ def test_keys_and_values_keep_to_their_limit(policy, most):
     free = drawn(endless(), LONG)
     sampler, seen, evicted = submitted(endless(max_tokens_in_flight=most), LONG), [], []
     evict = Decoding._evict
-    Decoding._evict = lambda self, rollout: evicted.append(rollout.request.id) or evict(self, rollout)
+    Decoding._evict = lambda self, rollout: (
+        evicted.append(rollout.request.id) or evict(self, rollout)
+    )
     try:
         found = []
         while len(found) < 12:
@@ -180,7 +204,9 @@ def test_keys_and_values_keep_to_their_limit(policy, most):
         assert (sample.completion_ids, sample.text) == (free[key].completion_ids, free[key].text)
         assert sample.logprobs == pytest.approx(free[key].logprobs, abs=1e-10)
     said = refusal(lambda: submitted(endless(max_tokens_in_flight=50), LONG))
-    assert said.startswith("request (0, 0) has 6 tokens and may get 60 more, and max_tokens_in_flight is 50; raise it")
+    assert said.startswith(
+        "request (0, 0) has 6 tokens and may get 60 more, and max_tokens_in_flight is 50; raise it"
+    )
 
 
 def test_what_is_aborted_leaves_its_place(policy):
@@ -203,7 +229,9 @@ def test_what_is_aborted_leaves_its_place(policy):
 def test_new_weights_are_those_of_the_next_rollouts(fresh):
     """A sync in the middle: what had begun carries the old version; prompts that were read ahead are read again."""
     policy = fresh()
-    sampler = submitted(policy.sampler(dtype=torch.float32, max_rows=2), Sampling(max_tokens=20), n=1)
+    sampler = submitted(
+        policy.sampler(dtype=torch.float32, max_rows=2), Sampling(max_tokens=20), n=1
+    )
     found = dict(sampler.poll())
     begun = {r.request.id for r in sampler._decoding._live()} | set(found)
     with torch.no_grad():
@@ -211,7 +239,9 @@ def test_new_weights_are_those_of_the_next_rollouts(fresh):
             parameter.mul_(1.5)
     sampler.sync(policy.model.state_dict(), 1)
     found |= dict(polled(sampler, 4 - len(found)))
-    assert {key: s.weights_version for key, s in found.items()} == {key: int(key not in begun) for key in found}
+    assert {key: s.weights_version for key, s in found.items()} == {
+        key: int(key not in begun) for key in found
+    }
     assert 0 < len(begun) < 4
     new = drawn(policy.sampler(), Sampling(max_tokens=20), n=1)
     for key in found:

@@ -60,7 +60,9 @@ def over(policy, tmp_path):
     def make(fakes, **options) -> ServerSampler:
         urls = [fake.url for fake in fakes]
         options = {"folder": tmp_path, "in_flight": 4, **options}
-        made.append(ServerSampler(urls, policy.tokenization, model_sizes(policy.model.config), **options))
+        made.append(
+            ServerSampler(urls, policy.tokenization, model_sizes(policy.model.config), **options)
+        )
         return made[-1]
 
     yield make
@@ -113,8 +115,21 @@ def test_every_field_of_sampling_is_sent(fakes, over, weights):
     sampler.submit(Request("a", (1, 5), warm, 2**62 + 1, 3))
     collected(sampler, 1)
     sent = fake.asked[-1]["sampling_params"]
-    wanted = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 2**62 + 1, "max_tokens": 3, "n": 1}
-    wanted |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "stop": ["x"]}
+    wanted = {
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "top_k": 5,
+        "min_p": 0.1,
+        "seed": 2**62 + 1,
+        "max_tokens": 3,
+        "n": 1,
+    }
+    wanted |= {
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "stop": ["x"],
+    }
     assert wanted.items() <= sent.items()
 
 
@@ -129,7 +144,13 @@ def test_weights_are_sent_between_pause_and_resume_and_caches_reset(fakes, over,
         sampler.sync(weights, version)
         for fake in two:
             order = [call for call in fake.calls if call not in ("/health", "/weight_info")]
-            assert order == ["/pause", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version", "/resume"]
+            assert order == [
+                "/pause",
+                "/collective_rpc",
+                "/reset_prefix_cache",
+                "/update_weight_version",
+                "/resume",
+            ]
             assert fake.weights["model.norm.weight"] == weights["model.norm.weight"][0].item()
             assert "lm_head.weight" not in fake.weights  # tied
     assert len(list(sampler._folder.glob("*.safetensors"))) == 1
@@ -180,7 +201,9 @@ def test_the_requests_of_a_dead_server_move(fakes, over, weights, after):
     assert two[1].label == "5"
 
 
-def test_a_server_that_was_started_anew_while_nothing_was_asked_gets_the_weights(fakes, over, weights):
+def test_a_server_that_was_started_anew_while_nothing_was_asked_gets_the_weights(
+    fakes, over, weights
+):
     """It answers as before, with weights of its own: its version says so."""
     [fake] = fakes(1)
     sampler = over([fake])
@@ -199,7 +222,10 @@ def test_without_any_server_sampling_waits_and_then_ends(fakes, over, weights):
     sampler.sync(weights, 5)
     fake.kill()
     submit(sampler, range(4))
-    with pytest.raises(ServiceFailed, match=rf"no server has been there for 0.2 s: {fake.url}: .*no answer|does not"):
+    with pytest.raises(
+        ServiceFailed,
+        match=rf"no server has been there for 0.2 s: {fake.url}: .*no answer|does not",
+    ):
         collected(sampler, 4)
 
 
@@ -270,7 +296,9 @@ def test_what_is_taken_back_has_its_tokens_and_goes_on_from_them(fakes, over, we
     assert [found[name].weights_version for name in (0, 5)] == [3, 4]
     sent = [body for body in fake.asked if body["token_ids"] == [1, 5, 6, 4]]
     assert sent[0]["sampling_params"]["max_tokens"] == 7
-    assert sent[0]["sampling_params"]["seed"] not in range(6)  # not the numbers that the first token was drawn with
+    assert sent[0]["sampling_params"]["seed"] not in range(
+        6
+    )  # not the numbers that the first token was drawn with
 
 
 def test_the_key_goes_along_and_is_in_no_error(fakes, over, weights, monkeypatch):
@@ -293,17 +321,31 @@ def test_the_key_goes_along_and_is_in_no_error(fakes, over, weights, monkeypatch
     ("change", "said"),
     [
         ({"version": "0.40.0"}, "is vLLM 0.40.0; weights are sent to 0.32 alone"),
-        ({"broken": {"/inference/v1/generate": (403, {})}}, "start the server with --enable-scale-out"),
+        (
+            {"broken": {"/inference/v1/generate": (403, {})}},
+            "start the server with --enable-scale-out",
+        ),
         ({"broken": {"/collective_rpc": (404, {})}}, "has no door for weights"),
-        ({"broken": {"/collective_rpc": (500, {"error": "no such method"})}}, "--worker-extension-cls rlvr.samplers"),
-        ({"broken": {"/tokenize": (200, {"tokens": [1, 2]})}}, "has another tokenizer: start it with the trainer's"),
+        (
+            {"broken": {"/collective_rpc": (500, {"error": "no such method"})}},
+            "--worker-extension-cls rlvr.samplers",
+        ),
+        (
+            {"broken": {"/tokenize": (200, {"tokens": [1, 2]})}},
+            "has another tokenizer: start it with the trainer's",
+        ),
         ({"sizes": {"hidden_size": 7}}, "has another model (hidden_size 7 instead of 32)"),
-        ({"logprobs": "raw_logprobs"}, "gives raw_logprobs: start it with --logprobs-mode processed_logprobs"),
+        (
+            {"logprobs": "raw_logprobs"},
+            "gives raw_logprobs: start it with --logprobs-mode processed_logprobs",
+        ),
     ],
 )
 def test_a_server_that_cannot_be_used_is_named_with_what_mends_it(fakes, over, change, said):
     """Before the run begins."""
-    [fake] = fakes(1, **{name: value for name, value in change.items() if name in ("sizes", "logprobs")})
+    [fake] = fakes(
+        1, **{name: value for name, value in change.items() if name in ("sizes", "logprobs")}
+    )
     fake.version, fake.broken = change.get("version", fake.version), change.get("broken", {})
     found = refusal(lambda: over([fake]))
     assert found.startswith(fake.url)
@@ -315,7 +357,10 @@ def test_a_server_that_is_not_there_is_named(fakes, over):
     """With how to start one."""
     [fake] = fakes(1)
     fake.kill()
-    with pytest.raises(ServiceFailed, match=r"cannot be reached .*: start it by `python -m rlvr.samplers.vllm_server"):
+    with pytest.raises(
+        ServiceFailed,
+        match=r"cannot be reached .*: start it by `python -m rlvr.samplers.vllm_server",
+    ):
         over([fake])
 
 
@@ -347,7 +392,9 @@ def test_weights_are_deleted_when_the_trainer_is_killed(tmp_path):
         "        remover.close(); remover.close(); os.kill(child, 9)\n"
         "print('ready', flush=True); time.sleep(600)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True) as trainer:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as trainer:
         assert trainer.stdout.readline() == "ready\n"
         assert [path.name for path in tmp_path.iterdir()] == ["killed"]
         trainer.kill()
@@ -368,7 +415,9 @@ def test_merged_weights_are_base_plus_scaled_product():
         "a.q.lora_B.default.weight": torch.tensor([[3.0]]),
         "lm_head.weight": torch.tensor([[7.0]]),
     }
-    assert {k: v.item() for k, v in checkpoint_weights(state, tied=True, lora_scale=2.0).items()} == {"a.q.weight": 31}
+    assert {
+        k: v.item() for k, v in checkpoint_weights(state, tied=True, lora_scale=2.0).items()
+    } == {"a.q.weight": 31}
     plain = checkpoint_weights(state, tied=False)
     assert {k: v.item() for k, v in plain.items()} == {"a.q.weight": 1, "lm_head.weight": 7}
 
@@ -384,7 +433,9 @@ def test_adapters_that_vllm_has_not_are_refused():
         )
     for name in ("lm_head", "model.embed_tokens"):
         on_an_end = {**config, "target_modules": ["q_proj", name]}
-        assert "set sampler_lora to merged" in refusal(lambda given=on_an_end: AdapterSettings(given, swap=True))
+        assert "set sampler_lora to merged" in refusal(
+            lambda given=on_an_end: AdapterSettings(given, swap=True)
+        )
         assert not AdapterSettings(on_an_end).swap
     assert "at most 512" in refusal(lambda: AdapterSettings({**config, "r": 1024}, swap=True))
 
@@ -393,19 +444,32 @@ def test_names_that_are_missing_or_unknown_are_refused():
     """The first one of each is named."""
     require_names(["a", "b"], ["b", "a"])
     assert "lack 1 of the 2" in refusal(lambda: require_names(["a"], ["b", "a"]))
-    assert "1 names that the engine does not know, such as c" in refusal(lambda: require_names("abc", "ab"))
+    assert "1 names that the engine does not know, such as c" in refusal(
+        lambda: require_names("abc", "ab")
+    )
 
 
 def test_labels_of_weights():
     """An engine begins with "default"."""
-    assert [version_of(label) for label in ("7", "default", "-1", "native-7", "٣")] == [7, -1, -1, -1, -1]
+    assert [version_of(label) for label in ("7", "default", "-1", "native-7", "٣")] == [
+        7,
+        -1,
+        -1,
+        -1,
+        -1,
+    ]
 
 
 def test_spans_of_weights_become_a_version_per_token(policy):
     """None where all tokens are of one version."""
     request = Request("a", (1,), PLAIN, 0, 8)
     both = sample_of(
-        request, policy.tokenization, [5, 6, 7], [-1.0] * 3, finish="length", spans=[("4", 0, 1), ("6", 1, 3)]
+        request,
+        policy.tokenization,
+        [5, 6, 7],
+        [-1.0] * 3,
+        finish="length",
+        spans=[("4", 0, 1), ("6", 1, 3)],
     )
     assert (both.weights_version, list(both.token_versions), both.truncated) == (4, [4, 6, 6], True)
     one = sample_of(request, policy.tokenization, [5], [-1.0], finish="stop", spans=[("4", 0, 1)])
@@ -418,7 +482,9 @@ def test_a_stop_text_that_began_before_the_weights_changed_is_found(policy):
     more = policy.tokenizer("345", add_special_tokens=False)["input_ids"]
     stopping = Sampling(max_tokens=8, stop=("23",))
     request = Request("a", (1,), stopping, 0, 8, begun=Begun(ids, [-0.5, -0.25], None, [1, 1]))
-    found = sample_of(request, policy.tokenization, more, [-1.0, -2.0, -3.0], finish="length", spans=[("2", 0, 3)])
+    found = sample_of(
+        request, policy.tokenization, more, [-1.0, -2.0, -3.0], finish="length", spans=[("2", 0, 3)]
+    )
     assert (found.text, list(found.logprobs), found.truncated) == ("1", [-0.5, -0.25, -1.0], False)
     assert list(found.token_versions) == [1, 1, 2]
 

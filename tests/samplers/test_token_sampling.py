@@ -45,7 +45,9 @@ def test_what_is_kept_by_hand():
     probs = torch.tensor([[0.3, 0.5, 0.05, 0.15]])
 
     def left(**options: float) -> list[int]:
-        return allowed_tokens(probs, Sampling(max_tokens=1, **options))[0].nonzero().flatten().tolist()
+        return (
+            allowed_tokens(probs, Sampling(max_tokens=1, **options))[0].nonzero().flatten().tolist()
+        )
 
     assert left() == [0, 1, 2, 3]
     assert left(top_k=2) == [0, 1]
@@ -55,7 +57,10 @@ def test_what_is_kept_by_hand():
     assert left(top_p=0.9) == [0, 1, 3]
     assert left(min_p=0.29) == [0, 1, 3]
     assert left(min_p=0.31) == [0, 1]
-    assert left(top_k=3, top_p=0.82) == [0, 1]  # of the 9.5 that top-k leaves it wants 7.8, and two have 8
+    assert left(top_k=3, top_p=0.82) == [
+        0,
+        1,
+    ]  # of the 9.5 that top-k leaves it wants 7.8, and two have 8
     assert left(top_k=3, top_p=0.85) == [0, 1, 3]  # 8.1
     assert left(top_k=2, top_p=0.9) == [0, 1]
 
@@ -80,9 +85,14 @@ def splitmix64(state: int) -> Iterator[int]:
 
 def test_random_numbers_stay_what_they_are():
     """A resumed run draws what the uninterrupted one would have, on any machine and in any part of the stream."""
-    assert list(islice(splitmix64(1234567), 2)) == [6457827717110365317, 3203168211198807973]  # a known vector
+    assert list(islice(splitmix64(1234567), 2)) == [
+        6457827717110365317,
+        3203168211198807973,
+    ]  # a known vector
     for seed in (0, 1, 1000, 2**63 - 1):
-        wanted = [((z >> 16) + 0.5) / 2**48 for z in islice(splitmix64(next(splitmix64(seed))), 300)]
+        wanted = [
+            ((z >> 16) + 0.5) / 2**48 for z in islice(splitmix64(next(splitmix64(seed))), 300)
+        ]
         assert uniforms([5, seed], range(300))[1].tolist() == wanted
         assert uniforms([seed], range(256, 300))[0].tolist() == wanted[256:]
 
@@ -95,16 +105,24 @@ def test_random_numbers_are_uniform_and_independent():
     assert not too_unlikely(Counter((many * 50).astype(int).ravel().tolist()), [1 / 50] * 50)
     pairs = ((many[:, 1:], many[:, :-1]), (many[1:], many[:-1]))
     for one, other in pairs:
-        assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.0134  # 4 sigma of 1 / sqrt(90 000)
+        assert (
+            abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.0134
+        )  # 4 sigma of 1 / sqrt(90 000)
 
 
 def test_a_row_draws_alone():
     """What stands in the other rows, and how many there are, changes neither token nor logprob."""
     sampling = Sampling(max_tokens=1, temperature=0.8, top_p=0.9)
     draws = torch.Generator().manual_seed(0)
-    logits, uniform = torch.randn(9, 400, generator=draws), torch.rand(9, generator=draws, dtype=torch.float64)
+    logits, uniform = (
+        torch.randn(9, 400, generator=draws),
+        torch.rand(9, generator=draws, dtype=torch.float64),
+    )
     together = torch.stack([x.double() for x in sample_tokens(logits, uniform, sampling)])
-    alone = [torch.stack([x.double() for x in sample_tokens(logits[[i]], uniform[[i]], sampling)]) for i in range(9)]
+    alone = [
+        torch.stack([x.double() for x in sample_tokens(logits[[i]], uniform[[i]], sampling)])
+        for i in range(9)
+    ]
     assert torch.equal(together, torch.cat(alone, dim=1))
 
 
@@ -112,6 +130,8 @@ def test_the_ends_of_the_unit_interval_draw_tokens_that_can_be_drawn():
     """The smallest and the greatest random number, where the first and the last token have been cut off."""
     logits = torch.tensor([[-5.0, 1.0, 1.0, -5.0]]).expand(2, -1)
     token, _, _ = sample_tokens(
-        logits, torch.tensor([0.5, 2**48 - 0.5], dtype=torch.float64) / 2**48, Sampling(max_tokens=1, top_k=2)
+        logits,
+        torch.tensor([0.5, 2**48 - 0.5], dtype=torch.float64) / 2**48,
+        Sampling(max_tokens=1, top_k=2),
     )
     assert token.tolist() == [1, 2]

@@ -31,14 +31,17 @@ def test_a_text_is_taken_as_it_is(tokenizer):
 
 def test_messages_go_by_the_template(tokenizer):
     """It has written its special tokens itself: a second <bos> would be one that training never showed."""
-    assert tokenizer.decode(Tokenization(tokenizer, end_ids=[2]).encode(ASK)) == "<bos>[user]hi<eos>[assistant]"
+    assert (
+        tokenizer.decode(Tokenization(tokenizer, end_ids=[2]).encode(ASK))
+        == "<bos>[user]hi<eos>[assistant]"
+    )
 
 
 def test_a_text_may_be_the_users_message(tokenizer):
     """What a chat model expects of tasks whose prompts are texts."""
-    assert Tokenization(tokenizer, end_ids=[2], chat=True).encode("hi") == Tokenization(tokenizer, end_ids=[2]).encode(
-        ASK
-    )
+    assert Tokenization(tokenizer, end_ids=[2], chat=True).encode("hi") == Tokenization(
+        tokenizer, end_ids=[2]
+    ).encode(ASK)
 
 
 def test_the_next_turn_continues_the_last(tokenizer):
@@ -56,7 +59,12 @@ def test_the_next_turn_continues_the_last(tokenizer):
 def test_a_text_in_between_is_taken_as_it_is(tokenizer):
     """A tool's output within a turn: no <bos>, no marks, with chat=True neither."""
     for chat in (False, True):
-        assert tokenizer.decode(Tokenization(tokenizer, end_ids=[2], chat=chat).encode("boo", after=[1, 5])) == "boo"
+        assert (
+            tokenizer.decode(
+                Tokenization(tokenizer, end_ids=[2], chat=chat).encode("boo", after=[1, 5])
+            )
+            == "boo"
+        )
     assert Tokenization(tokenizer, end_ids=[2]).encode("", after=[1, 5]) == []
 
 
@@ -75,7 +83,9 @@ def test_what_cannot_be_encoded_is_said():
     bare.backend_tokenizer.post_processor = None
     assert "has no tokens" in refusal(lambda: Tokenization(bare, end_ids=[2]).encode(""))
     bare.chat_template = "{{ messages[-1].content }}"
-    assert "cannot continue a chat" in refusal(lambda: Tokenization(bare, end_ids=[2]).encode(ASK, after=[5]))
+    assert "cannot continue a chat" in refusal(
+        lambda: Tokenization(bare, end_ids=[2]).encode(ASK, after=[5])
+    )
 
 
 def test_end_tokens_come_from_both_sides():

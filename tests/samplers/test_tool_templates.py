@@ -52,7 +52,11 @@ FAMILIES = {  # template, format, end tokens, most calls in a turn
 }
 
 CALLS = [
-    {"code": "print(\"a\\n\" + 'b')\n# <tag> & ü 你 [x] {y}", "count": 3, "deep": {"k": [1, -2.5, None, True, "z"]}},
+    {
+        "code": "print(\"a\\n\" + 'b')\n# <tag> & ü 你 [x] {y}",
+        "count": 3,
+        "deep": {"k": [1, -2.5, None, True, "z"]},
+    },
     {"code": "", "count": -1, "deep": {}},
 ]
 ANSWERS = {"gpt-oss": "<|channel|>final<|message|>{}", "qwen3": "<think>\nhm\n</think>\n\n{}"}
@@ -73,11 +77,24 @@ def tokenization(family: str) -> Tokenization:
     """Of a tokenizer with a token for each byte, and the special tokens that the template names."""
     template, _, ends, _ = FAMILIES[family]
     text = (TEMPLATES / template).read_text() if template.endswith(".jinja") else template
-    names = {*ends, "<s>", "</s>", *re.findall(r"<\|?[a-z_\"]+\|?>|\[/?[A-Z_]+\]", text)} - {"<think>", "</think>"}
+    names = {*ends, "<s>", "</s>", *re.findall(r"<\|?[a-z_\"]+\|?>|\[/?[A-Z_]+\]", text)} - {
+        "<think>",
+        "</think>",
+    }
     words = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={word: i for i, word in enumerate(words)}, merges=[]))
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    plain = {"<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<tools>", "</tools>"}
+    tokenizer.pre_tokenizer, tokenizer.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
+    plain = {
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_response>",
+        "</tool_response>",
+        "<tools>",
+        "</tools>",
+    }
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token=ends[0])
     fast.add_special_tokens({"additional_special_tokens": sorted(names - plain)})
     fast.chat_template = text
@@ -87,12 +104,18 @@ def tokenization(family: str) -> Tokenization:
 def written(chat: Tokenization, calls: list[dict], ends: list[str]) -> list[int]:
     """The tokens that a policy would sample for these calls: what the template writes, up to its end token."""
     asked = [
-        {"id": f"c0000000{i}", "type": "function", "function": {"name": "probe", "arguments": arguments}}
+        {
+            "id": f"c0000000{i}",
+            "type": "function",
+            "function": {"name": "probe", "arguments": arguments},
+        }
         for i, arguments in enumerate(calls)
     ]
     user = [{"role": "user", "content": "Do."}]
     said = {"role": "assistant", "content": "", "tool_calls": asked}
-    before = chat.tokenizer.apply_chat_template(user, tools=TOOLS, tokenize=False, add_generation_prompt=True)
+    before = chat.tokenizer.apply_chat_template(
+        user, tools=TOOLS, tokenize=False, add_generation_prompt=True
+    )
     after = chat.tokenizer.apply_chat_template([*user, said], tools=TOOLS, tokenize=False)
     turn = after.removeprefix(before)
     if turn == after:  # the template writes something into the open turn of the last message only
@@ -135,7 +158,11 @@ def test_replies_continue_the_sampled_tokens_as_the_template_would(family):
                 "role": "assistant",
                 "content": "",
                 "tool_calls": [
-                    {"id": f"c0000000{i}", "type": "function", "function": {"name": "probe", "arguments": one}}
+                    {
+                        "id": f"c0000000{i}",
+                        "type": "function",
+                        "function": {"name": "probe", "arguments": one},
+                    }
                     for i, one in enumerate(calls)
                 ],
             },
@@ -169,17 +196,26 @@ def test_what_mistral_writes_is_read():
     tokenizers = pytest.importorskip("mistral_common.tokens.tokenizers.mistral")
     requests = pytest.importorskip("mistral_common.protocol.instruct.request")
     asked = [
-        {"id": f"c0000000{i}", "type": "function", "function": {"name": "probe", "arguments": json.dumps(one)}}
+        {
+            "id": f"c0000000{i}",
+            "type": "function",
+            "function": {"name": "probe", "arguments": json.dumps(one)},
+        }
         for i, one in enumerate(CALLS)
     ]
     messages = [
         {"role": "user", "content": "Do."},
         {"role": "assistant", "content": "", "tool_calls": asked},
-        *({"role": "tool", "tool_call_id": one["id"], "name": "probe", "content": "x"} for one in asked),
+        *(
+            {"role": "tool", "tool_call_id": one["id"], "name": "probe", "content": "x"}
+            for one in asked
+        ),
     ]
     policy = pytest.importorskip("mistral_common.tokens.tokenizers.base").SpecialTokenPolicy.KEEP
     made = tokenizers.MistralTokenizer.v3(is_tekken=True)
-    ids = made.encode_chat_completion(requests.ChatCompletionRequest(messages=messages, tools=TOOLS)).tokens
+    ids = made.encode_chat_completion(
+        requests.ChatCompletionRequest(messages=messages, tools=TOOLS)
+    ).tokens
     text = made.decode(ids, special_token_policy=policy)
     turn = text.partition("[/INST]")[2].partition("</s>")[0]
     said = read_turn_of("mistral", turn, TOOLS)
@@ -241,7 +277,8 @@ def test_a_call_that_cannot_be_read_comes_with_its_fault(form, text):
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize(
-    "piece", ["<tool_call>", "{", "[f(", "[TOOL_CALLS]", "<|start|>", "<|tool_call>call:f{", '"', "\\"]
+    "piece",
+    ["<tool_call>", "{", "[f(", "[TOOL_CALLS]", "<|start|>", "<|tool_call>call:f{", '"', "\\"],
 )
 def test_no_text_takes_long(form, piece):
     """A megabyte of anything is read without a crash; pytest's own time says that it is quick."""
@@ -264,7 +301,12 @@ def test_an_endpoint_is_told_the_tools_in_a_message():
         assert '"name": "probe"' in system["content"]
         assert '<tool_call>{"name": NAME, "arguments": OBJECT}</tool_call>' in system["content"]
         assert user == {"role": "user", "content": "Do."}
-        [reply] = sampler.encode([{"role": "tool", "name": "probe", "content": "4", "tool_call_id": "c"}], [1])
+        [reply] = sampler.encode(
+            [{"role": "tool", "name": "probe", "content": "4", "tool_call_id": "c"}], [1]
+        )
         assert reply.message == {"role": "user", "content": "<tool_response>\n4\n</tool_response>"}
-    with endpoint("http://localhost:1/v1", "m", api="completions") as sampler, pytest.raises(UsageError, match="tools"):
+    with (
+        endpoint("http://localhost:1/v1", "m", api="completions") as sampler,
+        pytest.raises(UsageError, match="tools"),
+    ):
         sampler.encode("Do.", tools=TOOLS)

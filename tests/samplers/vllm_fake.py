@@ -55,7 +55,13 @@ class Fake:
     def __init__(self, policy, names, **about):
         self.calls, self.asked, self.broken, self.weights = [], [], {}, {}
         self.tokenizer, self.end = policy.tokenizer, min(policy.tokenization.end_ids)
-        self.label, self.slow_s, self.key, self.version, self.adapters = "default", 0.0, None, "0.32.0", []
+        self.label, self.slow_s, self.key, self.version, self.adapters = (
+            "default",
+            0.0,
+            None,
+            "0.32.0",
+            [],
+        )
         self.about = {
             "names": sorted(names), "tied": True, "positions": 64, "logprobs": "processed_logprobs",
             "dtype": "float32", "max_lora_rank": None,
@@ -69,7 +75,9 @@ class Fake:
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         self._server.daemon_threads = True
         self._server.fake, self.port = self, self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
         self._thread.start()
 
     def kill(self):
@@ -88,12 +96,18 @@ class Fake:
         path = whole.partition("?")[0]
         if path in self.broken:
             return self.broken[path]
-        if self.key is not None and path.startswith(("/v1", "/inference")) and key != f"Bearer {self.key}":
+        if (
+            self.key is not None
+            and path.startswith(("/v1", "/inference"))
+            and key != f"Bearer {self.key}"
+        ):
             return 401, {"error": "Unauthorized"}
         if path == "/version":
             return 200, {"version": self.version}
         if path == "/tokenize":
-            return 200, {"tokens": self.tokenizer(body["prompt"], add_special_tokens=False)["input_ids"]}
+            return 200, {
+                "tokens": self.tokenizer(body["prompt"], add_special_tokens=False)["input_ids"]
+            }
         if path == "/weight_info":
             return 200, {"weight_version": self.label}
         if path == "/update_weight_version":
@@ -128,7 +142,10 @@ class Fake:
         parameters = body["sampling_params"]
         if "prompt_logprobs" in parameters:
             entries = [{str(token): {"logprob": -0.5}} for token in body["token_ids"]]
-            return 200, {"choices": [{"token_ids": [self.end], "finish_reason": "stop"}], "prompt_logprobs": entries}
+            return 200, {
+                "choices": [{"token_ids": [self.end], "finish_reason": "stop"}],
+                "prompt_logprobs": entries,
+            }
         ids = [4 + parameters.get("seed", 0) % 8, self.end][: parameters["max_tokens"]]
         aborted = self.ended > ended
         ids = ids[:1] if aborted else ids

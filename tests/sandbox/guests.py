@@ -27,7 +27,9 @@ class Guests:
 
     def __init__(self, python: list[str] | None = None) -> None:
         command = [*(python or [sys.executable]), str(Path(__file__).resolve())]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/"
+        )
 
     def _ask(self, **request: Any) -> Any:
         assert self._process.stdin is not None
@@ -36,7 +38,9 @@ class Guests:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def suite(self, program: str, style: str, test: str, *, patience_s: float = PATIENCE_S, **spec: Any) -> Any:
+    def suite(
+        self, program: str, style: str, test: str, *, patience_s: float = PATIENCE_S, **spec: Any
+    ) -> Any:
         """What a suite says of a program: `suite.Results`."""
         from rlvr.sandbox.guest.suite import read_results
 
@@ -72,7 +76,11 @@ def passed(results: Any) -> bool:
 
 def stubs() -> None:
     """The modules of a guest, without the code of the packages around them, as in `rlvr.sandbox.slots`."""
-    for name, *folder in (("rlvr",), ("rlvr.sandbox", ROOT / "sandbox"), ("rlvr.workers", ROOT / "rlvr/workers")):
+    for name, *folder in (
+        ("rlvr",),
+        ("rlvr.sandbox", ROOT / "sandbox"),
+        ("rlvr.workers", ROOT / "rlvr/workers"),
+    ):
         sys.modules[name] = types.ModuleType(name)
         sys.modules[name].__path__ = list(map(str, folder))
 
@@ -129,7 +137,12 @@ def serve_one(request: Any) -> Any:
         calls_fd = os.memfd_create("calls")
         os.write(calls_fd, request["calls"].encode())
         os.lseek(calls_fd, 0, 0)
-        pids = [fork(program(request["program"], lambda names: calls.main(names, calls_fd, write)), (calls_fd, write))]
+        pids = [
+            fork(
+                program(request["program"], lambda names: calls.main(names, calls_fd, write)),
+                (calls_fd, write),
+            )
+        ]
         ends = (calls_fd, write)
     for fd in ends:
         os.close(fd)

@@ -43,15 +43,23 @@ ORDINARY = 65534
 USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
 """Who runs the sandbox: root has cgroups, an ordinary user has what pid 1 of the run sees."""
 
-SMALL = Limits(cpu_s=0.5, wall_s=3.0, memory_mib=96, output_mib=1.0, processes=16, disk_mib=8.0, files=200)
+SMALL = Limits(
+    cpu_s=0.5, wall_s=3.0, memory_mib=96, output_mib=1.0, processes=16, disk_mib=8.0, files=200
+)
 _REPO = Path(__file__).resolve().parents[2]
 
 
 @contextlib.contextmanager
-def sandbox_as(user: str, limits: Limits = SMALL, workers: int = 2, level: str = "namespaces") -> Iterator[Any]:
+def sandbox_as(
+    user: str, limits: Limits = SMALL, workers: int = 2, level: str = "namespaces"
+) -> Iterator[Any]:
     """A sandbox of this process, or one that an ordinary user's process serves."""
     settings = {"limits": limits, "workers": workers, "level": level}
-    with Ordinary(settings) if user == "ordinary" and os.geteuid() == 0 else Sandbox(**settings) as sandbox:
+    with (
+        Ordinary(settings)
+        if user == "ordinary" and os.geteuid() == 0
+        else Sandbox(**settings) as sandbox
+    ):
         yield sandbox
 
 
@@ -70,7 +78,11 @@ class Ordinary:
             cwd=_REPO,
             env=env,
         )
-        self.limits, self.workers, self.level = settings["limits"], settings["workers"], settings["level"]
+        self.limits, self.workers, self.level = (
+            settings["limits"],
+            settings["workers"],
+            settings["level"],
+        )
         self._lock = threading.Lock()
         self._waiting: dict[int, Future[Any]] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -169,7 +181,9 @@ def _enter() -> None:
     from rlvr.sandbox.guest import linux
 
     hidden: dict[str, list[str]] = {}
-    for path in sorted({sys.base_prefix, sys.prefix, str(_REPO)}):  # a folder before those inside it
+    for path in sorted(
+        {sys.base_prefix, sys.prefix, str(_REPO)}
+    ):  # a folder before those inside it
         for folder in reversed(Path(path).parents):
             if not folder.stat().st_mode & 1:
                 hidden.setdefault(str(folder), []).append(path)
@@ -278,7 +292,12 @@ class Host:
         self.sandbox, self.canaries, self.counted = sandbox, canaries, counted
 
     def run(
-        self, source: str | bytes, stdin: bytes | str = b"", *, language: str = "python", limits: Limits = SMALL
+        self,
+        source: str | bytes,
+        stdin: bytes | str = b"",
+        *,
+        language: str = "python",
+        limits: Limits = SMALL,
     ) -> Run:
         """Run an attack; a Python one finds the canaries in `CANARY`.  It never makes us fail, and it ends in time."""
         if language == "python" and isinstance(source, str):
@@ -304,7 +323,9 @@ class Host:
         assert (run.ending, run.text) == ("OK", "42 ['main.py'] [] []\n"), run
         keeper = keeper_of(self.sandbox)
         deadline = time.monotonic() + 30.0
-        while len(left := descendants(keeper)) > 3 * children(keeper):  # of each slot: the zygote, two boxes in stock
+        while len(left := descendants(keeper)) > 3 * children(
+            keeper
+        ):  # of each slot: the zygote, two boxes in stock
             assert time.monotonic() < deadline, f"processes are left: {left}"
             time.sleep(0.02)
 

@@ -19,7 +19,9 @@ def guests():
 
 
 def values(replies):
-    return [reply.value if reply and not reply.error else reply and reply.error[0] for reply in replies]
+    return [
+        reply.value if reply and not reply.error else reply and reply.error[0] for reply in replies
+    ]
 
 
 def test_functions_and_methods_by_name(guests):
@@ -64,8 +66,22 @@ def chained(): return itertools.chain([1], [2])
 def endless(): return itertools.count()
 def back(xs): return reversed(xs)
 """
-    calls = [("gen", 3), ("views", {1: 2}), ("mapped", [1]), ("chained",), ("endless",), ("back", [1, 2])]
-    assert values(guests.calls(program, *calls)) == [[0, 1, 2], [(1, 2)], ["1"], [1, 2], "NotAValue", [2, 1]]
+    calls = [
+        ("gen", 3),
+        ("views", {1: 2}),
+        ("mapped", [1]),
+        ("chained",),
+        ("endless",),
+        ("back", [1, 2]),
+    ]
+    assert values(guests.calls(program, *calls)) == [
+        [0, 1, 2],
+        [(1, 2)],
+        ["1"],
+        [1, 2],
+        "NotAValue",
+        [2, 1],
+    ]
 
 
 def test_errors_are_replies(guests):
@@ -92,7 +108,12 @@ def fine(): return 1
 def test_a_program_that_ends_keeps_the_replies_it_gave(guests):
     """They are written one by one, unbuffered."""
     program = "import os\ndef f(x):\n if x == 2: os._exit(0)\n return x"
-    assert values(guests.calls(program, ("f", 0), ("f", 1), ("f", 2), ("f", 3))) == [0, 1, None, None]
+    assert values(guests.calls(program, ("f", 0), ("f", 1), ("f", 2), ("f", 3))) == [
+        0,
+        1,
+        None,
+        None,
+    ]
 
 
 def test_objects_are_opaque(guests):

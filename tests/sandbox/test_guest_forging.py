@@ -124,8 +124,10 @@ class L(list):
     + EVERY.format("L()"),
     "a str with a lying eq": "class S(str):\n __eq__ = lambda s, o: True\n __hash__ = str.__hash__\n"
     + EVERY.format("S()"),
-    "a tuple with a lying eq": "class T(tuple):\n __eq__ = lambda s, o: True\n __hash__ = None\n" + EVERY.format("T()"),
-    "a dict with a lying eq": "class D(dict):\n __eq__ = __contains__ = lambda s, o: True\n" + EVERY.format("D()"),
+    "a tuple with a lying eq": "class T(tuple):\n __eq__ = lambda s, o: True\n __hash__ = None\n"
+    + EVERY.format("T()"),
+    "a dict with a lying eq": "class D(dict):\n __eq__ = __contains__ = lambda s, o: True\n"
+    + EVERY.format("D()"),
     "a list of objects that equal everything": """
 class A:
     __eq__ = lambda s, o: True
@@ -349,11 +351,15 @@ def guests():
 def says_all_right(guests: Guests, program: str, style: str) -> bool:
     if style == "calls":
         replies = guests.calls(program, ("ordered", [3, 1, 2]), ("mean", [1, 2]), ("positive", 1))
-        values = [reply and reply.error is None and (type(reply.value), reply.value) for reply in replies]
+        values = [
+            reply and reply.error is None and (type(reply.value), reply.value) for reply in replies
+        ]
         return values == [(list, [1, 2, 3]), (float, 1.5), (bool, True)]
     entry = "ordered" if style in ("check", "asserts") else None
     patience_s = 1.0 if "while True: yield" in program else PATIENCE_S
-    return passed(guests.suite(program, style, TESTS[style], entry_point=entry, patience_s=patience_s))
+    return passed(
+        guests.suite(program, style, TESTS[style], entry_point=entry, patience_s=patience_s)
+    )
 
 
 STYLES = ["check", "asserts", "unittest", "pytest", "calls"]

@@ -10,7 +10,9 @@ import pytest
 from tests.sandbox.guests import Guests, passed
 
 CASES: dict[str, dict[str, Any]] = {}
-for _text in Path(__file__).with_name("guest_honest.txt").read_text(encoding="utf-8").split("\n=== ")[2:]:
+for _text in (
+    Path(__file__).with_name("guest_honest.txt").read_text(encoding="utf-8").split("\n=== ")[2:]
+):
     _head, _, _text = _text.partition("\n")
     _name, _style, *_entry = _head.split(" | ")
     _program, *_setup, _test = _text.split("\n--- ")

@@ -71,7 +71,9 @@ def told(): return seen
 @pytest.mark.parametrize(
     "use",
     "f() == 42; f() != 42; 42 == f(); f() < 42; 42 >= f(); f() - 42; 42 - f(); 42 in f(); f() in [42]; 42 / f(); "
-    "divmod(f(), 42); {42: 1}.get(f()); f() ** 42; 42 % f(); near - 42; [f()] == [42]; (42,) == (f(),)".split("; "),
+    "divmod(f(), 42); {42: 1}.get(f()); f() ** 42; 42 % f(); near - 42; [f()] == [42]; (42,) == (f(),)".split(
+        "; "
+    ),
 )
 def test_a_value_of_the_tests_is_not_sent_to_an_object_it_is_compared_with(guests, use):
     """It may be the expected one."""
@@ -88,23 +90,41 @@ def test_a_value_of_the_tests_is_not_sent_to_an_object_it_is_compared_with(guest
         ("asserts", "try:\n    f(print)\nexcept BaseException:\n    pass\nassert True"),
         ("check", "def check(c):\n    assert c(iter([1]), key=len) == 1"),
         ("unittest", "import unittest\nclass T(unittest.TestCase):\n def test(self): f(self)"),
-        ("pytest", "import pytest\nfrom solution import f\n@pytest.fixture\ndef g(): return f(len)\ndef test(g): pass"),
-        ("pytest", "from solution import f\ndef test(capsys):\n f(1)\n assert capsys.readouterr().out == ''"),
+        (
+            "pytest",
+            "import pytest\nfrom solution import f\n@pytest.fixture\ndef g(): return f(len)\ndef test(g): pass",
+        ),
+        (
+            "pytest",
+            "from solution import f\ndef test(capsys):\n f(1)\n assert capsys.readouterr().out == ''",
+        ),
     ],
 )
 def test_tests_that_need_one_process_are_refused(guests, style, test):
     """They pass an object of their own, or look at what is printed: no verdict on any program."""
-    results = guests.suite("def f(*a, **k): return 2", style, test, entry_point="f" if style == "check" else None)
+    results = guests.suite(
+        "def f(*a, **k): return 2", style, test, entry_point="f" if style == "check" else None
+    )
     assert results.ours, results
     assert not passed(results)
 
 
 @pytest.mark.parametrize(
-    "value", ["object()", "iter('ab')", "[object()]", "(x for x in 'ab')", "type('T', (), {})", "'x' * (16 << 20)"]
+    "value",
+    [
+        "object()",
+        "iter('ab')",
+        "[object()]",
+        "(x for x in 'ab')",
+        "type('T', (), {})",
+        "'x' * (16 << 20)",
+    ],
 )
 def test_no_program_leads_tests_to_be_refused(guests, value):
     """What came from the program is passed back, or the test fails: a policy cannot buy that its text is not judged."""
-    results = guests.suite(f"def f(x): return {value}\ndef g(x): return 1", "asserts", "x = g(f(1))\nassert x == 2")
+    results = guests.suite(
+        f"def f(x): return {value}\ndef g(x): return 1", "asserts", "x = g(f(1))\nassert x == 2"
+    )
     assert results.ours is None
     assert not passed(results)
     assert results.done or results.died
@@ -146,7 +166,9 @@ def frame(message):
 def test_nonsense_is_the_end_of_the_program(answer):
     """One BaseException, then and ever after; no hang and no other error."""
     ours, theirs = socket.socketpair()
-    thread = threading.Thread(target=lambda: (theirs.recv(1 << 16), theirs.sendall(answer), theirs.close()))
+    thread = threading.Thread(
+        target=lambda: (theirs.recv(1 << 16), theirs.sendall(answer), theirs.close())
+    )
     thread.start()
     remote = Remote(ours.fileno())
     try:
@@ -177,7 +199,9 @@ def test_nonsense_is_the_end_of_the_program(answer):
 )
 def test_broken_tests_are_not_the_programs_fault(guests, style, test, expected):
     """As long as the program had no part in it."""
-    results = guests.suite("def f(x): return x", style, test, entry_point="f" if style == "check" else None)
+    results = guests.suite(
+        "def f(x): return x", style, test, entry_point="f" if style == "check" else None
+    )
     assert expected in results.ours
 
 
@@ -203,7 +227,9 @@ def test_a_program_that_leads_to_no_tests_has_failed(guests, style, test):
 
 def test_a_failure_says_what_it_compared(guests):
     """In one line each."""
-    results = guests.suite("def f(x): return [x]", "asserts", "assert f(1) == [2]\nassert f(1) == [1]\nassert f(1) < 2")
+    results = guests.suite(
+        "def f(x): return [x]", "asserts", "assert f(1) == [2]\nassert f(1) == [1]\nassert f(1) < 2"
+    )
     assert [case.message for case in results.cases[:2]] == ["[1] == [2] is false", ""]
     assert results.cases[2].message.startswith("TypeError: '<' not supported")
 
@@ -211,7 +237,10 @@ def test_a_failure_says_what_it_compared(guests):
 def test_stop_ends_a_suite_at_its_first_failure(guests):
     """And it is done."""
     results = guests.suite(
-        "def f(x): return x", "asserts", "assert f(1) == 1\nassert f(1) == 2\nassert f(1)", stop=True
+        "def f(x): return x",
+        "asserts",
+        "assert f(1) == 1\nassert f(1) == 2\nassert f(1)",
+        stop=True,
     )
     assert [case.outcome for case in results.cases] == ["pass", "fail"]
     assert results.done

@@ -83,8 +83,17 @@ def test_a_defaultdict_keeps_a_builtin_factory():
 
 
 json_like = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters()) | st.binary(),
-    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers(), inner),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters())
+    | st.binary(),
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text() | st.integers(), inner)
+    ),
     max_leaves=20,
 )
 
@@ -101,7 +110,11 @@ def liar(base):
         raise AssertionError("a method of its own was called")
 
     names = "eq ne lt hash len iter getitem contains int float index str repr bool add items keys reduce reduce_ex"
-    members = {f"__{name}__": wrong for name in names.split()} | {"items": wrong, "keys": wrong, "__class__": int}
+    members = {f"__{name}__": wrong for name in names.split()} | {
+        "items": wrong,
+        "keys": wrong,
+        "__class__": int,
+    }
     return type(base.__name__, (base,), members)
 
 
@@ -157,7 +170,12 @@ def test_what_is_no_value_is_named_and_equals_nothing():
 def test_numpy_numbers_and_arrays():
     """Numbers become Python's.  Arrays stay arrays, or become lists where that is asked for."""
     assert same(crossed([numpy.int64(7), numpy.float64(2.5), numpy.bool_(True)]), [7, 2.5, True])
-    for array in (numpy.arange(6).reshape(2, 3), numpy.array(["a", "bc"]), numpy.zeros((0, 3)), numpy.array(5)):
+    for array in (
+        numpy.arange(6).reshape(2, 3),
+        numpy.array(["a", "bc"]),
+        numpy.zeros((0, 3)),
+        numpy.array(5),
+    ):
         got = crossed(array)
         assert (got.dtype, got.shape) == (array.dtype, array.shape)
         assert numpy.array_equal(got, array)
@@ -185,7 +203,9 @@ def test_cycles_and_depth_are_refused():
 
 
 @pytest.mark.parametrize(
-    "value", [1 << (1 << 23), decimal.Decimal("sNaN"), fractions.Fraction(1, 3**40000)], ids=["int", "sNaN", "fraction"]
+    "value",
+    [1 << (1 << 23), decimal.Decimal("sNaN"), fractions.Fraction(1, 3**40000)],
+    ids=["int", "sNaN", "fraction"],
 )
 def test_values_that_would_cost_or_raise_when_compared_are_refused(value):
     """A signalling NaN raises from `==`; a long fraction takes quadratic time to make."""
@@ -221,7 +241,10 @@ def test_a_malformed_tree_is_one_kind_of_error(tree):
         st.none() | st.integers() | st.text(max_size=5),
         lambda inner: (
             st.lists(inner, max_size=5)
-            | st.dictionaries(st.sampled_from("int float str tuple dict set named array datetime deque".split()), inner)
+            | st.dictionaries(
+                st.sampled_from("int float str tuple dict set named array datetime deque".split()),
+                inner,
+            )
         ),
         max_leaves=15,
     )

@@ -20,11 +20,11 @@ from rlvr.sandbox.slots import CannotIsolate, Keeper
 from rlvr.verifiers.code import CodeVerifier
 from tests.sandbox.sandboxes import descendants, keeper_of
 
-needs_landlock = pytest.mark.skipif(landlock_abi() < ABI, reason=f"Landlock has no version {ABI} here (Linux 6.12)")
-SMALL = Limits(cpu_s=1.0, wall_s=10.0, memory_mib=96, processes=16)
-DAEMONS = (
-    "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid(); os.fork(); time.sleep(60)\n"
+needs_landlock = pytest.mark.skipif(
+    landlock_abi() < ABI, reason=f"Landlock has no version {ABI} here (Linux 6.12)"
 )
+SMALL = Limits(cpu_s=1.0, wall_s=10.0, memory_mib=96, processes=16)
+DAEMONS = "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid(); os.fork(); time.sleep(60)\n"
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,9 @@ def test_calls_tests_sessions_and_compiled_programs_work(sandbox):
     """The same code serves all of them at each level."""
     called = sandbox.call(Program("python", "def f(x): return x + 1"), [Call("f", (1,))])
     assert called.replies[0].value == 2
-    shell = sandbox.run(Program("bash", "mktemp -u >/dev/null; f=$(mktemp); echo $(cat <(echo 5)); sort <<< 7"))
+    shell = sandbox.run(
+        Program("bash", "mktemp -u >/dev/null; f=$(mktemp); echo $(cat <(echo 5)); sort <<< 7")
+    )
     assert shell.text == "5\n7\n"
     with sandbox.session("python") as session:
         session.run("x = 20")
@@ -68,7 +70,9 @@ def test_calls_tests_sessions_and_compiled_programs_work(sandbox):
 
 
 def test_a_level_that_does_not_exist_is_refused():
-    with pytest.raises(UsageError, match="level is 'jail'; it must be one of 'namespaces', 'restricted'"):
+    with pytest.raises(
+        UsageError, match="level is 'jail'; it must be one of 'namespaces', 'restricted'"
+    ):
         Sandbox(level="jail")
 
 
@@ -90,7 +94,10 @@ def test_a_host_without_landlock_is_told_its_ways_out(monkeypatch):
 @pytest.mark.parametrize("victim", ["keeper", "zygote", "box"])
 def test_nothing_outlives_a_process_of_ours_that_is_killed(victim):
     """Without a pid namespace the kernel ends nothing by itself: each of ours ends what is below it."""
-    with Sandbox(SMALL, workers=1, level="restricted") as sandbox, sandbox.session("python") as session:
+    with (
+        Sandbox(SMALL, workers=1, level="restricted") as sandbox,
+        sandbox.session("python") as session,
+    ):
         session.run(DAEMONS)
         keeper = keeper_of(sandbox)
         tree = {pid: list(_children(pid)) for pid in [keeper, *descendants(keeper)]}
@@ -128,7 +135,10 @@ def test_a_call_that_fills_the_scratch_at_its_end_ends_the_session():
     """No look falls between the last write and the end of the call, so there is one after it."""
     source = "for name in 'abc':\n    with open(name, 'wb') as file: file.write(bytes(4 << 20))"
     limits = dataclasses.replace(SMALL, disk_mib=8.0)
-    with Sandbox(limits, workers=1, level="restricted") as sandbox, sandbox.session("python") as session:
+    with (
+        Sandbox(limits, workers=1, level="restricted") as sandbox,
+        sandbox.session("python") as session,
+    ):
         assert session.run("import os").ending == "OK"
         reply = session.run(source)
         assert (reply.ending, reply.open) == ("MLE", False), reply
@@ -155,7 +165,9 @@ def test_the_filter_of_the_level_knows_the_calls_that_it_changes():
 @needs_landlock
 def test_a_verdict_names_the_level():
     verifier = CodeVerifier(sandbox="restricted", limits=dataclasses.replace(SMALL))
-    verdict = verifier.verify("```python\nprint(int(input()) + 1)\n```", {"inputs": ["1\n"], "outputs": ["2\n"]})
+    verdict = verifier.verify(
+        "```python\nprint(int(input()) + 1)\n```", {"inputs": ["1\n"], "outputs": ["2\n"]}
+    )
     assert (verdict.why, verdict.detail["sandbox"]) == ("AC", "restricted")
 
 
@@ -163,7 +175,9 @@ def test_the_flag_sets_the_option_of_environments_that_run_programs():
     """And is refused for one that runs none, as the user expects something of it."""
     assert with_level(["a=b"], None) == ["a=b"]
     assert with_level(["a=b"], "restricted", "humaneval-v2") == ["a=b", "sandbox=restricted"]
-    with pytest.raises(UsageError, match="arithmetic-v1 runs no programs in the sandbox; leave the flag out"):
+    with pytest.raises(
+        UsageError, match="arithmetic-v1 runs no programs in the sandbox; leave the flag out"
+    ):
         environment_of("arithmetic-v1", [], "restricted")
     with pytest.raises(UsageError, match="must be one of 'namespaces', 'restricted'"):
         CodeVerifier(sandbox="jail")

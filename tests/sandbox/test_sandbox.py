@@ -13,7 +13,18 @@ from pathlib import Path
 import pytest
 
 from rlvr.errors import IsolationUnavailable, UsageError
-from rlvr.sandbox import Call, Ending, Guarantee, Limits, Program, Run, Sandbox, TestSuite, probe, toolchains
+from rlvr.sandbox import (
+    Call,
+    Ending,
+    Guarantee,
+    Limits,
+    Program,
+    Run,
+    Sandbox,
+    TestSuite,
+    probe,
+    toolchains,
+)
 from rlvr.sandbox.compiling import Compiler
 from rlvr.sandbox.languages import LANGUAGES, Language
 from rlvr.sandbox.levels import LEVELS
@@ -38,7 +49,14 @@ def python(source: str, **options: object) -> Program:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("cpu_s", 0), ("cpu_s", float("nan")), ("wall_s", -1.0), ("memory_mib", 1.5), ("processes", True), ("files", "9")],
+    [
+        ("cpu_s", 0),
+        ("cpu_s", float("nan")),
+        ("wall_s", -1.0),
+        ("memory_mib", 1.5),
+        ("processes", True),
+        ("files", "9"),
+    ],
 )
 def test_a_limit_that_cannot_work_is_refused_by_name(field, value):
     """A NaN would never be exceeded, a bool is a slip."""
@@ -53,7 +71,8 @@ def test_the_wall_limit_follows_the_cpu_limit():
 
 
 @pytest.mark.parametrize(
-    "name", ["/etc/passwd", "../x", "a/../b", "", "a//b", "./a", "a\0b", "x" * 256, "x/" * 500 + "x"]
+    "name",
+    ["/etc/passwd", "../x", "a/../b", "", "a//b", "./a", "a\0b", "x" * 256, "x/" * 500 + "x"],
 )
 def test_a_file_name_that_leaves_the_folder_is_refused(name):
     """The host writes these files, so their names must not lead anywhere else."""
@@ -79,12 +98,16 @@ def test_what_no_run_can_have_is_refused_at_once(settings, said):
 
 def test_the_longest_arguments_arrive(sandbox):
     """In a language that is started with exec, where the kernel has the limit."""
-    program = Program("bash", "echo $# ${#1} ${#8}", args=("x" * (128 * 1024 - 1),) * 7 + ("é",) * 40_000)
+    program = Program(
+        "bash", "echo $# ${#1} ${#8}", args=("x" * (128 * 1024 - 1),) * 7 + ("é",) * 40_000
+    )
     assert sandbox.run(program).text == "40007 131071 1\n"
 
 
 def test_a_program_is_refused_where_it_says_nothing_or_too_much():
-    with pytest.raises(UsageError, match="the language is 'cobol'; it must be one of 'python', 'cpp'"):
+    with pytest.raises(
+        UsageError, match="the language is 'cobol'; it must be one of 'python', 'cpp'"
+    ):
         Program("cobol", "")
     with pytest.raises(UsageError, match=r"needs a source, or a file 'main.cpp'"):
         Program("cpp", files={"other.cpp": ""})
@@ -171,7 +194,9 @@ def test_files_arguments_and_input_arrive(sandbox):
         files={"pkg/helper.py": "NAME = 'helped'", "data/raw.bin": b"\0\xff"},
         args=("-v", "ö"),
     )
-    assert sandbox.run(program, "grüße").text == "helped ['main.py', '-v', 'ö'] grüße b'\\x00\\xff'\n"
+    assert (
+        sandbox.run(program, "grüße").text == "helped ['main.py', '-v', 'ö'] grüße b'\\x00\\xff'\n"
+    )
 
 
 def test_runs_of_many_come_in_order_and_as_they_are_taken(sandbox):
@@ -202,7 +227,11 @@ def test_asyncio_and_threads_share_a_sandbox(sandbox):
 def test_a_program_that_hangs_keeps_no_other_waiting(sandbox):
     """It has one slot of two until its wall limit; the other slot goes on with the programs of other callers."""
     with ThreadPoolExecutor(2) as threads:
-        hung = threads.submit(sandbox.run, python("import time; time.sleep(99)"), limits=Limits(cpu_s=0.3, wall_s=60.0))
+        hung = threads.submit(
+            sandbox.run,
+            python("import time; time.sleep(99)"),
+            limits=Limits(cpu_s=0.3, wall_s=60.0),
+        )
         started = time.monotonic()
         texts = {sandbox.run(python("print(1)")).text for _ in range(5)}
         assert time.monotonic() - started < 50.0
@@ -215,17 +244,25 @@ def test_a_program_that_hangs_keeps_no_other_waiting(sandbox):
 @pytest.mark.slow
 def test_the_wall_clock_stands_still_while_there_is_no_core(sandbox):
     """Beside three endless processes per core a program gets a quarter; it ends, or the bound of the time is used up."""
-    hogs = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(3 * usable_cores())]
+    hogs = [
+        subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+        for _ in range(3 * usable_cores())
+    ]
     try:
         limits = Limits(cpu_s=5.0, wall_s=1.0)
-        busy = sandbox.run(python("import time\nwhile time.process_time() < 0.9: pass\nprint('done')"), limits=limits)
+        busy = sandbox.run(
+            python("import time\nwhile time.process_time() < 0.9: pass\nprint('done')"),
+            limits=limits,
+        )
         idle = sandbox.run(python("import time; time.sleep(99)"), limits=limits)
     finally:
         for hog in hogs:
             hog.kill()
             hog.wait()
     if busy.wall_s - busy.cpu_s < 0.2:
-        pytest.skip("the scheduler of this machine gave it a core all the time, in a group of its own")
+        pytest.skip(
+            "the scheduler of this machine gave it a core all the time, in a group of its own"
+        )
     assert busy.starved_s > 0.05
     assert busy.text == "done\n" or busy.starved_s == 1.0
     assert (idle.ending, idle.starved_s < 0.8) == (Ending.TLE, True)
@@ -235,8 +272,16 @@ def test_the_wall_clock_stands_still_while_there_is_no_core(sandbox):
 
 
 def test_calls_come_back_as_values(sandbox):
-    program = python("def add(a, b=1): return a + b\nclass Solution:\n    def pair(self, x): return (x, {x})")
-    calls = [Call("add", (1, 2)), Call("add", (1,), {"b": 0.5}), Call("pair", ("é",)), Call("add", ("x",)), Call("no")]
+    program = python(
+        "def add(a, b=1): return a + b\nclass Solution:\n    def pair(self, x): return (x, {x})"
+    )
+    calls = [
+        Call("add", (1, 2)),
+        Call("add", (1,), {"b": 0.5}),
+        Call("pair", ("é",)),
+        Call("add", ("x",)),
+        Call("no"),
+    ]
     found = sandbox.call(program, calls)
     assert found.run.ending is Ending.OK
     assert [reply.value for reply in found.replies[:3]] == [3, 1.5, ("é", {"é"})]
@@ -246,7 +291,8 @@ def test_calls_come_back_as_values(sandbox):
 
 def test_a_call_that_ends_the_program_leaves_the_others_unanswered(sandbox):
     found = sandbox.call(
-        python("import os\ndef f(n):\n    if n == 2: os._exit(0)\n    return n"), [Call("f", (n,)) for n in range(4)]
+        python("import os\ndef f(n):\n    if n == 2: os._exit(0)\n    return n"),
+        [Call("f", (n,)) for n in range(4)],
     )
     assert [reply and reply.value for reply in found.replies] == [0, 1, None, None]
 
@@ -277,7 +323,9 @@ def test_a_suite_sees_values_and_the_program_sees_no_tests(sandbox):
         "    return 'needle' + chr(45) + str(4711) in seen + files + str(sys._getframe().f_back.f_locals)\n"
     )
     suite = TestSuite(
-        "asserts", "expected = 'needle-' + '4711'\nassert f(1) is False\nassert f(2) != expected", stop=False
+        "asserts",
+        "expected = 'needle-' + '4711'\nassert f(1) is False\nassert f(2) != expected",
+        stop=False,
     )
     found = sandbox.test(python(spy), suite)
     assert [(case.outcome) for case in found.cases] == ["pass", "pass"]
@@ -309,7 +357,9 @@ def test_a_missing_toolchain_is_ours_to_mend(sandbox, monkeypatch):
 def test_cpp_is_compiled_once(sandbox):
     """The cases of a problem share one binary."""
     made = []
-    compiler = Compiler(lambda *args, **options: made.append(1) or sandbox._execute(*args, **options))
+    compiler = Compiler(
+        lambda *args, **options: made.append(1) or sandbox._execute(*args, **options)
+    )
     source = "#include <iostream>\nint main() { int a; std::cin >> a; std::cout << 2 * a; }"
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: compiler.compiled(Program("cpp", source)), range(4)))
@@ -329,7 +379,12 @@ def test_what_the_compiler_says_comes_back(sandbox):
 def test_a_compiler_that_compiles_nothing_is_our_failure():
     """As where cc1plus is missing: that says nothing about the program.  Nor does a machine that is too busy."""
     source = Program("cpp", "int main() {}")
-    broken = Run(Ending.RE, "exit code 1", exit_code=1, stderr=b"g++: fatal error: cannot execute 'cc1plus'\n")
+    broken = Run(
+        Ending.RE,
+        "exit code 1",
+        exit_code=1,
+        stderr=b"g++: fatal error: cannot execute 'cc1plus'\n",
+    )
     built = Compiler(lambda *args, **options: broken).compiled(source)[2]
     assert built.ending is Ending.IE
     assert "compiles nothing here: g++: fatal error: cannot execute 'cc1plus'" in built.why
@@ -345,11 +400,17 @@ def test_allowed_packages_are_there_and_others_are_not(tmp_path):
     assert b"No module named 'pytest'" in run.stderr
 
 
-@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a second interpreter, at /usr/bin/python3")
+@pytest.mark.skipif(
+    not Path("/usr/bin/python3").exists(), reason="needs a second interpreter, at /usr/bin/python3"
+)
 def test_another_interpreter_runs_the_programs():
-    version = subprocess.run(["/usr/bin/python3", "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
+    version = subprocess.run(
+        ["/usr/bin/python3", "-V"], capture_output=True, text=True, check=True
+    ).stdout.split()[1]
     with Sandbox(workers=1, python="/usr/bin/python3", limits=SMALL) as sandbox:
-        run = sandbox.run(python("import platform, sys\nprint(platform.python_version(), sys.executable)"))
+        run = sandbox.run(
+            python("import platform, sys\nprint(platform.python_version(), sys.executable)")
+        )
     assert run.text.split() == [version, os.path.realpath("/usr/bin/python3")]
 
 
@@ -384,11 +445,20 @@ def test_what_an_allowed_package_imports_beside_it_is_not_there(tmp_path):
         site.joinpath(file).parent.mkdir(parents=True, exist_ok=True)
         site.joinpath(file).write_text(source)
     site.joinpath("named-1.dist-info").mkdir()
-    site.joinpath("named-1.dist-info", "METADATA").write_text("Metadata-Version: 2.1\nName: named\nVersion: 1\n")
+    site.joinpath("named-1.dist-info", "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: named\nVersion: 1\n"
+    )
     site.joinpath("named-1.dist-info", "RECORD").write_text("named/__init__.py,,\n")
-    with Sandbox(workers=1, python=str(tmp_path / "venv" / "bin" / "python"), packages=("named",), limits=SMALL) as box:
+    with Sandbox(
+        workers=1,
+        python=str(tmp_path / "venv" / "bin" / "python"),
+        packages=("named",),
+        limits=SMALL,
+    ) as box:
         run = box.run(
-            python("import named, sys\nprint(named.wave.__name__, 'other.folder.inner' in sys.modules)\nimport other")
+            python(
+                "import named, sys\nprint(named.wave.__name__, 'other.folder.inner' in sys.modules)\nimport other"
+            )
         )
     assert (run.text, run.exit_code) == ("wave False\n", 1)
     assert b"No module named 'other'" in run.stderr
@@ -399,7 +469,9 @@ def test_what_an_allowed_package_imports_beside_it_is_not_there(tmp_path):
 
 def test_every_guarantee_is_kept_here(sandbox):
     """The doctor's table; where this fails, it says what this machine lacks."""
-    assert [f"{g.name}: {g.found}. {g.remedy}" for g in sandbox.check() if g.mechanism is None] == []
+    assert [
+        f"{g.name}: {g.found}. {g.remedy}" for g in sandbox.check() if g.mechanism is None
+    ] == []
 
 
 @pytest.mark.slow
@@ -417,13 +489,16 @@ def test_a_missing_guarantee_stops_everything_unless_it_is_waived(monkeypatch):
     def without_memory(*args):
         found = real(*args)
         return [
-            Guarantee("memory", g.promise, None, "48 MiB went unseen", "get a cgroup") if g.name == "memory" else g
+            Guarantee("memory", g.promise, None, "48 MiB went unseen", "get a cgroup")
+            if g.name == "memory"
+            else g
             for g in found
         ]
 
     monkeypatch.setattr(probe, "examine", without_memory)
     with pytest.raises(
-        IsolationUnavailable, match=r"cannot promise 'memory' here: 48 MiB went unseen\. get a cgroup; or waive"
+        IsolationUnavailable,
+        match=r"cannot promise 'memory' here: 48 MiB went unseen\. get a cgroup; or waive",
     ) as caught:
         Sandbox(workers=1).warm()
     assert caught.value.guarantee == "memory"
@@ -439,10 +514,15 @@ def test_an_attack_that_succeeds_is_found(tmp_path):
 
     def leaky(header, files, stdin, limits, **options):
         """No sandbox at all: the attacks run beside us, though not on our system folders."""
-        facts = json.loads(header["args"][0]) | {"system": [str(tmp_path)], "scratch": [str(tmp_path)]}
+        facts = json.loads(header["args"][0]) | {
+            "system": [str(tmp_path)],
+            "scratch": [str(tmp_path)],
+        }
         command = [sys.executable, "-c", files["main.py"][0].decode(), json.dumps(facts)]
         done = subprocess.run(command, capture_output=True, timeout=20, cwd=tmp_path)
-        return Run(Ending.OK if not done.returncode else Ending.RE, stdout=done.stdout, stderr=done.stderr)
+        return Run(
+            Ending.OK if not done.returncode else Ending.RE, stdout=done.stdout, stderr=done.stderr
+        )
 
     with probe._canary() as canary:
         won = probe._tried(leaky, canary)
@@ -480,9 +560,16 @@ def test_a_host_without_namespaces_is_told_its_ways_out(monkeypatch, uid):
         raise CannotIsolate("[Errno 1] Operation not permitted")
 
     monkeypatch.setattr(Keeper, "start_slot", refuse)
-    with pytest.raises(IsolationUnavailable, match="cannot promise 'files' here: no namespaces") as caught:
+    with pytest.raises(
+        IsolationUnavailable, match="cannot promise 'files' here: no namespaces"
+    ) as caught:
         Sandbox(workers=1).warm()
-    for way in ("unprivileged_userns_clone=1", "seccomp=unconfined", 'level="restricted"', "rlvr serve"):
+    for way in (
+        "unprivileged_userns_clone=1",
+        "seccomp=unconfined",
+        'level="restricted"',
+        "rlvr serve",
+    ):
         assert way in str(caught.value)
     assert ("run as root" in str(caught.value)) == (uid != 0)
 
@@ -491,7 +578,12 @@ def test_a_sandbox_pickles_as_its_settings():
     """A verifier carries one to the workers of a Scorer."""
     one = Sandbox(limits=SMALL, workers=3, packages=("hypothesis",), allow_missing={"cpu"})
     again = pickle.loads(pickle.dumps(one))
-    assert (again.limits, again.workers, again.packages, again.allow_missing) == (SMALL, 3, ("hypothesis",), {"cpu"})
+    assert (again.limits, again.workers, again.packages, again.allow_missing) == (
+        SMALL,
+        3,
+        ("hypothesis",),
+        {"cpu"},
+    )
 
 
 def test_it_starts_afresh_after_close():
@@ -525,23 +617,29 @@ def test_java_has_classes_input_exit_codes_and_limits(sandbox):
         " System.out.println(Other.twice(new Scanner(System.in).nextInt()) + a[0]); } }",
         "Other.java": "class Other { static int twice(int n) { return 2 * n; } }",
     }
-    assert sandbox.run(Program("java", files=files, args=("x",)), "21", limits=roomy).text == "42x\n"
+    assert (
+        sandbox.run(Program("java", files=files, args=("x",)), "21", limits=roomy).text == "42x\n"
+    )
 
     def ending(body: str) -> Run:
-        source = "import java.util.*; class Main { public static void main(String[] a) { " + body + " } }"
+        source = (
+            "import java.util.*; class Main { public static void main(String[] a) { "
+            + body
+            + " } }"
+        )
         return sandbox.run(Program("java", source), limits=roomy)
 
     assert (ending("System.exit(3);").exit_code, ending("int x = ;").ending) == (3, Ending.CE)
     assert ending("while (true) ;").ending is Ending.TLE
-    assert ending("List<byte[]> l = new ArrayList<>(); while (true) l.add(new byte[1 << 20]);").ending in ("MLE", "RE")
+    assert ending(
+        "List<byte[]> l = new ArrayList<>(); while (true) l.add(new byte[1 << 20]);"
+    ).ending in ("MLE", "RE")
 
 
 def test_c_is_compiled_and_linked_with_the_mathematics(sandbox):
     if toolchains.tool("c") is None:
         pytest.skip(toolchains.missing("c"))
-    source = (
-        '#include <math.h>\n#include <stdio.h>\nint main(void) { double x; scanf("%lf", &x); printf("%.3f", sqrt(x)); }'
-    )
+    source = '#include <math.h>\n#include <stdio.h>\nint main(void) { double x; scanf("%lf", &x); printf("%.3f", sqrt(x)); }'
     assert sandbox.run(Program("c", source), "2").text == "1.414"
     assert sandbox.run(Program("c", "int main(void) { return undeclared; }")).ending is Ending.CE
 

@@ -20,7 +20,9 @@ def sandbox(request):
 
 
 def says(sandbox, source, expected, stdin="", language="python", **limits):
-    run = sandbox.run(Program(language, source), stdin, limits=dataclasses.replace(LIMITS, **limits))
+    run = sandbox.run(
+        Program(language, source), stdin, limits=dataclasses.replace(LIMITS, **limits)
+    )
     assert (run.ending, run.text) == ("OK", expected), (run.why, run.stderr[-2000:])
     return run
 
@@ -70,7 +72,8 @@ def test_a_long_input_is_read_in(sandbox, way):
 
 
 @pytest.mark.parametrize(
-    "way", [way if way == "sys.stdin" else pytest.param(way, marks=pytest.mark.slow) for way in READERS]
+    "way",
+    [way if way == "sys.stdin" else pytest.param(way, marks=pytest.mark.slow) for way in READERS],
 )
 def test_10_mb_are_read_in(sandbox, ten_mb, way):
     """By every way of reading them; line by line in each `make test`."""
@@ -82,7 +85,9 @@ def _programs() -> dict[str, tuple[str, str, str | None]]:
     found = {}
     for block in Path(__file__).with_name("sandbox_honest.txt").read_text().split("\n=== ")[1:]:
         name, *lines = block.rstrip("\n").split("\n")
-        told = {line[:3]: ast.literal_eval(line[4:]) for line in lines if line[:4] in ("<<< ", ">>> ")}
+        told = {
+            line[:3]: ast.literal_eval(line[4:]) for line in lines if line[:4] in ("<<< ", ">>> ")
+        }
         source = "\n".join(line for line in lines if line[:4] not in ("<<< ", ">>> "))
         found[name] = source, told.get("<<<", ""), told.get(">>>")
     return found
@@ -106,9 +111,7 @@ def test_long_output_is_whole(sandbox, ten_mb):
     lines = "".join(f"{n}\n" for n in range(1_000_000))
     says(sandbox, "print('\\n'.join(map(str, range(1_000_000))))", lines)
     adds = "long s = 0, x; while (cin >> x) s += x; cout << s << endl;"
-    fast = (
-        f"#include <bits/stdc++.h>\nusing namespace std;\nint main() {{ ios::sync_with_stdio(0); cin.tie(0); {adds} }}"
-    )
+    fast = f"#include <bits/stdc++.h>\nusing namespace std;\nint main() {{ ios::sync_with_stdio(0); cin.tie(0); {adds} }}"
     says(sandbox, fast, "844999350000\n", ten_mb, "cpp")
 
 

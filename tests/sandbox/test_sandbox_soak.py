@@ -34,7 +34,8 @@ MIXED = [
     Program("python", "f = open('/tmp/x', 'wb')\nwhile True: f.write(bytes(1 << 20))"),
     Program("python", "print("),
     Program(
-        "python", "import socket\na, b = socket.socketpair()\nsocket.send_fds(a, [b'x'], [a.fileno(), b.fileno()])"
+        "python",
+        "import socket\na, b = socket.socketpair()\nsocket.send_fds(a, [b'x'], [a.fileno(), b.fileno()])",
     ),
     Program("bash", "sleep 60 & echo hi"),
 ]
@@ -54,23 +55,35 @@ def temporary(tmp_path_factory):
 
 def cgroups(pid: int) -> list[str]:
     """Folders of a process's sandboxes in every hierarchy."""
-    return [f for f, folders, _ in os.walk("/sys/fs/cgroup") if re.search(rf"/rlvr-{pid}-\d+$", f) and f not in _others]
+    return [
+        f
+        for f, folders, _ in os.walk("/sys/fs/cgroup")
+        if re.search(rf"/rlvr-{pid}-\d+$", f) and f not in _others
+    ]
 
 
 def census(sandbox: Sandbox) -> dict[str, object]:
     """Everything that a run could leave behind on this machine, once it has come to rest."""
     keeper = keeper_of(sandbox)
     deadline = time.monotonic() + 5.0
-    while len(processes := descendants(keeper)) != 3 * len(zygotes(sandbox)) and time.monotonic() < deadline:
+    while (
+        len(processes := descendants(keeper)) != 3 * len(zygotes(sandbox))
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.02)
     return {
         "processes": sorted(processes.values()),
         "descriptors": entries("/proc/self/fd"),
         "of the keeper": entries(f"/proc/{keeper}/fd"),
-        "of its zygotes": sorted(entries(f"/proc/{pid}/fd") for pid in processes if parent(pid) == keeper),
+        "of its zygotes": sorted(
+            entries(f"/proc/{pid}/fd") for pid in processes if parent(pid) == keeper
+        ),
         "threads": threading.active_count(),
-        "mounts": [line for line in mounts("self") if "rlvr" in line or tempfile.gettempdir() in line],
-        "mounts of the keeper": len(mounts(keeper)) - len(mounts("self")),  # others may mount something meanwhile
+        "mounts": [
+            line for line in mounts("self") if "rlvr" in line or tempfile.gettempdir() in line
+        ],
+        "mounts of the keeper": len(mounts(keeper))
+        - len(mounts("self")),  # others may mount something meanwhile
         "cgroups": len(cgroups(os.getpid())),
         "files": sorted(path.name for path in Path(tempfile.gettempdir()).iterdir()),
     }
@@ -96,7 +109,9 @@ def zygotes(sandbox: Sandbox, within_s: float = 2.0) -> list[int]:
     """The keeper's children: at least one after a run, but a list of /proc can miss one while others end."""
     deadline = time.monotonic() + within_s
     while True:
-        found = [pid for pid in descendants(keeper_of(sandbox)) if parent(pid) == keeper_of(sandbox)]
+        found = [
+            pid for pid in descendants(keeper_of(sandbox)) if parent(pid) == keeper_of(sandbox)
+        ]
         if found or time.monotonic() > deadline:
             return found
         time.sleep(0.02)
@@ -135,7 +150,10 @@ def test_300_mixed_runs_leave_nothing(sandbox):
 
     def round_of(runs: int) -> None:
         with ThreadPoolExecutor(2) as pool:
-            endings = [run.ending for run in pool.map(lambda i: sandbox.run(MIXED[i % len(MIXED)], "41"), range(runs))]
+            endings = [
+                run.ending
+                for run in pool.map(lambda i: sandbox.run(MIXED[i % len(MIXED)], "41"), range(runs))
+            ]
         assert "IE" not in endings
         assert {"OK", "TLE", "MLE", "OLE", "RE", "CE"} <= set(endings)
 
@@ -151,7 +169,9 @@ def test_300_mixed_runs_leave_nothing(sandbox):
 @pytest.mark.slow
 def test_memory_of_the_slots_does_not_grow(sandbox):
     """A program that needs most of its limit has it after many runs as after the first."""
-    near = Program("python", "m = bytearray(70 << 20)\nfor i in range(0, len(m), 4096): m[i] = 1\nprint('ok')")
+    near = Program(
+        "python", "m = bytearray(70 << 20)\nfor i in range(0, len(m), 4096): m[i] = 1\nprint('ok')"
+    )
     for round_ in range(4):
         assert {sandbox.run(near).text for _ in range(4)} == {"ok\n"}, round_
         for _ in range(40):
@@ -165,7 +185,9 @@ def test_no_false_tle_under_load():
     limits = Limits(cpu_s=0.5, wall_s=300.0, memory_mib=96)
     with Sandbox(limits=limits, workers=16) as sandbox, ThreadPoolExecutor(16) as pool:
         runs = list(pool.map(lambda _: sandbox.run(burn), range(16)))
-    assert [(run.ending, run.text) for run in runs] == [("OK", "done\n")] * 16, {run.why for run in runs}
+    assert [(run.ending, run.text) for run in runs] == [("OK", "done\n")] * 16, {
+        run.why for run in runs
+    }
 
 
 def test_a_box_keeps_nothing_of_its_runs(sandbox):
@@ -174,7 +196,9 @@ def test_a_box_keeps_nothing_of_its_runs(sandbox):
         compiled = sandbox.run(Program("cpp", f"int main() {{ return {n} - {n}; }}"))
         assert (compiled.ending, compiled.why) == ("OK", "")
         sandbox.call(Program("python", "def f(x): return x"), [Call("f", (n,))])
-        sandbox.test(Program("python", "def f(x): return x"), TestSuite("asserts", "assert f(1) == 1"))
+        sandbox.test(
+            Program("python", "def f(x): return x"), TestSuite("asserts", "assert f(1) == 1")
+        )
     slots = zygotes(sandbox)
     boxes = [pid for pid in descendants(keeper_of(sandbox)) if parent(pid) in slots]
     assert max(entries(f"/proc/{pid}/fd") for pid in boxes) <= 12
@@ -201,7 +225,9 @@ def test_a_zygote_killed_during_a_run_is_replaced(sandbox):
             os.kill(pid, signal.SIGKILL)
         assert future.result().text == "slept\n"
     assert gone(old)
-    sandbox.run(HELLO, "1")  # on a busy machine they were killed after the run, and not replaced until now
+    sandbox.run(
+        HELLO, "1"
+    )  # on a busy machine they were killed after the run, and not replaced until now
     assert len(cgroups(os.getpid())) <= 3 * len(zygotes(sandbox))
 
 
@@ -224,7 +250,9 @@ def test_a_box_killed_during_a_run_is_ours_to_answer_for(sandbox, kills):
     """Pid 1 of a run that is killed from outside: tried again, and IE after three tries; never a word on the program."""
     sandbox.run(HELLO, "1")
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(sandbox.run, Program("python", "import time\ntime.sleep(0.9)\nprint('slept')"))
+        future = pool.submit(
+            sandbox.run, Program("python", "import time\ntime.sleep(0.9)\nprint('slept')")
+        )
         done = set()
         while len(done) < kills:
             for pid in working(sandbox):
@@ -242,7 +270,12 @@ def test_slots_that_died_while_idle_are_no_tries():
     """Any number of them: the run goes to one that lives."""
     with Sandbox(limits=LIMITS, workers=5) as sandbox:
         with ThreadPoolExecutor(5) as pool:
-            list(pool.map(lambda _: sandbox.run(Program("python", "import time; time.sleep(0.3)")), range(5)))
+            list(
+                pool.map(
+                    lambda _: sandbox.run(Program("python", "import time; time.sleep(0.3)")),
+                    range(5),
+                )
+            )
         idle = zygotes(sandbox)
         assert len(idle) == 5
         for pid in idle:
@@ -297,11 +330,15 @@ def test_a_keeper_that_is_killed_is_replaced(sandbox, during):
     sandbox.run(HELLO, "1")
     old = [keeper_of(sandbox), *descendants(keeper_of(sandbox))]
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(sandbox.run, Program("python", "import time\ntime.sleep(0.4)\nprint('slept')"))
+        future = pool.submit(
+            sandbox.run, Program("python", "import time\ntime.sleep(0.4)\nprint('slept')")
+        )
         time.sleep(0.15 if during else 0.7)
         os.kill(old[0], signal.SIGKILL)
         assert future.result().text == "slept\n"
-    assert sandbox.run(HELLO, "1").text == "2\n"  # perhaps in a slot that has not seen its keeper's end yet
+    assert (
+        sandbox.run(HELLO, "1").text == "2\n"
+    )  # perhaps in a slot that has not seen its keeper's end yet
     assert gone(old[1:])
     assert sandbox.run(HELLO, "1").text == "2\n"
     assert len(cgroups(os.getpid())) <= 3 * len(zygotes(sandbox))
@@ -380,8 +417,12 @@ def test_a_fork_of_the_parent_has_a_sandbox_of_its_own():
 
 def test_a_parent_that_is_killed_while_its_fork_lives_leaves_nothing():
     """The fork holds the keeper's socket open; the keeper looks who its parent is."""
-    script = _PARENT.replace("print(sandbox", "import os\nif os.fork() == 0: time.sleep(8); os._exit(0)\nprint(sandbox")
-    host = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    script = _PARENT.replace(
+        "print(sandbox", "import os\nif os.fork() == 0: time.sleep(8); os._exit(0)\nprint(sandbox"
+    )
+    host = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+    )
     keeper = int(host.stdout.readline())
     all_of_it = [keeper, *descendants(keeper)]
     host.kill()

@@ -17,7 +17,12 @@ AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ARCHES = list(AUDIT_ARCH)
 HIGH = 0xDEAD_BEEF << 32  # the kernel does not look there, so it must not change a verdict
 OK = 0x7FFF0000
-WITHOUT = [0, 1 << 31, 0xFFFF_FFFF, (1 << 64) - 1]  # arguments that a rule without arguments must not mind
+WITHOUT = [
+    0,
+    1 << 31,
+    0xFFFF_FFFF,
+    (1 << 64) - 1,
+]  # arguments that a rule without arguments must not mind
 
 
 @functools.cache
@@ -72,7 +77,9 @@ def answer(value: int) -> int:
 
 
 def both(name: str) -> list[str]:
-    return [machine for machine, nr in zip(ARCHES, seccomp.NUMBERS[name], strict=True) if nr is not None]
+    return [
+        machine for machine, nr in zip(ARCHES, seccomp.NUMBERS[name], strict=True) if nr is not None
+    ]
 
 
 # ------------------------------------------------------------------------------------------ the table
@@ -113,7 +120,12 @@ def headers() -> list[tuple[str, dict[str, int]]]:
     for path in ("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"):
         if platform.machine() == "x86_64" and Path(path).exists():
             text = Path(path).read_text(encoding="utf-8")
-            found.append(("x86_64", {n: int(v) for n, v in re.findall(r"^#define __NR_(\w+)\s+(\d+)$", text, re.M)}))
+            found.append(
+                (
+                    "x86_64",
+                    {n: int(v) for n, v in re.findall(r"^#define __NR_(\w+)\s+(\d+)$", text, re.M)},
+                )
+            )
             break
     generic = Path("/usr/include/asm-generic/unistd.h")  # aarch64 uses it as it stands
     if generic.exists():
@@ -122,7 +134,12 @@ def headers() -> list[tuple[str, dict[str, int]]]:
         for name, other in re.findall(r"^#define (__NR_\w+)\s+(__NR3264_\w+)$", text, re.M):
             if other in numbers:
                 numbers.setdefault(name, numbers[other])
-        found.append(("aarch64", {n[5:]: v for n, v in numbers.items() if n.startswith("__NR_") and v < 1000}))
+        found.append(
+            (
+                "aarch64",
+                {n[5:]: v for n, v in numbers.items() if n.startswith("__NR_") and v < 1000},
+            )
+        )
     return found
 
 
@@ -131,13 +148,19 @@ def test_the_numbers_are_the_kernels():
     """A typo here opens another call than the one it names."""
     for machine, kernel in headers():
         column = ARCHES.index(machine)
-        ours = {name: numbers[column] for name, numbers in seccomp.NUMBERS.items() if name in kernel}
+        ours = {
+            name: numbers[column] for name, numbers in seccomp.NUMBERS.items() if name in kernel
+        }
         assert len(ours) > 170
         assert ours == {name: kernel[name] for name in ours}
         theirs = {row[0]: row[1 + column] for row in DENIED if row[0] in kernel}
         assert theirs == {name: str(kernel[name]) for name in theirs}
-        gone = {name for name, numbers in seccomp.NUMBERS.items() if numbers[column] is not None} - set(kernel)
-        assert not {name for name in gone if seccomp.NUMBERS[name][column] < 300}  # old ones are in every header
+        gone = {
+            name for name, numbers in seccomp.NUMBERS.items() if numbers[column] is not None
+        } - set(kernel)
+        assert not {
+            name for name in gone if seccomp.NUMBERS[name][column] < 300
+        }  # old ones are in every header
 
 
 def test_every_name_has_one_rule_and_one_number():
@@ -161,7 +184,9 @@ def test_every_number_gets_the_verdict_of_its_name(machine):
         for name, numbers in seccomp.NUMBERS.items()
         if isinstance(seccomp.POLICY[name], int)
     }
-    tested = {numbers[column] for name, numbers in seccomp.NUMBERS.items() if numbers[column] not in plain}
+    tested = {
+        numbers[column] for name, numbers in seccomp.NUMBERS.items() if numbers[column] not in plain
+    }
     for nr in {*range(2048), 0x3FFF_FFFF, 0x7FFF_FFFF, 0xFFFF_FFFF} - tested:
         for word in WITHOUT:
             got, _ = verdict(code, nr, (word,) * 6, arch=AUDIT_ARCH[machine])
@@ -201,25 +226,77 @@ def test_x32_numbers_do_not_exist():
 
 CLONE_THREAD_FLAGS = 0x003D_0F00  # what pthread_create passes
 ARGUMENTS = [
-    ("clone", 0, [CLONE_THREAD_FLAGS, signal.SIGCHLD, 0x4100 | signal.SIGCHLD, 0x0120_0011, 0x1000, 0x8000_0000], 0),
-    ("clone", 0, [1 << bit for bit in (15, 16, 17, 25, 26, 27, 28, 29, 30)], errno.EPERM),  # PARENT, NEWNS … NEWNET
+    (
+        "clone",
+        0,
+        [
+            CLONE_THREAD_FLAGS,
+            signal.SIGCHLD,
+            0x4100 | signal.SIGCHLD,
+            0x0120_0011,
+            0x1000,
+            0x8000_0000,
+        ],
+        0,
+    ),
+    (
+        "clone",
+        0,
+        [1 << bit for bit in (15, 16, 17, 25, 26, 27, 28, 29, 30)],
+        errno.EPERM,
+    ),  # PARENT, NEWNS … NEWNET
     ("clone", 0, [CLONE_THREAD_FLAGS | 1 << 28, 0x7E02_0000, 0xFFFF_FFFF], errno.EPERM),
     ("socket", 0, [1], 0),
-    ("socket", 0, [0, 2, 10, 15, 16, 17, 38, 40, 44, 0xFFFF_FFFF], errno.EAFNOSUPPORT),  # INET … ALG VSOCK XDP
+    (
+        "socket",
+        0,
+        [0, 2, 10, 15, 16, 17, 38, 40, 44, 0xFFFF_FFFF],
+        errno.EAFNOSUPPORT,
+    ),  # INET … ALG VSOCK XDP
     ("socketpair", 0, [1], 0),
     ("socketpair", 0, [0, 2, 30, 0x8000_0001], errno.EAFNOSUPPORT),
     ("setsockopt", 2, [2, 6, 8, 9, 13, 15, 16, 20, 21], 0),
     ("setsockopt", 2, [7], -1),  # succeeds without doing anything
-    ("setsockopt", 2, [0, 26, 27, 36, 50, 51, 52, 0xFFFF_FFFF], errno.ENOPROTOOPT),  # ATTACH_FILTER and its kin
+    (
+        "setsockopt",
+        2,
+        [0, 26, 27, 36, 50, 51, 52, 0xFFFF_FFFF],
+        errno.ENOPROTOOPT,
+    ),  # ATTACH_FILTER and its kin
     ("ioctl", 1, [0x5401, 0x540F, 0x5411, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A], 0),
-    ("ioctl", 1, [0, 0x5400, 0x5402, 0x5410, 0x5412, 0x5414, 0x541C, 0x5422, 0x5452, 0x80047601], errno.ENOTTY),
-    ("ioctl", 1, [0x4B4D, 0x40049409, 0xC0185879, 0xB701, 0x8008B705, 0xFFFF_FFFF], errno.ENOTTY),  # ns and pid of fds
+    (
+        "ioctl",
+        1,
+        [0, 0x5400, 0x5402, 0x5410, 0x5412, 0x5414, 0x541C, 0x5422, 0x5452, 0x80047601],
+        errno.ENOTTY,
+    ),
+    (
+        "ioctl",
+        1,
+        [0x4B4D, 0x40049409, 0xC0185879, 0xB701, 0x8008B705, 0xFFFF_FFFF],
+        errno.ENOTTY,
+    ),  # ns and pid of fds
     ("fcntl", 1, [*range(8), 1030, 1031, 1032, 1034], 0),
-    ("fcntl", 1, [8, 9, 10, 11, 15, 16, 36, 37, 38, 1024, 1025, 1026, 1033, 1036, 0xFFFF_FFFF], errno.EINVAL),
+    (
+        "fcntl",
+        1,
+        [8, 9, 10, 11, 15, 16, 36, 37, 38, 1024, 1025, 1026, 1033, 1036, 0xFFFF_FFFF],
+        errno.EINVAL,
+    ),
     ("prctl", 0, [1, 2, 3, 15, 16, 21, 23, 27, 29, 30, 38, 39, 51], 0),
-    ("prctl", 0, [0, 4, 8, 14, 22, 24, 28, 31, 35, 36, 41, 47, 53, 59, 62, 67, 0x53564D41, 0x59616D61], errno.EINVAL),
+    (
+        "prctl",
+        0,
+        [0, 4, 8, 14, 22, 24, 28, 31, 35, 36, 41, 47, 53, 59, 62, 67, 0x53564D41, 0x59616D61],
+        errno.EINVAL,
+    ),
     ("arch_prctl", 0, [0x1001, 0x1002, 0x1003, 0x1004, 0x1021, 0x1022, 0x1023], 0),
-    ("arch_prctl", 0, [0, 0x1011, 0x1012, 0x1024, 0x2001, 0x3001, 0x5001, 0x5003, 0xFFFF_FFFF], errno.EINVAL),
+    (
+        "arch_prctl",
+        0,
+        [0, 0x1011, 0x1012, 0x1024, 0x2001, 0x3001, 0x5001, 0x5003, 0xFFFF_FFFF],
+        errno.EINVAL,
+    ),
     ("madvise", 2, [0, 1, 2, 3, 4, 8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 22, 23, 102, 103], 0),
     ("madvise", 2, [5, 6, 7, 12, 13, 20, 21, 24, 25, 100, 101, 104, 0xFFFF_FFFF], errno.EINVAL),
     ("personality", 0, [0, 0xFFFF_FFFF], 0),
@@ -243,7 +320,11 @@ def test_an_argument_decides(row):
                 for high in (0, HIGH, 1 << 32, 0xFFFF_FFFF << 32):
                     args = [others] * 6
                     args[argument] = value | high
-                    assert said(name, *args, machine=machine) == expected, (machine, hex(value), hex(high))
+                    assert said(name, *args, machine=machine) == expected, (
+                        machine,
+                        hex(value),
+                        hex(high),
+                    )
 
 
 def test_priorities_are_changed_of_oneself_alone():
@@ -285,10 +366,20 @@ def test_a_core_limit_is_read_and_never_set():
 def test_every_rule_with_arguments_is_tested_here():
     """Who adds a rule adds its row."""
     tested = {name for name, rule in seccomp.POLICY.items() if isinstance(rule, seccomp.Switch)}
-    assert tested == {row[0] for row in ARGUMENTS} | {"getsockopt", "mmap", "setpriority", "setrlimit"}
+    assert tested == {row[0] for row in ARGUMENTS} | {
+        "getsockopt",
+        "mmap",
+        "setpriority",
+        "setrlimit",
+    }
     for name in tested - {"clone", "getsockopt", "mmap", "setpriority", "setrlimit"}:
         rule = seccomp.POLICY[name]
-        shown = {value & rule.mask for row in ARGUMENTS if row[0] == name and row[3] <= 0 for value in row[2]}
+        shown = {
+            value & rule.mask
+            for row in ARGUMENTS
+            if row[0] == name and row[3] <= 0
+            for value in row[2]
+        }
         assert shown == set(rule.cases)
 
 
@@ -301,7 +392,15 @@ def test_a_memfd_is_allowed_on_request():
 
 def test_a_sync_succeeds_without_the_kernel():
     """The guest's files are in RAM; the disks that it would flush are the host's."""
-    for name in ("sync", "syncfs", "fsync", "fdatasync", "sync_file_range", "fadvise64", "readahead"):
+    for name in (
+        "sync",
+        "syncfs",
+        "fsync",
+        "fdatasync",
+        "sync_file_range",
+        "fadvise64",
+        "readahead",
+    ):
         assert {said(name, 1, 2, 3, machine=machine) for machine in both(name)} == {-1}
 
 
@@ -330,7 +429,12 @@ def test_jumps_reach_over_long_lists():
 def test_the_last_word_has_nothing_after_it():
     """0xFFFFFFFF + 1 does not fit into an instruction."""
     code = b"".join(seccomp._compiled(seccomp.Switch(0, {0: 5, 0xFFFF_FFFF: 6}, 7)))
-    assert [verdict(code, 0, (n,), arch=0)[0] for n in (0, 1, 0xFFFF_FFFE, 0xFFFF_FFFF)] == [5, 7, 7, 6]
+    assert [verdict(code, 0, (n,), arch=0)[0] for n in (0, 1, 0xFFFF_FFFE, 0xFFFF_FFFF)] == [
+        5,
+        7,
+        7,
+        6,
+    ]
 
 
 def test_a_machine_is_named_as_python_names_it():
@@ -357,8 +461,15 @@ def test_without_a_network_namespace_only_ends_of_a_pair_are_sockets(machine):
     asked = functools.partial(said, machine=machine, restricted=True)
     for flags in (0, 0o2000000, 0o4000):
         assert [asked("socketpair", 1, kind | flags) for kind in (1, 5)] == [0, 0]
-        assert [asked("socketpair", 1, kind | flags) for kind in (2, 3)] == [errno.EPROTONOSUPPORT] * 2
-    assert asked("socketpair", 2, 1) == asked("socket", 1, 1) == asked("connect", 3) == errno.EAFNOSUPPORT
+        assert [asked("socketpair", 1, kind | flags) for kind in (2, 3)] == [
+            errno.EPROTONOSUPPORT
+        ] * 2
+    assert (
+        asked("socketpair", 2, 1)
+        == asked("socket", 1, 1)
+        == asked("connect", 3)
+        == errno.EAFNOSUPPORT
+    )
     assert asked("sendmsg") == errno.EPERM
 
 

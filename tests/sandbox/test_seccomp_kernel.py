@@ -17,7 +17,8 @@ from rlvr.sandbox import seccomp
 from tests.sandbox.test_seccomp import ARCHES, DENIED, FORBIDDEN, HIGH
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or platform.machine() not in ARCHES, reason="the filter is Linux's, on two machines"
+    sys.platform != "linux" or platform.machine() not in ARCHES,
+    reason="the filter is Linux's, on two machines",
 )
 
 # What the guest does, in small: load the filter, then become the program.
@@ -35,10 +36,14 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def plainly(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+    )
 
 
-def launched(*command: str, cwd: Path | None = None, code: bytes | None = None) -> subprocess.CompletedProcess[str]:
+def launched(
+    *command: str, cwd: Path | None = None, code: bytes | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command under the filter, or under another one."""
     code = seccomp.program() if code is None else code
     return plainly(sys.executable, "-I", "-S", "-c", LAUNCH, code.hex(), *command, cwd=cwd)
@@ -188,7 +193,9 @@ def test_a_compiler_and_what_it_makes_work(tmp_path):
 def test_node_works(tmp_path):
     """A JIT, worker threads, timers, files and children."""
     (tmp_path / "main.js").write_text(NODE, encoding="utf-8")
-    assert "child\n 36 true\n6 x" in goes_on_as_before(tool("node"), str(tmp_path / "main.js"), at=tmp_path)
+    assert "child\n 36 true\n6 x" in goes_on_as_before(
+        tool("node"), str(tmp_path / "main.js"), at=tmp_path
+    )
 
 
 def test_a_shell_and_its_tools_work(tmp_path):
@@ -252,13 +259,18 @@ def test_the_kernel_refuses_arguments():
         (("mknodat", 0, 0, 0o020666, 0x103), errno.EPERM),
         (("fsync", 999), 0),  # it was not looked at
     ]
-    assert called([[here(name), *args] for (name, *args), _ in cases]) == [expected for _, expected in cases]
+    assert called([[here(name), *args] for (name, *args), _ in cases]) == [
+        expected for _, expected in cases
+    ]
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the old entries are x86_64's")
 def test_the_kernel_knows_no_x32_and_no_32_bit_calls():
     """`int 0x80` reaches the 32-bit table from a 64-bit program; where a kernel has none it is a segmentation fault."""
-    assert called([[0x4000_0000 | 39], [0x4000_0000 | 520, 0, 0, 0]]) == [errno.ENOSYS, errno.ENOSYS]
+    assert called([[0x4000_0000 | 39], [0x4000_0000 | 520, 0, 0, 0]]) == [
+        errno.ENOSYS,
+        errno.ENOSYS,
+    ]
     code = b"\xb8\x14\x00\x00\x00\xcd\x80\xc3"  # mov eax, 20 (getpid); int 0x80; ret
     script = (
         "import ctypes, mmap\nm = mmap.mmap(-1, 4096, prot=7)\n"

@@ -51,7 +51,9 @@ def bash(sandbox):
 
 def test_state_and_files_live_from_call_to_call(python):
     """Names, imports, open files, files on disk, the working directory."""
-    python.run("import os\nx = 20\ndef f(y): return x + y\nos.mkdir('d'); os.chdir('d')\nh = open('kept', 'w')")
+    python.run(
+        "import os\nx = 20\ndef f(y): return x + y\nos.mkdir('d'); os.chdir('d')\nh = open('kept', 'w')"
+    )
     assert python.run("print(h.write('abc')); h.close(); os.getcwd()").text == "3\n'/box/home/d'\n"
     reply = python.run("f(1), open('kept').read()")
     assert (reply.text, reply.ending, reply.open) == ("(21, 'abc')\n", Ending.OK, True)
@@ -71,7 +73,9 @@ def test_files_are_read_past_the_program(bash):
     bash.run("head -c 20000 /dev/zero > big; cd /tmp; : > empty")
     assert bash.read("a/b.txt") == b"a\0b"
     assert bash.read("big") == bytes(20_000)
-    assert [bash.read(name) for name in ("link", "folder/b.txt", "pipe", "a", "empty", "x" * 2000)] == [None] * 6
+    assert [
+        bash.read(name) for name in ("link", "folder/b.txt", "pipe", "a", "empty", "x" * 2000)
+    ] == [None] * 6
     assert bash.run("echo $((1 + 1))").text == "2\n"
     for path in ("/etc/passwd", "../x", "", "a//b", "a/\0"):
         with pytest.raises(UsageError, match="within the working directory"):
@@ -128,7 +132,11 @@ def test_a_program_that_ends_over_its_output_is_over_its_output(sandbox):
         ("import os; os._exit(7)", "RE", "it ended itself (exit code 7)"),
         ("import os, signal; os.kill(os.getpid(), 11)", "RE", "it ended itself (signal 11)"),
         ("import os; os.closerange(3, 256)", "RE", "it ended itself (exit code 1)"),
-        ("import os, time; os.closerange(3, 256); time.sleep(9)", "RE", "it closed the descriptors of its session"),
+        (
+            "import os, time; os.closerange(3, 256); time.sleep(9)",
+            "RE",
+            "it closed the descriptors of its session",
+        ),
         ("x = b'x' * (1 << 29)", "MLE", "over 96 MiB"),
     ],
 )
@@ -191,7 +199,10 @@ def test_the_whole_session_has_limits_of_its_own(sandbox):
     with sandbox.session(total_cpu_s=0.35) as session:
         replies = [session.run(work) for _ in range(6)]
         assert [reply.ending for reply in replies[:2]] == ["OK", "OK"]
-        assert (replies[-1].ending, replies[-1].why) == ("TLE", "over 0.35 CPU seconds for the whole session")
+        assert (replies[-1].ending, replies[-1].why) == (
+            "TLE",
+            "over 0.35 CPU seconds for the whole session",
+        )
     with sandbox.session(total_wall_s=0.1) as session:
         time.sleep(1.5)
         assert session.run("1").why == "over 0.1 wall seconds for the whole session"
@@ -356,7 +367,9 @@ def test_a_box_that_is_killed_is_our_failure(sandbox):
     """The state is lost, so it is not tried again."""
     session = sandbox.session()
     slots = zygotes(sandbox)
-    held = [pid for pid in descendants(keeper_of(sandbox)) if parent(pid) in slots]  # boxes, the session's among them
+    held = [
+        pid for pid in descendants(keeper_of(sandbox)) if parent(pid) in slots
+    ]  # boxes, the session's among them
     for pid in slots:
         os.kill(pid, signal.SIGKILL)
     assert gone(held)
@@ -489,7 +502,11 @@ EPISODE = [
         None,
     ),
     ("area(3)", "OK", "28.27\n"),
-    ("import threading; threading.Thread(target=lambda: [0 for _ in iter(int, 1)], daemon=True).start()", "OK", None),
+    (
+        "import threading; threading.Thread(target=lambda: [0 for _ in iter(int, 1)], daemon=True).start()",
+        "OK",
+        None,
+    ),
     ("collections.Counter('banana').most_common(1)", "OK", "[('a', 3)]\n"),
 ]
 

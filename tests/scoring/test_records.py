@@ -18,12 +18,16 @@ TEXTS = ["7", "8", "", "\ud800\x00", "json:", "ß" * 1000, "7@raise"]
 def records(env: rlvr.Environment, place: str, rows: list[dict]) -> list[dict]:
     """As they are read back from a file."""
     run = provenance(env, place)
-    return [json.loads(dump_row(record(scored, run))) for scored in rlvr.score(env, rows, workers=0)]
+    return [
+        json.loads(dump_row(record(scored, run))) for scored in rlvr.score(env, rows, workers=0)
+    ]
 
 
 @pytest.fixture
 def recorded() -> list[dict]:
-    rows = [{"task": 7, "completion": text, "id": f"row {i}", "mine": i} for i, text in enumerate(TEXTS)]
+    rows = [
+        {"task": 7, "completion": text, "id": f"row {i}", "mine": i} for i, text in enumerate(TEXTS)
+    ]
     return records(Trials(), PLACE, rows)
 
 
@@ -109,8 +113,20 @@ def test_a_record_continues_a_run_only_if_nothing_else_was_asked(recorded):
     run = provenance(Trials(), PLACE)
     item = rlvr.Item("row 0", Trials().task(7), rlvr.Completion("7"), {"mine": 0})
     [record, *_] = recorded
-    assert is_record_of(record | {"outcome": "wrong", "total": 0.0, "why": "x", "detail": {"a": 1}}, item, run)
-    for name in ("id", "completion", "length_tokens", "truncated", "task", "prompt", "reference", "meta", "config"):
+    assert is_record_of(
+        record | {"outcome": "wrong", "total": 0.0, "why": "x", "detail": {"a": 1}}, item, run
+    )
+    for name in (
+        "id",
+        "completion",
+        "length_tokens",
+        "truncated",
+        "task",
+        "prompt",
+        "reference",
+        "meta",
+        "config",
+    ):
         assert not is_record_of(record | {name: "another"}, item, run), name
     assert not is_record_of(record | {"row": {}}, item, run)
 
@@ -193,7 +209,10 @@ def test_nothing_gives_nothing():
 
 def test_records_that_are_none_are_refused_by_name(recorded):
     """A user's own file, or one that was edited."""
-    with pytest.raises(DataError, match="record 'x' is not one that `rlvr score` wrote: it lacks answer, completion,"):
+    with pytest.raises(
+        DataError,
+        match="record 'x' is not one that `rlvr score` wrote: it lacks answer, completion,",
+    ):
         differences([{"id": "x"}])
     for name, value, why in [
         ("completion", None, "record 'row 0': the completion is NoneType None"),

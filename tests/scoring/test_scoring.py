@@ -27,7 +27,14 @@ OUTCOMES = ["correct", "correct", "wrong", "unparsed", "unparsed"] + ["wrong"] *
 
 def said(score: rlvr.Score) -> tuple:
     """All of a score but the traceback of a failure, which names the place it happened in."""
-    return score.total, score.parts, score.verdict.outcome, score.verdict.value, score.verdict.why, score.verdict.answer
+    return (
+        score.total,
+        score.parts,
+        score.verdict.outcome,
+        score.verdict.value,
+        score.verdict.why,
+        score.verdict.answer,
+    )
 
 
 def rows(*completions: str, **columns) -> list[dict]:
@@ -46,7 +53,11 @@ def hostile(tmp_path_factory):
     log = tmp_path_factory.mktemp("hostile") / "log"
     actions = {50 + i: action for i, action in enumerate(WITH_A_LOG)}
     given = [
-        {"task": i, "completion": f"{i if i % 3 else 'no'}@{actions.get(i, f'row-{i}')} {log}", "id": f"row {i}"}
+        {
+            "task": i,
+            "completion": f"{i if i % 3 else 'no'}@{actions.get(i, f'row-{i}')} {log}",
+            "id": f"row {i}",
+        }
         for i in range(120)
     ]
     scored = list(rlvr.score(ENV, given, workers=2, wall_s=1.0))
@@ -98,7 +109,9 @@ def test_an_unscored_completion_never_has_a_total(hostile):
     """None, so that an average over it fails at the line that forgot; and no parts to be averaged either."""
     scored, _ = hostile
     for s in scored:
-        assert (s.score.total is None) == (s.outcome is rlvr.Outcome.UNSCORED) == (not s.score.parts)
+        assert (
+            (s.score.total is None) == (s.outcome is rlvr.Outcome.UNSCORED) == (not s.score.parts)
+        )
 
 
 # ------------------------------------------------------------------------------------------ the same everywhere
@@ -286,9 +299,13 @@ def test_tasks_are_not_shipped_with_the_environment():
         def __reduce__(self):
             raise AssertionError("shipped")
 
-    env = rlvr.Environment.from_rows([{"prompt": "?", "reference": "x", "big": Big()}], verifier=lambda c, r: c == r)
+    env = rlvr.Environment.from_rows(
+        [{"prompt": "?", "reference": "x", "big": Big()}], verifier=lambda c, r: c == r
+    )
     assert env.size == 1
-    assert [s.outcome for s in rlvr.score(env, [{"reference": "x", "completion": "x"}], workers=1)] == ["correct"]
+    assert [
+        s.outcome for s in rlvr.score(env, [{"reference": "x", "completion": "x"}], workers=1)
+    ] == ["correct"]
 
 
 def test_a_closed_scorer_stays_closed(scorer):
@@ -380,4 +397,6 @@ def test_a_forked_child_can_score():
         score()
     """)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [[float(i == 7) for i in range(20)]] * 3
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        [float(i == 7) for i in range(20)]
+    ] * 3

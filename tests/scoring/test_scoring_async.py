@@ -31,7 +31,13 @@ def scorers():
 
 
 def said(scored) -> tuple:
-    return scored.item.id, scored.outcome, scored.score.total, dict(scored.score.parts), scored.score.verdict.why
+    return (
+        scored.item.id,
+        scored.outcome,
+        scored.score.total,
+        dict(scored.score.parts),
+        scored.score.verdict.why,
+    )
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -61,7 +67,9 @@ def test_single_scores_from_many_callers_share_the_workers(scorers, tmp_path):
     log = tmp_path / "log"
 
     async def ask(scorer):
-        return await asyncio.gather(*(scorer.ascore(ENV.task(i), f"{i}@together {log} 8") for i in range(8)))
+        return await asyncio.gather(
+            *(scorer.ascore(ENV.task(i), f"{i}@together {log} 8") for i in range(8))
+        )
 
     assert [score.total for score in asyncio.run(ask(scorers[2]))] == [1.0] * 8
 
@@ -82,7 +90,10 @@ def test_results_are_those_of_the_same_code_without_async(workers, scorers, tmp_
     rows = [{"id": i, "task": i, "completion": f"{i + i % 2}", "other": i} for i in range(40)]
     plain = [said(one) for one in rlvr.score(Both(), rows, workers=0)]
     assert [said(one) for one in scorers[workers].stream(rows)] == plain
-    slow = [{"task": i, "completion": f"{i}@{action} {log} x"} for i, action in enumerate(["after", "note", "note"])]
+    slow = [
+        {"task": i, "completion": f"{i}@{action} {log} x"}
+        for i, action in enumerate(["after", "note", "note"])
+    ]
     assert [one.item.task.reference for one in scorers[workers].stream(slow)] == [0, 1, 2]
 
 
@@ -104,7 +115,10 @@ FINE = ["compared: with 7"] * 3
         ("cancels-itself", "worker-error: CancelledError"),
         ("not-json", "worker-error: ValueError: Out of range float values are not JSON compliant"),
         ("subtask", "worker-error: SystemExit: 3"),
-        ("run", "worker-error: RuntimeError: asyncio.run() cannot be called from a running event loop"),
+        (
+            "run",
+            "worker-error: RuntimeError: asyncio.run() cannot be called from a running event loop",
+        ),
     ],
 )
 @pytest.mark.parametrize("workers", [0, 2])
@@ -120,7 +134,9 @@ def test_an_exception_is_the_items_own(action, why, workers, scorers):
 def test_one_that_never_ends_is_lost_alone(scorers, tmp_path):
     """It is cancelled, twice as it is tried twice, and the process goes on; `creep` holds the loop again and again."""
     log = tmp_path / "log"
-    scores = scorers[2].score_group(ENV.task(7), [*GOOD, "7@forever", f"7@cleans-up {log}", "7@creep"])
+    scores = scorers[2].score_group(
+        ENV.task(7), [*GOOD, "7@forever", f"7@cleans-up {log}", "7@creep"]
+    )
     assert scorers[2].processes == (2, 0)
     late = "worker-timeout: it ran out of wall time"
     assert [score.verdict.why for score in scores] == [*FINE, late, late, late]
@@ -132,7 +148,10 @@ def test_one_that_ignores_being_cancelled_is_lost_alone():
     with rlvr.Scorer(ENV, workers=1, wall_s=1.0) as scorer:
         scores = scorer.score_group(ENV.task(7), [*GOOD, "7@stubborn"])
         assert scorer.processes[1] == 2
-    assert [score.verdict.why for score in scores] == [*FINE, "worker-timeout: it ran out of wall time"]
+    assert [score.verdict.why for score in scores] == [
+        *FINE,
+        "worker-timeout: it ran out of wall time",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +159,11 @@ def test_one_that_ignores_being_cancelled_is_lost_alone():
     [
         ("block 60", "worker-timeout: it ran out of wall time"),
         ("exit", "worker-died: the worker process ended: exit code 7"),
-        pytest.param("kill", "worker-died: the worker process ended: killed by SIGKILL", marks=pytest.mark.slow),
+        pytest.param(
+            "kill",
+            "worker-died: the worker process ended: killed by SIGKILL",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("memory", "worker-error: MemoryError", marks=pytest.mark.slow),
     ],
 )
@@ -159,17 +182,25 @@ def test_one_that_takes_its_process_with_it_is_lost_alone(action, why, tmp_path)
 
 def test_time_in_which_others_hold_the_loop_does_not_count(scorers):
     """Each blocks for 0.4 s, as a request without await does: in each process 6 of them are 2.4 s, of 1.5 for each."""
-    assert [score.total for score in scorers[2].score_group(ENV.task(7), ["7@block 0.4"] * 12)] == [1.0] * 12
+    assert [score.total for score in scorers[2].score_group(ENV.task(7), ["7@block 0.4"] * 12)] == [
+        1.0
+    ] * 12
 
 
 def test_a_fork_that_comes_back_does_not_answer(scorers):
-    assert [score.total for score in scorers[2].score_group(ENV.task(7), ["7", "8", "7@fork"])] == [1.0, 0.0, 1.0]
+    assert [score.total for score in scorers[2].score_group(ENV.task(7), ["7", "8", "7@fork"])] == [
+        1.0,
+        0.0,
+        1.0,
+    ]
 
 
 def test_a_scorer_that_is_closed_ends_the_calls_under_way():
     for workers in (0, 1):
         with rlvr.Scorer(ENV, workers=workers) as scorer:
-            call = scorer._begin([rlvr.scoring.Item("1", ENV.task(7), rlvr.Completion("7@forever"))])
+            call = scorer._begin(
+                [rlvr.scoring.Item("1", ENV.task(7), rlvr.Completion("7@forever"))]
+            )
             scorer.score(ENV.task(7), "7")
         with pytest.raises(UsageError, match="closed"):
             call.result(10)
@@ -235,7 +266,9 @@ def test_an_item_that_cannot_be_sent_is_an_error_of_its_row():
         rlvr.scoring.Item("2", rlvr.Task("t", "", threading.Lock()), rlvr.Completion("7")),
     ]
     with rlvr.Scorer(ENV, workers=1) as scorer:
-        scored = list(scorer.stream(rows, on_error=lambda number, error: errors.append((number, str(error)))))
+        scored = list(
+            scorer.stream(rows, on_error=lambda number, error: errors.append((number, str(error))))
+        )
     assert len(scored) == 1
     assert errors[0][0] == 2
     assert "cannot be sent" in errors[0][1]
@@ -260,7 +293,10 @@ def test_parts_may_be_async_and_others_not(workers):
     assert there[0].parts == {"correct": 1.0, "polite": 0.5, "format": 0.0, "second": 0.1}
     sync_verdict = composed(rlvr.Correct(lambda c, r: c == str(r)) + Polite())
     assert sync_verdict.is_async
-    assert [s.total for s in sync_verdict.score_group(sync_verdict.task(0), ["7", "please"])] == [1.0, 1.0]
+    assert [s.total for s in sync_verdict.score_group(sync_verdict.task(0), ["7", "please"])] == [
+        1.0,
+        1.0,
+    ]
 
 
 def test_functions_and_partials_of_them_may_be_async():
@@ -286,7 +322,11 @@ def test_group_parts_may_be_async_and_groups_are_awaited_together(workers, score
     env = Awaited().with_reward(rlvr.Correct() + Ranked())
 
     def rows(suffix):
-        return [{"task": i, "completion": f"{i}{extra}{suffix}"} for i in range(4) for extra in ("", "0")]
+        return [
+            {"task": i, "completion": f"{i}{extra}{suffix}"}
+            for i in range(4)
+            for extra in ("", "0")
+        ]
 
     class Quiet(Awaited):
         reward = rlvr.Correct(lambda c, r: True) + Ranked()
@@ -302,7 +342,10 @@ def test_group_parts_may_be_async_and_groups_are_awaited_together(workers, score
 
 @pytest.mark.parametrize(
     ("action", "why"),
-    [("forever", "worker-timeout: it ran out of wall time"), ("raise ValueError", "worker-error: ValueError: no")],
+    [
+        ("forever", "worker-timeout: it ran out of wall time"),
+        ("raise ValueError", "worker-error: ValueError: no"),
+    ],
 )
 def test_a_group_part_that_fails_costs_its_group_alone(action, why):
     class Quiet(Awaited):
@@ -360,7 +403,9 @@ def test_what_cannot_be_async_is_refused():
     env = composed(rlvr.Correct(lambda c, r: True) + rlvr.Format(lambda text: form(text)))
     with pytest.raises(UsageError, match="coroutine that was not awaited"):
         env.score(env.task(0), "7")
-    with pytest.raises(UsageError, match=r"Walk\.step is async; of an environment's methods only verify may be"):
+    with pytest.raises(
+        UsageError, match=r"Walk\.step is async; of an environment's methods only verify may be"
+    ):
 
         class Walk(rlvr.MultiTurnEnv):
             def reset(self, *, seed=None, options=None):
@@ -433,5 +478,9 @@ def test_a_forked_child_has_a_loop_of_its_own():
                 os._exit(41 if totals == [1.0, 1.0, 1.0] else 1)
             os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 41
-        assert before == [scorer.score(ENV.task(7), "7").total for scorer in (there, here)] == [1.0, 1.0]
+        assert (
+            before
+            == [scorer.score(ENV.task(7), "7").total for scorer in (there, here)]
+            == [1.0, 1.0]
+        )
         assert there.processes == (1, 0)

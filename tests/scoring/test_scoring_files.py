@@ -32,7 +32,9 @@ class Careless(Trials):
 def test_a_task_that_raises_is_its_rows_fault(workers):
     """Whatever it raises; the others are scored."""
     told = {}
-    scored = list(rlvr.score(Careless(), right(0, 1, 4), workers=workers, on_error=told.__setitem__))
+    scored = list(
+        rlvr.score(Careless(), right(0, 1, 4), workers=workers, on_error=told.__setitem__)
+    )
     assert [s.item.id for s in scored] == ["line:1", "line:3"]
     assert str(told[2]) == "ZeroDivisionError: no such split"
 
@@ -40,13 +42,18 @@ def test_a_task_that_raises_is_its_rows_fault(workers):
 def test_an_item_that_cannot_be_shipped_costs_itself_alone():
     """A lock in its meta, in the middle of a chunk: told as a row's error, with the row's number."""
     told = {}
-    scored = list(rlvr.score(Careless(), right(*range(10, 200), 3, 5), workers=1, on_error=told.__setitem__))
+    scored = list(
+        rlvr.score(Careless(), right(*range(10, 200), 3, 5), workers=1, on_error=told.__setitem__)
+    )
     assert [s.outcome for s in scored] == ["correct"] * 191
     assert list(told) == [191]
     assert "cannot be sent to a worker process" in str(told[191])
     with pytest.raises(DataError, match=r"row 1: .*cannot be sent to a worker process"):
         list(rlvr.score(Careless(), right(3), workers=1))
-    with rlvr.Scorer(Careless(), workers=1) as scorer, pytest.raises(DataError, match="cannot be sent"):
+    with (
+        rlvr.Scorer(Careless(), workers=1) as scorer,
+        pytest.raises(DataError, match="cannot be sent"),
+    ):
         scorer.score(Careless().task(3), "3")
 
 
@@ -58,7 +65,10 @@ def test_a_task_that_is_no_json_is_left_out_of_a_file(score, tmp_path):
     assert "in.jsonl, line 2: ZeroDivisionError: no such split" in said
     assert "in.jsonl, line 3: row 'line:3' cannot be written as JSON: Object of type set" in said
     assert "in.jsonl, line 4: row 'line:4' cannot be written as JSON: Object of type lock" in said
-    kept = [json.loads(line) for line in (tmp_path / "out.jsonl.rejected.jsonl").read_text().splitlines()]
+    kept = [
+        json.loads(line)
+        for line in (tmp_path / "out.jsonl.rejected.jsonl").read_text().splitlines()
+    ]
     assert [row["row"]["task"] for row in kept] == [1, 2, 3]
 
 
@@ -67,8 +77,22 @@ NAN = float("nan")
 
 def test_a_column_of_whole_numbers_with_a_gap_is_one_of_floats():
     """As pandas and Parquet have it: 12.0 is 12, and NaN was never given."""
-    row = {"task": 7.0, "completion": "7", "length_tokens": 12.0, "id": 3.0, "truncated": NAN, "reference": NAN}
-    gap = {"task": 7.0, "completion": "7", "length_tokens": NAN, "id": NAN, "prompt": NAN, "meta": NAN}
+    row = {
+        "task": 7.0,
+        "completion": "7",
+        "length_tokens": 12.0,
+        "id": 3.0,
+        "truncated": NAN,
+        "reference": NAN,
+    }
+    gap = {
+        "task": 7.0,
+        "completion": "7",
+        "length_tokens": NAN,
+        "id": NAN,
+        "prompt": NAN,
+        "meta": NAN,
+    }
     whole, missing = rlvr.score(ENV, [row, gap], workers=0)
     assert (whole.item.id, whole.item.completion) == (3, rlvr.Completion("7", 12))
     assert (missing.item.id, missing.item.completion) == ("line:2", rlvr.Completion("7"))
@@ -93,13 +117,19 @@ def test_what_was_under_way_comes_before_the_error(workers):
     for rows, error in (([*right(*range(100)), "bad", *right(1)], DataError), (broken(), OSError)):
         scored = []
         with pytest.raises(error):
-            scored.extend(rlvr.score(ENV, rows, workers=workers))  # keeps what came before the error
+            scored.extend(
+                rlvr.score(ENV, rows, workers=workers)
+            )  # keeps what came before the error
         assert len(scored) == 100
 
 
 def test_a_group_that_an_error_may_have_cut_is_not_scored():
     """The bad row may have been its third: "a" is whole, "b" is not known to be."""
-    rows = [{"task": t, "reference": 7, "completion": "7", "length_tokens": n} for t in "ab" for n in (1, 2)]
+    rows = [
+        {"task": t, "reference": 7, "completion": "7", "length_tokens": n}
+        for t in "ab"
+        for n in (1, 2)
+    ]
     scored = []
     with pytest.raises(DataError, match="row 5"):
         scored.extend(rlvr.score(Siblings(), [*rows, "bad"], workers=0))
@@ -129,7 +159,9 @@ def test_a_file_is_scored_and_replayed_by_its_path(tmp_path):
 def test_what_is_no_sequence_of_rows_says_what_would_be():
     """Iterating over a DataFrame gives the names of its columns, over a mapping its keys."""
     table = type("DataFrame", (), {"__iter__": lambda self: iter(["completion"])})()
-    with pytest.raises(UsageError, match=r'DataFrame is no sequence of rows; give \.to_dict\("records"\)'):
+    with pytest.raises(
+        UsageError, match=r'DataFrame is no sequence of rows; give \.to_dict\("records"\)'
+    ):
         list(rlvr.score(ENV, table, workers=0))
     with pytest.raises(UsageError, match="rows is one mapping; give a list"):
         list(rlvr.score(ENV, right(1)[0], workers=0))
@@ -148,11 +180,15 @@ def test_an_environment_of_several_turns_has_no_scorer():
         def step(self, action):
             return "", 0.0, True, False, {}
 
-    with pytest.raises(UsageError, match="Talk has several turns; its last step's info has the episode's score"):
+    with pytest.raises(
+        UsageError, match="Talk has several turns; its last step's info has the episode's score"
+    ):
         rlvr.Scorer(Talk(), workers=0)
 
 
 def test_memory_that_no_worker_can_start_with_says_so():
     """Not a bare MemoryError."""
-    with pytest.raises(WorkerError, match="10 MiB are not enough to start a worker; raise memory_mib"):
+    with pytest.raises(
+        WorkerError, match="10 MiB are not enough to start a worker; raise memory_mib"
+    ):
         list(rlvr.score(ENV, right(1), workers=1, memory_mib=10))

@@ -26,8 +26,20 @@ def test_a_row_names_its_task_in_one_of_four_ways(scorer):
     given = [
         {"task": 7, "completion": "7", "model": "m"},
         {"task": "Trials/train/7", "completion": "7", "id": "by id"},
-        {"reference": 7, "completion": "7", "prompt": [{"role": "user", "content": "?"}], "meta": {"a": 1}},
-        {"reference": 7, "task": "mine", "completion": "7", "length_tokens": 3, "truncated": True, "id": 4.5},
+        {
+            "reference": 7,
+            "completion": "7",
+            "prompt": [{"role": "user", "content": "?"}],
+            "meta": {"a": 1},
+        },
+        {
+            "reference": 7,
+            "task": "mine",
+            "completion": "7",
+            "length_tokens": 3,
+            "truncated": True,
+            "id": 4.5,
+        },
     ]
     scored = list(scorer.stream(given))
     assert [s.outcome for s in scored] == ["correct"] * 4
@@ -36,15 +48,29 @@ def test_a_row_names_its_task_in_one_of_four_ways(scorer):
     assert [s.item.row for s in scored] == [{"model": "m"}, {}, {}, {}]
     assert scored[2].item.task.prompt == [{"role": "user", "content": "?"}]
     assert scored[3].item.completion == rlvr.Completion("7", 3, truncated=True)
-    [own] = rlvr.score(Columns(), [{"question": "?", "solution": "x", "completion": "x"}], workers=0)
+    [own] = rlvr.score(
+        Columns(), [{"question": "?", "solution": "x", "completion": "x"}], workers=0
+    )
     assert (own.outcome, own.item.row) == ("correct", {"question": "?", "solution": "x"})
 
 
 def test_what_parquet_fills_with_none_was_never_given(scorer):
     """A column that one row has and another has not."""
-    row = {"task": 7, "completion": "7", "id": None, "prompt": None, "meta": None, "truncated": None, "reference": None}
+    row = {
+        "task": 7,
+        "completion": "7",
+        "id": None,
+        "prompt": None,
+        "meta": None,
+        "truncated": None,
+        "reference": None,
+    }
     [scored] = scorer.stream([row | {"length_tokens": None, "mine": None}])
-    assert (scored.outcome, scored.item.id, scored.item.row) == ("correct", "line:1", {"mine": None})
+    assert (scored.outcome, scored.item.id, scored.item.row) == (
+        "correct",
+        "line:1",
+        {"mine": None},
+    )
 
 
 BAD_ROWS = [
@@ -56,16 +82,31 @@ BAD_ROWS = [
     ({"task": 7, "completion": 7}, "the completion is int 7; it must be a string"),
     ({"task": 7, "completion": ["7"]}, r"the completion is list \['7'\]; it must be a string"),
     ({"completion": "7"}, "neither 'task' nor 'reference'"),
-    ({"task": "Trials/test/7", "completion": "7"}, "Trials, split 'train', has no task 'Trials/test/7'"),
+    (
+        {"task": "Trials/test/7", "completion": "7"},
+        "Trials, split 'train', has no task 'Trials/test/7'",
+    ),
     ({"task": "seven", "completion": "7"}, "has no task 'seven'"),
     ({"task": [7], "completion": "7"}, "list"),
     ({"task": 7.5, "completion": "7"}, r"7\.5"),
-    ({"task": 7, "completion": "7", "length_tokens": -1}, "length_tokens is -1; it must be a whole number"),
-    ({"task": 7, "completion": "7", "length_tokens": "3"}, "length_tokens is '3'; it must be a whole number"),
-    ({"task": 7, "completion": "7", "truncated": "no"}, "truncated is 'no'; it must be True or False"),
+    (
+        {"task": 7, "completion": "7", "length_tokens": -1},
+        "length_tokens is -1; it must be a whole number",
+    ),
+    (
+        {"task": 7, "completion": "7", "length_tokens": "3"},
+        "length_tokens is '3'; it must be a whole number",
+    ),
+    (
+        {"task": 7, "completion": "7", "truncated": "no"},
+        "truncated is 'no'; it must be True or False",
+    ),
     ({"reference": 7, "completion": "7", "prompt": 5}, "prompt is int 5; it must be a string"),
     ({"reference": 7, "completion": "7", "meta": [1]}, r"meta is list \[1\]; it must be a mapping"),
-    ({"task": 7, "completion": "7", "id": "first"}, "the id 'first' was there before; ids must be unique"),
+    (
+        {"task": 7, "completion": "7", "id": "first"},
+        "the id 'first' was there before; ids must be unique",
+    ),
 ]
 
 
@@ -77,20 +118,34 @@ def test_a_row_that_cannot_be_used_says_why(row, why):
     with pytest.raises(DataError, match=f"^row 2: .*{why}"):
         list(rlvr.score(ENV, given, workers=0))
     errors = []
-    scored = list(rlvr.score(ENV, given, workers=0, on_error=lambda number, error: errors.append((number, str(error)))))
+    scored = list(
+        rlvr.score(
+            ENV,
+            given,
+            workers=0,
+            on_error=lambda number, error: errors.append((number, str(error))),
+        )
+    )
     assert [s.item.id for s in scored] == ["first", "line:3"]
     assert [number for number, _ in errors] == [2]
 
 
 @pytest.mark.parametrize(
     ("row", "why"),
-    [({"solution": "x"}, "KeyError: 'question'"), ({"question": 5, "solution": "x"}, "AttributeError: 'int' object")],
+    [
+        ({"solution": "x"}, "KeyError: 'question'"),
+        ({"question": 5, "solution": "x"}, "AttributeError: 'int' object"),
+    ],
 )
 def test_what_an_author_did_not_think_of_is_that_rows_fault(row, why):
     """`row["question"].strip()` is how data sets are read; a bad row in it must not stop the run."""
     errors = []
     given = [row | {"completion": "x"}, {"question": "?", "solution": "x", "completion": "x"}]
-    scored = list(rlvr.score(Columns(), given, workers=0, on_error=lambda number, error: errors.append(str(error))))
+    scored = list(
+        rlvr.score(
+            Columns(), given, workers=0, on_error=lambda number, error: errors.append(str(error))
+        )
+    )
     assert len(scored) == 1
     assert errors[0].startswith(why)
 
@@ -182,7 +237,9 @@ def test_consecutive_rows_of_a_task_are_compared():
 
 def test_groups_longer_than_a_chunk_are_compared_whole():
     """200 lengths, 0 to 199, among many small groups: the first gets +1/2, the last -1/2."""
-    given = [measured(f"small {i}", 5) for i in range(100)] + [measured("large", i) for i in range(200)]
+    given = [measured(f"small {i}", 5) for i in range(100)] + [
+        measured("large", i) for i in range(200)
+    ]
     scored = list(rlvr.score(Siblings(), given, workers=2))
     large = [s.score.parts["relative_length"] for s in scored if s.item.task.id == "large"]
     assert large == [0.5 - i / 199 for i in range(200)]
@@ -216,7 +273,9 @@ def test_tasks_without_a_name_of_their_own_are_told_apart_by_their_prompts():
 def test_a_reward_that_compares_needs_to_know_the_task():
     """A reference alone does not say which completions belong together; guessing would compare strangers."""
     row = {"reference": 7, "completion": "7", "length_tokens": 1}
-    with pytest.raises(DataError, match="no column 'task', and the reward correct \\+ relative_length compares"):
+    with pytest.raises(
+        DataError, match="no column 'task', and the reward correct \\+ relative_length compares"
+    ):
         list(rlvr.score(Siblings(), [row], workers=0))
     with rlvr.Scorer(Siblings(), workers=0) as scorer:
         with pytest.raises(UsageError, match="use score_group"):
@@ -238,7 +297,10 @@ class Fussy(GroupPart):
 def test_a_group_part_that_raises_costs_its_group():
     """It runs outside of the workers, at the same border: the group is UNSCORED, the next one is not harmed."""
     env = ENV.with_reward(rlvr.Correct() + Fussy())
-    given = [{"task": t, "reference": 7, "completion": c} for t, c in (("a", "7"), ("a", "7 "), ("b", "7 "))]
+    given = [
+        {"task": t, "reference": 7, "completion": c}
+        for t, c in (("a", "7"), ("a", "7 "), ("b", "7 "))
+    ]
     scores = [s.score for s in rlvr.score(env, given, workers=0)]
     assert [score.total for score in scores] == [None, None, 2.0]
     assert scores[0].verdict.reason == "worker-error"
@@ -249,14 +311,26 @@ def test_a_reward_that_reads_the_length_needs_it():
     """A missing length is the caller's mistake, never an UNSCORED completion."""
     given = [{"task": 7, "completion": "7"}, {"task": 7, "completion": "7", "length_tokens": 10}]
     errors = []
-    scored = list(rlvr.score(Measured(), given, workers=0, on_error=lambda number, error: errors.append(number)))
-    assert [s.score.total for s in scored] == [0.0]  # DAPO's eq. 13: -1 at 10 of 10 tokens, and 1 for being right
+    scored = list(
+        rlvr.score(
+            Measured(), given, workers=0, on_error=lambda number, error: errors.append(number)
+        )
+    )
+    assert [s.score.total for s in scored] == [
+        0.0
+    ]  # DAPO's eq. 13: -1 at 10 of 10 tokens, and 1 for being right
     assert errors == [1]
-    with rlvr.Scorer(Measured(), workers=0) as scorer, pytest.raises(UsageError, match="reads length_tokens: give"):
+    with (
+        rlvr.Scorer(Measured(), workers=0) as scorer,
+        pytest.raises(UsageError, match="reads length_tokens: give"),
+    ):
         scorer.score(TASK, "7")
 
 
 def test_a_group_is_a_list():
     """A text would be taken for a list of letters."""
-    with rlvr.Scorer(ENV, workers=0) as scorer, pytest.raises(UsageError, match="give it a list of completions"):
+    with (
+        rlvr.Scorer(ENV, workers=0) as scorer,
+        pytest.raises(UsageError, match="give it a list of completions"),
+    ):
         scorer.score_group(TASK, "777")

@@ -25,7 +25,10 @@ from tests.serve.serving import served
 @contextmanager
 def service_of(env: rlvr.Environment, **settings) -> Iterator[str]:
     """The address of a service in this process."""
-    with Service({"its own name": env}, workers=1, **settings) as service, listen("127.0.0.1", 0) as listening:
+    with (
+        Service({"its own name": env}, workers=1, **settings) as service,
+        listen("127.0.0.1", 0) as listening,
+    ):
         server = uvicorn.Server(uvicorn.Config(app_of(service), log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -47,12 +50,21 @@ def keys(scored) -> list[tuple]:
 
 def test_scores_are_those_of_the_pool(urls):
     """Whole scores, rows that cannot be used, UNSCORED ones, and columns that are passed on."""
-    rows = [*right(*range(200)), {"x": 1}, {"task": 1, "completion": "\ud800@raise"}, {"task": 3, "completion": " "}]
+    rows = [
+        *right(*range(200)),
+        {"x": 1},
+        {"task": 1, "completion": "\ud800@raise"},
+        {"task": 3, "completion": " "},
+    ]
     said: list[list[tuple]] = [[], []]
     with rlvr.Scorer(Trials(), workers=1) as scorer:
-        expected = keys(scorer.stream(rows, on_error=lambda number, error: said[0].append((number, str(error)))))
+        expected = keys(
+            scorer.stream(rows, on_error=lambda number, error: said[0].append((number, str(error))))
+        )
     with rlvr.Scorer(Trials(), engine=Services(urls)) as scorer:
-        got = keys(scorer.stream(rows, on_error=lambda number, error: said[1].append((number, str(error)))))
+        got = keys(
+            scorer.stream(rows, on_error=lambda number, error: said[1].append((number, str(error))))
+        )
         assert scorer.workers == 2
         assert scorer.score(Trials().task(4), "4").total == 1.0
     assert got == expected
@@ -61,7 +73,10 @@ def test_scores_are_those_of_the_pool(urls):
 
 def test_groups_are_combined_here():
     """A service sees single completions; a reward that compares is computed by the scorer."""
-    rows = [{"task": i // 4, "completion": f"{i // 4}", "length_tokens": 5 * i % 7 + 1} for i in range(40)]
+    rows = [
+        {"task": i // 4, "completion": f"{i // 4}", "length_tokens": 5 * i % 7 + 1}
+        for i in range(40)
+    ]
     with rlvr.Scorer(Siblings(), workers=0) as scorer:
         expected = keys(scorer.stream(rows))
     with service_of(Siblings()) as url, rlvr.Scorer(Siblings(), engine=engine_of(url)) as scorer:
@@ -78,7 +93,14 @@ def test_the_command_gives_the_same_bytes(score, urls, tmp_path):
     assert "leave out one" in said
     from rlvr.cli import main
 
-    argv = ["score", "tests.environments:Trials", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--overwrite"]
+    argv = [
+        "score",
+        "tests.environments:Trials",
+        tmp_path / "in.jsonl",
+        "-o",
+        tmp_path / "out.jsonl",
+        "--overwrite",
+    ]
     assert main([*map(str, argv), "--scorer", ",".join(urls)]) == 0
     assert (tmp_path / "out.jsonl").read_bytes() == whole
 
@@ -107,7 +129,10 @@ def test_what_another_machine_lacks_is_said_at_the_start(urls):
         nowhere = f"http://127.0.0.1:{gone.getsockname()[1]}"
 
     def refused(env: rlvr.Environment, *addresses: str) -> str:
-        with pytest.raises((ServiceFailed, UsageError)) as error, rlvr.Scorer(env, engine=Services(addresses)):
+        with (
+            pytest.raises((ServiceFailed, UsageError)) as error,
+            rlvr.Scorer(env, engine=Services(addresses)),
+        ):
             pass
         return str(error.value)
 
@@ -120,7 +145,9 @@ def test_what_another_machine_lacks_is_said_at_the_start(urls):
         said = refused(Configured(size=3), url)
         assert "another" in said
         assert "'size': 2} there and dict {'size': 3} here" in said
-        assert refused(Configured(size=2, split="test"), nowhere)  # only where the tasks come from may differ
+        assert refused(
+            Configured(size=2, split="test"), nowhere
+        )  # only where the tasks come from may differ
         with rlvr.Scorer(Configured(size=2, split="test"), engine=Services(url)):
             pass
     with service_of(Trials(), api_key="long-enough-a-key") as url:
@@ -148,7 +175,11 @@ def test_a_request_that_is_too_much_is_split(urls):
         refused = []
         with rlvr.Scorer(Trials(), engine=Services(url)) as scorer:
             scorer._chunk = 16
-            got = keys(scorer.stream(rows, on_error=lambda number, error: refused.append((number, str(error)))))
+            got = keys(
+                scorer.stream(
+                    rows, on_error=lambda number, error: refused.append((number, str(error)))
+                )
+            )
     assert len(got) == 29
     [(number, why)] = refused
     assert number == 8
@@ -193,7 +224,9 @@ def test_an_address_of_an_engine_has_a_scheme(text):
 
 def test_tuples_survive_the_way():
     """As lists they would be other references; a set is refused by name."""
-    task = Task("t", [{"role": "user", "content": "?"}], ("a", [1, (2.5, None)]), {"k": {"x": (True,)}})
+    task = Task(
+        "t", [{"role": "user", "content": "?"}], ("a", [1, (2.5, None)]), {"k": {"x": (True,)}}
+    )
     item = Item(7, task, Completion("c\ud800", 3, True))
     assert decoded_item(json.loads(encoded_item(item)), 7) == item
     with pytest.raises(DataError, match="reference holds set"):

@@ -33,10 +33,23 @@ def source(tmp_path):
 def sharded(say, tmp_path):
     """Score some shards of an input; gives their files."""
 
-    def run(source, count: int, *numbers: int, env: str = "tests.environments:Trials", flags: tuple = ()) -> list:
+    def run(
+        source, count: int, *numbers: int, env: str = "tests.environments:Trials", flags: tuple = ()
+    ) -> list:
         files = [tmp_path / f"s-{number}.jsonl" for number in numbers or range(1, count + 1)]
         for file, number in zip(files, numbers or range(1, count + 1), strict=True):
-            code, said = say("score", env, source, "-o", file, "--workers", 0, "--shard", f"{number}/{count}", *flags)
+            code, said = say(
+                "score",
+                env,
+                source,
+                "-o",
+                file,
+                "--workers",
+                0,
+                "--shard",
+                f"{number}/{count}",
+                *flags,
+            )
             assert code in (0, 1), said
         return files
 
@@ -66,7 +79,10 @@ def test_joined_shards_are_the_file_of_one_run(say, score, sharded, source, tmp_
 def test_groups_stay_whole_and_apart(say, score, sharded, tmp_path, count):
     """Tasks come back later in the input; a shard that has two groups of one task keeps another between them."""
     order = [0, 0, 1, 1, 0, 0, 1, 2, 0, 0, 0, 1, 0, 2, 0, 0, 1, 1]
-    rows = [{"task": t, "completion": f"{t}", "length_tokens": 7 * i % 11 + 1} for i, t in enumerate(order)]
+    rows = [
+        {"task": t, "completion": f"{t}", "length_tokens": 7 * i % 11 + 1}
+        for i, t in enumerate(order)
+    ]
     rows[8]["id"] = rows[13]["id"] = "same"
     (tmp_path / "in.jsonl").write_text("".join([*lines_of(rows[:5]), "[]\n", *lines_of(rows[5:])]))
     score(tmp_path / "in.jsonl", env=SIBLINGS)
@@ -91,13 +107,25 @@ def test_a_stopped_shard_is_resumed_alone(say, score, sharded, source, tmp_path)
     score(source)
     files = sharded(source, 3)
     whole = files[1].read_bytes()
-    files[1].with_name(files[1].name + ".partial").write_bytes(b"".join(whole.splitlines(True)[:7]) + b'{"pla')
+    files[1].with_name(files[1].name + ".partial").write_bytes(
+        b"".join(whole.splitlines(True)[:7]) + b'{"pla'
+    )
     files[1].unlink()
     code, said = say("join", *files, "-o", tmp_path / "joined.jsonl")
     assert code == 2
     assert "its run was stopped" in said
     assert "--resume" in said
-    argv = ["score", "tests.environments:Trials", source, "-o", files[1], "--workers", 0, "--resume", "--shard"]
+    argv = [
+        "score",
+        "tests.environments:Trials",
+        source,
+        "-o",
+        files[1],
+        "--workers",
+        0,
+        "--resume",
+        "--shard",
+    ]
     code, said = say(*argv, "3/3")
     assert code == 2
     assert "this is shard 3/3" in said
@@ -170,6 +198,8 @@ def test_a_shard_is_i_of_n(text):
 def test_a_shard_is_a_file_of_json_lines(say, source, tmp_path):
     """The join writes Parquet; a pipe could not keep the totals."""
     for output in (tmp_path / "s.parquet", "-"):
-        code, said = say("score", "tests.environments:Trials", source, "-o", output, "--shard", "1/2")
+        code, said = say(
+            "score", "tests.environments:Trials", source, "-o", output, "--shard", "1/2"
+        )
         assert code == 2
         assert "a shard goes to a .jsonl file" in said

@@ -51,7 +51,9 @@ def talk(service: Service, conversation: Callable[..., Awaitable[Any]], **header
 
     async def run() -> Any:
         transport = httpx.ASGITransport(app_of(service), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://test", headers=headers
+        ) as client:
             return await asyncio.wait_for(conversation(client), PATIENCE_S)
 
     return asyncio.run(run())
@@ -64,8 +66,12 @@ def ask(service: Service, method: str, path: str, **options: Any) -> httpx.Respo
 
 def score(service: Service, rows: list, **more: Any) -> httpx.Response:
     """POST /score."""
-    body = json.dumps({"env": "trials", "rows": rows, **more})  # httpx's own cannot write a lone surrogate
-    return ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
+    body = json.dumps(
+        {"env": "trials", "rows": rows, **more}
+    )  # httpx's own cannot write a lone surrogate
+    return ask(
+        service, "POST", "/score", content=body, headers={"content-type": "application/json"}
+    )
 
 
 class Call:
@@ -102,9 +108,22 @@ class Call:
 
 
 @contextmanager
-def served(*flags: str, place: str = PLACE, **environment: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def served(
+    *flags: str, place: str = PLACE, **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The command with one worker on a free port; gives the process and the port."""
-    command = [sys.executable, "-m", "rlvr", "serve", place, "--port", "0", "--workers", "1", *flags]
+    command = [
+        sys.executable,
+        "-m",
+        "rlvr",
+        "serve",
+        place,
+        "--port",
+        "0",
+        "--workers",
+        "1",
+        *flags,
+    ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, **pipes) as process:
         try:
@@ -133,7 +152,8 @@ class RewardAnswers:
             return 503, b'{"error": "another model"}'
         self.asked.append(len(asked["rows"]))
         return 200, b"".join(
-            json.dumps({"id": row["id"], "reward": row["completion"].count("a") / 10}).encode() + b"\n"
+            json.dumps({"id": row["id"], "reward": row["completion"].count("a") / 10}).encode()
+            + b"\n"
             for row in asked["rows"]
         )
 
@@ -162,7 +182,9 @@ def answering() -> Iterator[tuple[str, RewardAnswers]]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         try:
             yield f"http://127.0.0.1:{server.server_port}", state
         finally:

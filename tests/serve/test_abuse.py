@@ -147,7 +147,9 @@ def test_a_connection_is_answered_once_in_such_a_case(service, sent, status):
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
 
 
-@pytest.mark.parametrize(("host", "status"), [("evil.example", 421), ("127.0.0.1:8000", 200), ("[::1]:80", 200)])
+@pytest.mark.parametrize(
+    ("host", "status"), [("evil.example", 421), ("127.0.0.1:8000", 200), ("[::1]:80", 200)]
+)
 def test_a_page_of_elsewhere_does_not_reach_a_service_without_a_key(host, status):
     """Its own name may lead to 127.0.0.1 all the same (DNS rebinding)."""
     with unstarted() as service:
@@ -167,7 +169,9 @@ def test_a_path_is_what_it_is():
 def test_one_request_never_occupies_the_last_worker(service, fifo):
     """Rows that do not end, and another caller is served; they are given up as soon as their caller leaves."""
     _, port = service
-    body = json.dumps({"env": PLACE, "rows": [{"task": 1, "completion": f"1@pause {fifo.path}"}] * 50}).encode()
+    body = json.dumps(
+        {"env": PLACE, "rows": [{"task": 1, "completion": f"1@pause {fifo.path}"}] * 50}
+    ).encode()
     with closing(connect(port)) as connection:
         connection.sendall(head(more=f"Content-Length: {len(body)}") + body)
         fifo.line()
@@ -186,7 +190,9 @@ def test_a_row_that_takes_long_holds_up_no_other_request(fifo):
         rows = [[{"task": 1, "completion": f"1@await {fifo.path}"}], *(right(i) for i in range(8))]
 
         async def conversation(client):
-            slow, *quick = (asyncio.ensure_future(client.post("/score", json={"rows": part})) for part in rows)
+            slow, *quick = (
+                asyncio.ensure_future(client.post("/score", json={"rows": part})) for part in rows
+            )
             answers = await asyncio.gather(*quick)
             assert not slow.done()
             await asyncio.to_thread(fifo.line)
@@ -206,7 +212,9 @@ def test_a_body_has_a_bound_on_values(value):
     """They are counted before they are parsed: a MiB of brackets would be tens of MiB in memory."""
     with unstarted(body_values=1000) as service:
         body = f'{{"rows": [{{"task": 1, "meta": [{",".join([value] * 20_000)}]}}]}}'
-        answer = ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
+        answer = ask(
+            service, "POST", "/score", content=body, headers={"content-type": "application/json"}
+        )
         assert answer.status_code == 413
         assert "more than 1000 values" in error(answer)
         assert service.memory.held == 0
@@ -215,14 +223,27 @@ def test_a_body_has_a_bound_on_values(value):
 @pytest.mark.parametrize("rest", ["", "x" * 20_000], ids=["small", "large"])
 @pytest.mark.parametrize(
     ("before", "where"),
-    [("", '"id": {}'), ("", '"meta": {}'), ("", '"meta": "\\\\", "id": {}'), ('"rows": [], "rows": [], ', '"id": {}')],
+    [
+        ("", '"id": {}'),
+        ("", '"meta": {}'),
+        ("", '"meta": "\\\\", "id": {}'),
+        ('"rows": [], "rows": [], ', '"id": {}'),
+    ],
 )
 def test_a_body_has_a_bound_on_depth(before, where, rest):
     """Of what is 1000 deep Python cannot make a text; it would fail with the rows of others in one chunk."""
     with unstarted() as service:
         for deep in ("[" * 980 + "]" * 980, '{"a":' * 300 + "1" + "}" * 300):
-            body = f'{{{before}"rows": [{{"task": 1, "completion": "{rest}", {where.format(deep)}}}]}}'
-            answer = ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
+            body = (
+                f'{{{before}"rows": [{{"task": 1, "completion": "{rest}", {where.format(deep)}}}]}}'
+            )
+            answer = ask(
+                service,
+                "POST",
+                "/score",
+                content=body,
+                headers={"content-type": "application/json"},
+            )
             assert answer.status_code == 400
             assert "more than 200 deep" in error(answer)
 
@@ -231,7 +252,12 @@ def test_a_body_has_a_bound_on_depth(before, where, rest):
 def test_brackets_that_are_not_deep_are_no_depth(rest):
     """In texts, or beside each other; and a text without an end is looked at once."""
     with serving() as service:
-        row = {"task": 1, "completion": '1@"[' + "[{" * 300 + rest, "meta": [[]] * 300, "id": '\\"[["'}
+        row = {
+            "task": 1,
+            "completion": '1@"[' + "[{" * 300 + rest,
+            "meta": [[]] * 300,
+            "id": '\\"[["',
+        }
         [got] = ask(service, "POST", "/score", json={"rows": [row]}).json()["scores"]
         assert got["id"] == row["id"]
         for body in ("[" * 300 + '\\"' * 8000, '"' + '\\"[' * 5000):
@@ -254,7 +280,10 @@ def test_a_job_that_fails_ends_alone(name, monkeypatch, caplog):
 
         async def conversation(_):
             queue = service.queues["trials"]
-            jobs = [service.job(queue, right(*tasks), MemoryShare(service.memory)) for tasks in ((1,), (1, 2), (3,))]
+            jobs = [
+                service.job(queue, right(*tasks), MemoryShare(service.memory))
+                for tasks in ((1,), (1, 2), (3,))
+            ]
             for job in jobs[::2]:
                 await job.wait()
             with pytest.raises(Refused, match="a bug in the service, RecursionError"):
@@ -283,7 +312,9 @@ def test_what_values_take_is_counted_too():
     """Not the bytes that came over the wire alone."""
     with unstarted(body_mib=1, held_mib=1) as service:
         body = f'{{"rows": [{{"task": 1, "meta": [{",".join(["{}"] * 20_000)}]}}]}}'
-        answer = ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
+        answer = ask(
+            service, "POST", "/score", content=body, headers={"content-type": "application/json"}
+        )
         assert answer.status_code == 429
         assert "limit of 1 MiB" in error(answer)
         assert service.memory.held == 0
@@ -318,13 +349,16 @@ def test_a_body_of_white_space_is_refused():
     """Looking for its first value would stop all threads."""
     with unstarted() as service:
         body = b'{"rows":' + b" " * 10**6 + b"[]}"
-        answer = ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
+        answer = ask(
+            service, "POST", "/score", content=body, headers={"content-type": "application/json"}
+        )
         assert answer.status_code == 400
         assert "65536 bytes from byte 7 on have no value" in error(answer)
 
 
 @pytest.mark.parametrize(
-    ("text", "width"), [("a", 1), ("\\n", 1), ("ü", 2), ("\\u00e9", 2), ("😀", 4), ("\\ud83d\\ude00", 4)]
+    ("text", "width"),
+    [("a", 1), ("\\n", 1), ("ü", 2), ("\\u00e9", 2), ("😀", 4), ("\\ud83d\\ude00", 4)],
 )
 @pytest.mark.parametrize("at", [0, (1 << 16) - 3, 1 << 17])
 def test_the_width_of_letters_is_seen_wherever_they_are(text, width, at):
@@ -335,7 +369,11 @@ def test_the_width_of_letters_is_seen_wherever_they_are(text, width, at):
 def test_ids_and_errors_are_bounded():
     """A megabyte that was sent as an id, or as the name of a task, is not sent back."""
     with serving() as service:
-        rows = [{"task": 1, "completion": "1", "id": "x" * 10**6}, {"task": "y" * 10**6, "completion": "1"}, *right(1)]
+        rows = [
+            {"task": 1, "completion": "1", "id": "x" * 10**6},
+            {"task": "y" * 10**6, "completion": "1"},
+            *right(1),
+        ]
         answer = ask(service, "POST", "/score", json={"rows": rows})
     assert len(answer.content) < 3000
     assert "the id has more than 200 letters" in answer.json()["scores"][0]["error"]
@@ -351,7 +389,11 @@ def test_keys_have_names_and_can_be_revoked(tmp_path, monkeypatch):
     file = tmp_path / "keys"
     file.write_text("# callers\nann key-of-ann\nbob key-of-bob  # the other one\n")
     keys = Keys(file=file)
-    assert [keys.caller(f"Bearer key-of-{name}") for name in ("ann", "bob", "eve")] == ["ann", "bob", None]
+    assert [keys.caller(f"Bearer key-of-{name}") for name in ("ann", "bob", "eve")] == [
+        "ann",
+        "bob",
+        None,
+    ]
     file.write_text("bob key-of-bob\n")
     assert keys.caller("Bearer key-of-ann") is None
     file.write_text("bob key of bob\n")
@@ -359,7 +401,13 @@ def test_keys_have_names_and_can_be_revoked(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("", "holds no key"), ("ann\n", "has 1 words"), ("a k\nb k\n", "there twice"), ("a ké", "ASCII")]
+    ("text", "says"),
+    [
+        ("", "holds no key"),
+        ("ann\n", "has 1 words"),
+        ("a k\nb k\n", "there twice"),
+        ("a ké", "ASCII"),
+    ],
 )
 def test_a_file_of_keys_that_cannot_be_used_is_refused(tmp_path, text, says):
     """When the service starts; later it keeps what it has."""
@@ -379,10 +427,14 @@ def test_a_caller_has_a_share_of_the_queue(tmp_path, fifo: Fifo):
         async def conversation(client):
             async def ask_as(name: str, rows: list):
                 return await client.post(
-                    "/score", json={"rows": rows}, headers={"authorization": f"Bearer key-of-{name}"}
+                    "/score",
+                    json={"rows": rows},
+                    headers={"authorization": f"Bearer key-of-{name}"},
                 )
 
-            first = asyncio.ensure_future(ask_as("ann", [{"task": 1, "completion": f"1@await {fifo.path}"}] * 40))
+            first = asyncio.ensure_future(
+                ask_as("ann", [{"task": 1, "completion": f"1@await {fifo.path}"}] * 40)
+            )
             await asyncio.to_thread(fifo.line)
             second = await ask_as("ann", right(*range(40)))
             third = asyncio.ensure_future(ask_as("bob", right(*range(40))))
@@ -404,7 +456,10 @@ def test_a_new_request_goes_before_one_that_is_being_served(fifo: Fifo):
     with serving() as service:
 
         async def conversation(client):
-            rows = [{"task": 1, "completion": f"1@await {fifo.path}"}, {"task": 1, "completion": "1@hang"}]
+            rows = [
+                {"task": 1, "completion": f"1@await {fifo.path}"},
+                {"task": 1, "completion": "1@hang"},
+            ]
             long = asyncio.ensure_future(client.post("/score", json={"rows": rows}))
             await asyncio.to_thread(fifo.line)
             short = asyncio.ensure_future(client.post("/score", json={"rows": right(2)}))

@@ -19,7 +19,14 @@ from rlvr.errors import DataError, ServiceFailed, UsageError
 from rlvr.serve import Service, app_of, listen
 from tests.environments import Siblings, Trials, right
 
-GOOD = {"outcome": "correct", "total": 1.0, "parts": {"correct": 1.0}, "value": 1.0, "why": "", "answer": None}
+GOOD = {
+    "outcome": "correct",
+    "total": 1.0,
+    "parts": {"correct": 1.0},
+    "value": 1.0,
+    "why": "",
+    "answer": None,
+}
 LINE = json.dumps({"id": "line:1", **GOOD, "detail": {}}).encode() + b"\n"
 
 
@@ -34,7 +41,9 @@ class Scripted(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     def __enter__(self) -> "Scripted":
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         return self
 
     def __exit__(self, *exc) -> None:
@@ -60,7 +69,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
-        self.close_connection = int(headers.get("Content-Length", len(body))) != len(body)  # cut short
+        self.close_connection = int(headers.get("Content-Length", len(body))) != len(
+            body
+        )  # cut short
 
     def log_message(self, *args) -> None:
         pass
@@ -96,7 +107,12 @@ def ok(*lines: bytes) -> tuple:
 
 def test_scores_are_those_of_the_scorer(url):
     """Whole `Score` objects, equal to those that the same rows come to here; a bad row's error in its place."""
-    rows = [*right(1), {"task": 2, "completion": "3", "id": "b"}, {"x": 1}, {"task": 4, "completion": "\ud800@raise"}]
+    rows = [
+        *right(1),
+        {"task": 2, "completion": "3", "id": "b"},
+        {"x": 1},
+        {"task": 4, "completion": "\ud800@raise"},
+    ]
     with Client(url) as client:
         got = client.score("trials", rows)
     with rlvr.Scorer(Trials(), workers=1) as scorer:
@@ -112,7 +128,9 @@ def test_batches_make_no_difference(url, batch):
     """Replies in the order of the rows, and ids that count through all of them."""
     with Client(url, batch=batch) as client:
         got = list(client.stream("trials", iter(right(*range(30)))))
-    assert [(reply.id, reply.score.verdict.answer) for reply in got] == [(f"line:{i + 1}", f"{i}") for i in range(30)]
+    assert [(reply.id, reply.score.verdict.answer) for reply in got] == [
+        (f"line:{i + 1}", f"{i}") for i in range(30)
+    ]
 
 
 def test_it_is_safe_from_threads_and_asyncio(url):
@@ -123,12 +141,17 @@ def test_it_is_safe_from_threads_and_asyncio(url):
             return await asyncio.gather(*(client.ascore("trials", right(i)) for i in range(40)))
 
         got = asyncio.run(main())
-    assert [[reply.score.verdict.answer for reply in replies] for replies in got] == [[f"{i}"] for i in range(40)]
+    assert [[reply.score.verdict.answer for reply in replies] for replies in got] == [
+        [f"{i}"] for i in range(40)
+    ]
 
 
 def test_refusals_are_usage_errors_with_the_words_of_the_service(url):
     """They would be the same however often it asked."""
-    with Client(url) as client, pytest.raises(UsageError, match="env 'trails' is not served; write one of 'trials'"):
+    with (
+        Client(url) as client,
+        pytest.raises(UsageError, match="env 'trails' is not served; write one of 'trials'"),
+    ):
         client.score("trails", right(1))
 
 
@@ -179,7 +202,10 @@ def test_an_answer_that_breaks_off_is_taken_up_where_it_ended():
 
 def test_the_service_says_how_long_to_wait(pauses):
     """Retry-After, up to a minute."""
-    full = [(429, {"Retry-After": said}, b'{"error": "full"}') for said in ("7", "9999", "Fri, 31 Dec 1999")]
+    full = [
+        (429, {"Retry-After": said}, b'{"error": "full"}')
+        for said in ("7", "9999", "Fri, 31 Dec 1999")
+    ]
     with Scripted(*full, ok(LINE)) as server, Client(server.url) as client:
         client.score("e", [{"completion": "x"}])
     assert pauses[:2] == pytest.approx([7, 60], abs=0.5)  # what is left of it when it is sent again
@@ -188,7 +214,10 @@ def test_the_service_says_how_long_to_wait(pauses):
 
 def test_it_gives_up_in_the_end():
     """With what it saw last: our failure, and no reward."""
-    with Scripted(*[(429, {}, b'{"error": "full"}')] * 3) as server, Client(server.url, retries=2) as client:
+    with (
+        Scripted(*[(429, {}, b'{"error": "full"}')] * 3) as server,
+        Client(server.url, retries=2) as client,
+    ):
         with pytest.raises(ServiceFailed, match="asked 3 times: full"):
             client.score("e", [{"completion": "x"}])
         assert len(server.asked) == 3
@@ -212,7 +241,11 @@ def test_a_refusal_is_not_asked_again(status):
 
 
 @pytest.mark.parametrize(
-    "body", [b'{"stopped": "too long", "status": 504}\n', LINE + b'{"stopped": "too long", "status": 504}\n']
+    "body",
+    [
+        b'{"stopped": "too long", "status": 504}\n',
+        LINE + b'{"stopped": "too long", "status": 504}\n',
+    ],
 )
 def test_a_stream_that_was_stopped_is_an_error(body):
     """Not a short answer: the last line says why."""
@@ -243,7 +276,11 @@ def test_the_key_comes_from_the_caller_or_the_environment(monkeypatch):
     with Scripted(ok(LINE), ok(LINE), ok(LINE)) as server:
         for key in (None, "given", ""):
             Client(server.url, key).score(None, [{"completion": "x"}])
-    assert [head.get("Authorization") for head in server.headers] == ["Bearer from-env", "Bearer given", None]
+    assert [head.get("Authorization") for head in server.headers] == [
+        "Bearer from-env",
+        "Bearer given",
+        None,
+    ]
     assert "env" not in server.asked[0]
 
 
@@ -286,7 +323,9 @@ def test_a_url_that_is_none_is_refused(url):
         Client(url)
 
 
-@pytest.mark.parametrize("wrong", [{"timeout_s": 0}, {"retries": -1}, {"batch": 0}, {"timeout_s": float("nan")}])
+@pytest.mark.parametrize(
+    "wrong", [{"timeout_s": 0}, {"retries": -1}, {"batch": 0}, {"timeout_s": float("nan")}]
+)
 def test_a_number_that_cannot_work_is_refused(wrong):
     """By its name."""
     with pytest.raises(UsageError, match=next(iter(wrong))):
@@ -302,7 +341,12 @@ def line(name: str) -> bytes:
 
 @pytest.mark.parametrize(
     "lines",
-    [(line("b"), line("a")), (line("a"), line("a")), (line("a"), line("b"), line("c")), (line("line:1"), line("b"))],
+    [
+        (line("b"), line("a")),
+        (line("a"), line("a")),
+        (line("a"), line("b"), line("c")),
+        (line("line:1"), line("b")),
+    ],
     ids=["swapped", "twice", "too many", "another id"],
 )
 def test_a_reward_belongs_to_its_row(lines):
@@ -333,7 +377,10 @@ def test_the_password_of_a_url_is_the_key(monkeypatch):
         Client(own, "given").score(None, [{"completion": "x"}])
         with pytest.raises(ServiceFailed) as failed:
             Client(own, retries=0).score(None, [{"completion": "x"}])
-    assert [head["Authorization"] for head in server.headers[:2]] == ["Bearer SECRET", "Bearer given"]
+    assert [head["Authorization"] for head in server.headers[:2]] == [
+        "Bearer SECRET",
+        "Bearer given",
+    ]
     assert "SECRET" not in str(failed.value)
     with listen("127.0.0.1", 0) as gone:
         port = gone.getsockname()[1]
@@ -369,7 +416,11 @@ def test_a_long_line_is_joined_once(monkeypatch):
     monkeypatch.setattr(module, "_MOST_LINE_BYTES", 1 << 20)
     parts = [b"x" * 100] * 5_000
     before = time.process_time()
-    assert [len(one) for one in module._split_lines(iter([*parts, b"\n", *parts, b"y\nz\n"]))] == [500_000, 500_001, 1]
+    assert [len(one) for one in module._split_lines(iter([*parts, b"\n", *parts, b"y\nz\n"]))] == [
+        500_000,
+        500_001,
+        1,
+    ]
     assert time.process_time() - before < 1
     with pytest.raises(ServiceFailed, match="a line of the response has more than 1 MiB"):
         list(module._split_lines(iter(parts * 3)))

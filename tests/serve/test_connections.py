@@ -60,9 +60,13 @@ def sent(service: Service, *parts: bytes, writes: int = 1) -> Wire:
     """What the service writes after it has received these parts, at least so many writes."""
 
     async def run() -> Wire:
-        config = uvicorn.Config(app_of(service), ws="none", lifespan="off", server_header=False, log_level="critical")
+        config = uvicorn.Config(
+            app_of(service), ws="none", lifespan="off", server_header=False, log_level="critical"
+        )
         connections = Connections(service.limits, service.metrics)
-        connection = Connection(connections=connections, config=config, server_state=ServerState(), app_state={})
+        connection = Connection(
+            connections=connections, config=config, server_state=ServerState(), app_state={}
+        )
         wire = Wire()
         connection.connection_made(wire)
         for part in parts:
@@ -81,7 +85,9 @@ def sent(service: Service, *parts: bytes, writes: int = 1) -> Wire:
     return asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
 
 
-def post(body: bytes, *more: str, path: str = "/score", key: str = KEY, version: str = "1.1") -> bytes:
+def post(
+    body: bytes, *more: str, path: str = "/score", key: str = KEY, version: str = "1.1"
+) -> bytes:
     """A request."""
     lines = [f"POST {path} HTTP/{version}", "Host: x", "Content-Type: application/json", *more]
     lines += [f"Authorization: Bearer {key}"] if key else []
@@ -148,7 +154,8 @@ def test_head_has_no_body(service):
 
 
 @pytest.mark.parametrize(
-    ("more", "version", "closes"), [((), "1.1", False), (("Connection: close",), "1.1", True), ((), "1.0", True)]
+    ("more", "version", "closes"),
+    [((), "1.1", False), (("Connection: close",), "1.1", True), ((), "1.0", True)],
 )
 def test_a_connection_is_kept_unless_it_is_said_otherwise(service, more, version, closes):
     """HTTP/1.0 callers wait for the end of the connection."""
@@ -194,7 +201,12 @@ CHUNKED = "Transfer-Encoding: chunked"
 
 def chunks(body: bytes, size: int, extension: bytes = b"", trailers: bytes = b"") -> bytes:
     parts = [body[at : at + size] for at in range(0, len(body), size)]
-    return b"".join(b"%x%s\r\n%s\r\n" % (len(part), extension, part) for part in parts) + b"0\r\n" + trailers + b"\r\n"
+    return (
+        b"".join(b"%x%s\r\n%s\r\n" % (len(part), extension, part) for part in parts)
+        + b"0\r\n"
+        + trailers
+        + b"\r\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,14 +250,18 @@ def test_a_caller_is_told_to_go_on(service):
     assert [status(write) for write in refused.writes] == [401]
 
 
-@pytest.mark.parametrize("asked", [b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", post(ROWS), post(ROWS, path="/nothing")])
+@pytest.mark.parametrize(
+    "asked", [b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", post(ROWS), post(ROWS, path="/nothing")]
+)
 def test_a_caller_who_does_not_read_is_cut_off(asked):
     """Also one that asks for small answers, again and again: its connection would count as busy for ever."""
 
     async def run(service: Service) -> Wire:
         config = uvicorn.Config(app_of(service), ws="none", lifespan="off", log_level="critical")
         connections = Connections(service.limits, service.metrics)
-        connection = Connection(connections=connections, config=config, server_state=ServerState(), app_state={})
+        connection = Connection(
+            connections=connections, config=config, server_state=ServerState(), app_state={}
+        )
         wire = Wire()
         connection.connection_made(wire)
         connection.pause_writing()  # as the transport says when too much is unread
@@ -257,10 +273,14 @@ def test_a_caller_who_does_not_read_is_cut_off(asked):
             await asyncio.sleep(0)
         return wire
 
-    with Service({"trials": ENVS["trials"]}, workers=1, api_key=KEY, limits=ServiceLimits(stall_s=0.05)) as service:
+    with Service(
+        {"trials": ENVS["trials"]}, workers=1, api_key=KEY, limits=ServiceLimits(stall_s=0.05)
+    ) as service:
         wire = asyncio.run(asyncio.wait_for(run(service), PATIENCE_S))
         assert wire.writes == []
-        assert 'rlvr_connections_closed_total{reason="stalled"} 1.0' in service.metrics.text().decode()
+        assert (
+            'rlvr_connections_closed_total{reason="stalled"} 1.0' in service.metrics.text().decode()
+        )
         assert service.memory.held == 0
 
 
@@ -270,10 +290,14 @@ def test_a_caller_who_leaves_is_noticed_at_once(service):
     async def run() -> tuple[list, int]:
         config = uvicorn.Config(app_of(service), ws="none", lifespan="off", log_level="critical")
         connections = Connections(service.limits, service.metrics)
-        connection = Connection(connections=connections, config=config, server_state=ServerState(), app_state={})
+        connection = Connection(
+            connections=connections, config=config, server_state=ServerState(), app_state={}
+        )
         wire = Wire()
         connection.connection_made(wire)
-        connection.data_received(post(json.dumps({"rows": [{"task": 1, "completion": "1@hang"}]}).encode()))
+        connection.data_received(
+            post(json.dumps({"rows": [{"task": 1, "completion": "1@hang"}]}).encode())
+        )
         while connection.when_lost is None:
             await asyncio.sleep(0)
         connection.connection_lost(None)
@@ -366,7 +390,9 @@ def test_a_request_leaves_no_garbage(service):
             patch.setattr(EnvironmentQueue, "submit", submit)
             assert status(sent(service, post(ROWS)).writes[0]) == 200
         [job], until = jobs, time.monotonic() + PATIENCE_S
-        while job() is not None and time.monotonic() < until:  # until the thread has left its last function
+        while (
+            job() is not None and time.monotonic() < until
+        ):  # until the thread has left its last function
             time.sleep(0.001)
         assert job() is None
     finally:
@@ -374,7 +400,8 @@ def test_a_request_leaves_no_garbage(service):
 
 
 @pytest.mark.parametrize(
-    ("row_s", "age_s", "waits"), [(1e-4, 0.0, True), (1e-4, 1.0, False), (0.1, 0.0, False), (0.0, 0.0, False)]
+    ("row_s", "age_s", "waits"),
+    [(1e-4, 0.0, True), (1e-4, 1.0, False), (0.1, 0.0, False), (0.0, 0.0, False)],
 )
 def test_quick_rows_are_collected_while_a_chunk_has_just_begun(monkeypatch, row_s, age_s, waits):
     """Slow ones are not, nor behind a chunk that takes long: another worker takes them at once."""

@@ -67,8 +67,13 @@ def test_sigterm_drains(fifo):
 
 def test_draining_has_an_end(fifo):
     """A request that hangs does not keep the service: it is told, the workers go, and the process ends with 0."""
-    with served("--drain-s", "0.2") as (process, port), Client(f"http://127.0.0.1:{port}", retries=0) as client:
-        thread, results = aside(lambda: client.score(PLACE, [{"task": 1, "completion": f"1@pause {fifo.path}"}]))
+    with (
+        served("--drain-s", "0.2") as (process, port),
+        Client(f"http://127.0.0.1:{port}", retries=0) as client,
+    ):
+        thread, results = aside(
+            lambda: client.score(PLACE, [{"task": 1, "completion": f"1@pause {fifo.path}"}])
+        )
         worker = fifo.pid()
         process.send_signal(signal.SIGTERM)
         thread.join()
@@ -87,7 +92,10 @@ def test_it_listens_on_this_machine_alone_and_keeps_its_key():
         assert Client(url, "do-not-tell-anyone").score(PLACE, right(1))[0].score.total == 1.0
         with pytest.raises(UsageError, match="wants its API key"):
             Client(url, "abd").score(PLACE, right(1))
-        for pid in (process.pid, *children(process.pid)):  # workers run code of others, and can read this
+        for pid in (
+            process.pid,
+            *children(process.pid),
+        ):  # workers run code of others, and can read this
             assert b"do-not-tell-anyone" not in Path(f"/proc/{pid}/environ").read_bytes()
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0
@@ -95,8 +103,13 @@ def test_it_listens_on_this_machine_alone_and_keeps_its_key():
 
 def test_no_request_is_lost_while_workers_are_killed():
     """Every row has its answer, in its place; unscored is only what was hit twice, so at most half as many as kills."""
-    with served("--workers", "2") as (process, port), Client(f"http://127.0.0.1:{port}", batch=10) as client:
-        callers = [aside(lambda i=i: client.score(PLACE, right(*range(i, i + 400)))) for i in range(4)]
+    with (
+        served("--workers", "2") as (process, port),
+        Client(f"http://127.0.0.1:{port}", batch=10) as client,
+    ):
+        callers = [
+            aside(lambda i=i: client.score(PLACE, right(*range(i, i + 400)))) for i in range(4)
+        ]
         kills = 0
         while any(thread.is_alive() for thread, _ in callers):
             workers = children(process.pid)
@@ -106,19 +119,25 @@ def test_no_request_is_lost_while_workers_are_killed():
                     kills += 1
             callers[0][0].join(0.2)  # three that are killed while they start are an error
         assert kills
-        replies = [(str(n), reply.score) for i in range(4) for n, reply in enumerate(callers[i][1][0], i)]
+        replies = [
+            (str(n), reply.score) for i in range(4) for n, reply in enumerate(callers[i][1][0], i)
+        ]
         assert len(replies) == 1600
         lost = [score.verdict.reason for _, score in replies if score.total is None]
         assert lost == ["worker-died"] * len(lost)
         assert len(lost) <= kills // 2
-        assert all(score.verdict.answer == answer for answer, score in replies if score.total is not None)
+        assert all(
+            score.verdict.answer == answer for answer, score in replies if score.total is not None
+        )
 
 
 def test_an_early_refusal_reaches_who_is_still_sending():
     """413 is answered before the body has come, and read all the same.  SIGHUP, of a closed terminal, drains too."""
     with served("--body-mib", "0.01", "--held-mib", "1") as (process, port):
         with pytest.raises(UsageError, match="more than 10485 bytes; send fewer rows"):
-            Client(f"http://127.0.0.1:{port}").score(PLACE, [{"task": 1, "completion": "1" * 3_000_000}])
+            Client(f"http://127.0.0.1:{port}").score(
+                PLACE, [{"task": 1, "completion": "1" * 3_000_000}]
+            )
         assert Client(f"http://127.0.0.1:{port}").score(PLACE, right(1))[0].score.total == 1.0
         process.send_signal(signal.SIGHUP)
         assert process.wait(PATIENCE_S) == 0
@@ -129,7 +148,11 @@ def test_an_early_refusal_reaches_who_is_still_sending():
     ("flags", "key", "says"),
     [
         ((), " ", "RLVR_API_KEY is blank"),
-        (("--host", "0.0.0.0"), "short", "a key has 5 letters, and other machines can reach 0.0.0.0"),
+        (
+            ("--host", "0.0.0.0"),
+            "short",
+            "a key has 5 letters, and other machines can reach 0.0.0.0",
+        ),
         (("--processes", "0"), "a-key", "processes is 0"),
     ],
 )
@@ -161,7 +184,9 @@ def test_several_processes_share_a_port_and_count_together():
         os.kill(min(services), signal.SIGKILL)
         with Client(url) as client:
             assert client.score(PLACE, right(20))[0].score.total == 1.0
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
+        with closing(
+            http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        ) as connection:
             connection.request("GET", "/metrics")
             text = connection.getresponse().read().decode()
         assert f'rlvr_scores_total{{env="{PLACE}",outcome="correct"}} 21.0' in text

@@ -64,8 +64,16 @@ def service(model):
 def test_rows_have_a_line_each(service, model):
     """In order, in batches of at most 64, each with its id; a row that cannot be used hinders no other."""
     assert ask(service, "GET", "/reward-model").json() == {"version": "abc123"}
-    given = [*rows("ab", "\ud800a", ""), 5, {"prompt": [], "completion": "a"}, {"prompt": "p", "completion": 1}]
-    given += [{"id": "x", "prompt": [{"role": "user", "content": "p"}], "completion": "a"}, *rows("a", prompt="refuse")]
+    given = [
+        *rows("ab", "\ud800a", ""),
+        5,
+        {"prompt": [], "completion": "a"},
+        {"prompt": "p", "completion": 1},
+    ]
+    given += [
+        {"id": "x", "prompt": [{"role": "user", "content": "p"}], "completion": "a"},
+        *rows("a", prompt="refuse"),
+    ]
     body = json.dumps({"version": "abc123", "rows": given})
     headers = {"content-type": "application/json"}
     found = lines(ask(service, "POST", "/rewards", content=body, headers=headers))
@@ -133,7 +141,9 @@ def test_the_queue_has_an_end_and_a_caller_that_leaves_is_dropped(model):
         assert (await client.post("/rewards", json={"rows": rows("a")})).status_code == 200
         assert model.batches == [3, 1]
 
-    with Service({}, reward_model=model, limits=ServiceLimits(queue_rows=8, request_rows=8)) as service:
+    with Service(
+        {}, reward_model=model, limits=ServiceLimits(queue_rows=8, request_rows=8)
+    ) as service:
         talk(service, conversation)
 
 
@@ -148,7 +158,10 @@ def test_requests_need_the_key(model):
 
 
 def given(env: rlvr.Environment, *texts: str) -> list[rlvr.Score]:
-    return [one.score for one in rlvr.score(env, [{"task": 7, "completion": text} for text in texts], workers=0)]
+    return [
+        one.score
+        for one in rlvr.score(env, [{"task": 7, "completion": text} for text in texts], workers=0)
+    ]
 
 
 def test_the_part_adds_what_the_service_says():
@@ -163,7 +176,11 @@ def test_the_part_adds_what_the_service_says():
         assert [one.total for one in scores] == [1.0, 0.05, 0.1]
         assert [one.verdict.correct for one in scores] == [True, False, False]
         task = rlvr.Task("t", "p", "r")
-        assert part.values([rlvr.Completion("a" * (n % 3)) for n in range(600)], [], task)[:3] == [0.0, 0.1, 0.2]
+        assert part.values([rlvr.Completion("a" * (n % 3)) for n in range(600)], [], task)[:3] == [
+            0.0,
+            0.1,
+            0.2,
+        ]
         assert state.asked == [3, 256, 256, 88]
 
 
@@ -177,7 +194,11 @@ def test_the_part_adds_what_the_service_says():
         (200, b'{"id": "0", "reward": true}\n', "not a number in [0, 1]"),
         (200, b'{"id": "0", "reward": "0.5"}\n', "not a number in [0, 1]"),
         (200, b'{"id": "0", "error": "no"}\n', "cannot read the row: no"),
-        (200, b'{"id": "0", "reward": 0.5}\n{"id": "1", "reward": 0.5}\n', "more lines than the 1 rows"),
+        (
+            200,
+            b'{"id": "0", "reward": 0.5}\n{"id": "1", "reward": 0.5}\n',
+            "more lines than the 1 rows",
+        ),
         (200, b"", "0 lines for 1 rows"),
         (200, b"<html>\n", "not that of rlvr serve"),
         (500, b"sesame", "status 500: …"),
@@ -234,7 +255,10 @@ def test_a_service_that_answers_with_its_failure_keeps_its_retries():
     with answering() as (url, state):
         env = Trials()
         env = env.with_reward(env.reward + ServedReward(url, retries=1))
-        state.next = [(500, b'{"error": "the reward model failed"}'), (503, b'{"error": "stopping"}')]
+        state.next = [
+            (500, b'{"error": "the reward model failed"}'),
+            (503, b'{"error": "stopping"}'),
+        ]
         assert [one.total for one in given(env, "7")] == [None]
         assert [one.total for one in given(env, "7")] == [1.0]
 
@@ -271,7 +295,11 @@ def test_threads_share_the_connections():
     """Groups are scored in the collector's threads."""
     with answering() as (url, _), ThreadPoolExecutor(8) as threads:
         part, task = ServedReward(url), rlvr.Task("t", "p", "r")
-        found = list(threads.map(lambda n: part.values([rlvr.Completion("a" * (n % 5))], [], task), range(60)))
+        found = list(
+            threads.map(
+                lambda n: part.values([rlvr.Completion("a" * (n % 5))], [], task), range(60)
+            )
+        )
     assert found == [[n % 5 / 10] for n in range(60)]
 
 
@@ -294,5 +322,7 @@ rows = [{"task": 7, "completion": text} for text in ("7", "aa")]
 print([one.score.total for one in rlvr.score(env, rows, workers=1)], "torch" in sys.modules)
 """
     with answering() as (url, _):
-        found = subprocess.run([sys.executable, "-c", code, url], cwd=ROOT, capture_output=True, text=True, check=True)
+        found = subprocess.run(
+            [sys.executable, "-c", code, url], cwd=ROOT, capture_output=True, text=True, check=True
+        )
     assert found.stdout == "[1.0, 0.1] False\n"

@@ -38,7 +38,9 @@ def test_scores_are_those_of_the_scorer(service):
     with rlvr.Scorer(ENVS["trials"], workers=1) as scorer:
         expected = [scored.score for scored in scorer.stream(rows)]
     assert [score_from(row) for row in answer["scores"]] == expected
-    assert [row["id"] for row in answer["scores"]] == [f"line:{i}" for i in range(1, len(TEXTS) + 1)]
+    assert [row["id"] for row in answer["scores"]] == [
+        f"line:{i}" for i in range(1, len(TEXTS) + 1)
+    ]
 
 
 def test_what_the_service_fails_at_has_no_score(service):
@@ -50,7 +52,14 @@ def test_what_the_service_fails_at_has_no_score(service):
 
 def test_a_row_that_cannot_be_used_is_reported_in_its_place(service):
     """The others are scored: before it, between two of them, and after it."""
-    rows = [{"completion": "no task"}, *right(1), 5, {"task": 2, "completion": 3, "id": "c"}, *right(4), None]
+    rows = [
+        {"completion": "no task"},
+        *right(1),
+        5,
+        {"task": 2, "completion": 3, "id": "c"},
+        *right(4),
+        None,
+    ]
     got = score(service, rows).json()["scores"]
     assert ["error" in row for row in got] == [True, False, True, True, False, True]
     assert [row["id"] for row in got] == ["line:1", "line:2", "line:3", "c", "line:5", "line:6"]
@@ -76,7 +85,10 @@ def test_completions_of_a_task_are_compared(service):
 def test_the_environment_may_be_left_out_where_there_is_one():
     """And only there."""
     with serving() as alone:
-        assert ask(alone, "POST", "/score", json={"rows": right(1)}).json()["scores"][0]["total"] == 1.0
+        assert (
+            ask(alone, "POST", "/score", json={"rows": right(1)}).json()["scores"][0]["total"]
+            == 1.0
+        )
 
 
 def test_lines_come_as_they_are_scored_and_in_order(fifo):
@@ -118,20 +130,31 @@ def test_lines_come_as_they_are_scored_and_in_order(fifo):
         (b'{"env": "trials", "rows": {}}', 422, "'rows' is a dict"),
         (b'{"env": 3, "rows": []}', 422, "'env' is '3'"),
         (b'{"env": "trials", "rows": [], "request_id": ""}', 422, "'request_id' is ''"),
-        (b'{"env": "trails", "rows": []}', 404, "env 'trails' is not served; write one of 'trials', 'siblings'"),
+        (
+            b'{"env": "trails", "rows": []}',
+            404,
+            "env 'trails' is not served; write one of 'trials', 'siblings'",
+        ),
         (b'{"rows": []}', 422, "no env is named; write one of 'trials', 'siblings'"),
     ],
     ids=lambda value: str(value)[:30],
 )
 def test_a_request_of_no_use_is_told_why(service, body, status, says):
     """One line: the value, the rule, the fix."""
-    answer = ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
+    answer = ask(
+        service, "POST", "/score", content=body, headers={"content-type": "application/json"}
+    )
     assert answer.status_code == status
     assert says in error(answer)
 
 
 @pytest.mark.parametrize(
-    "headers", [{}, {"content-type": "text/plain"}, {"content-type": "application/json", "content-encoding": "gzip"}]
+    "headers",
+    [
+        {},
+        {"content-type": "text/plain"},
+        {"content-type": "application/json", "content-encoding": "gzip"},
+    ],
 )
 def test_only_plain_json_is_taken(service, headers):
     """A web page can make a browser send a form or a text to this machine, but no JSON."""
@@ -218,7 +241,9 @@ def test_a_full_queue_asks_to_come_again(fifo):
             assert start["status"] == 429
             assert dict(start["headers"])[b"retry-after"] == b"1"
             text = json.loads(await other.body())["error"]
-            assert text.startswith("2 rows for trials are waiting and 2 more would exceed the limit of 3")
+            assert text.startswith(
+                "2 rows for trials are waiting and 2 more would exceed the limit of 3"
+            )
             fits = Call(service).ask(right(1))
             while service.queues["trials"].waiting < 3:
                 await asyncio.sleep(0.001)
@@ -236,7 +261,13 @@ def test_a_request_that_takes_too_long_is_given_up():
         answer = score(service, rows)
         assert answer.status_code == 504
         assert "of 2 rows were scored within 0.2 s" in error(answer)
-        streamed = ask(service, "POST", "/score", json={"rows": rows}, headers={"accept": "application/x-ndjson"})
+        streamed = ask(
+            service,
+            "POST",
+            "/score",
+            json={"rows": rows},
+            headers={"accept": "application/x-ndjson"},
+        )
         last = json.loads(streamed.text.splitlines()[-1])
         assert streamed.status_code == 504 or (last["status"] == 504 and "stopped" in last)
 
@@ -289,7 +320,13 @@ def test_the_key_opens_and_nothing_else_does(locked, header, status):
 def test_what_needs_no_key_tells_nothing():
     """A monitor has no key; how much is scored stays secret without one."""
     service = Service(ENVS, workers=1, api_key=KEY)
-    for path, status in (("/health", 200), ("/health/live", 200), ("/docs", 200), ("/metrics", 401), ("/none", 401)):
+    for path, status in (
+        ("/health", 200),
+        ("/health/live", 200),
+        ("/docs", 200),
+        ("/metrics", 401),
+        ("/none", 401),
+    ):
         answer = ask(service, "GET", path)
         assert answer.status_code == status, path
         assert KEY not in answer.text
@@ -319,7 +356,10 @@ def test_a_port_that_is_none_is_refused(port):
 
 def test_answers_do_not_wait_for_acknowledgements():
     """Nagle's algorithm would hold the second part of each answer for 40 ms."""
-    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()) as caller:
+    with (
+        listen("127.0.0.1", 0) as listening,
+        socket.create_connection(listening.getsockname()) as caller,
+    ):
         with listening.accept()[0] as accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert caller
@@ -426,7 +466,9 @@ def test_a_bug_is_said_to_be_ours(service, monkeypatch, caplog):
     assert "inner secret" not in answer.text
     assert "inner secret" in caplog.text
     monkeypatch.undo()
-    assert score(service, right(1), request_id="bug").status_code == 200  # what failed is not remembered
+    assert (
+        score(service, right(1), request_id="bug").status_code == 200
+    )  # what failed is not remembered
 
 
 @pytest.mark.parametrize("deaths", [1, 3, 100])
@@ -443,7 +485,9 @@ def test_rows_for_which_no_worker_starts_are_tried_again(service, monkeypatch, d
 
     monkeypatch.setattr(service.queues["trials"].scorer, "observe", observe)
     monkeypatch.setattr(queue.time, "sleep", pauses.append)
-    got = score(service, [*right(1), {}, {"task": 3, "completion": "3", "id": "c"}, *right(4)]).json()["scores"]
+    got = score(
+        service, [*right(1), {}, {"task": 3, "completion": "3", "id": "c"}, *right(4)]
+    ).json()["scores"]
     assert [row["id"] for row in got] == ["line:1", "line:2", "c", "line:4"]
     assert "no column 'completion'" in got[1].pop("error")
     if deaths <= 3:
@@ -451,7 +495,9 @@ def test_rows_for_which_no_worker_starts_are_tried_again(service, monkeypatch, d
     else:
         assert [row.get("total") for row in got] == [1.0, None, None, None]
         assert got[3]["why"] == "worker-died: no process is left"
-        assert len(pauses) == 4  # one for the first row, three for the next, and none for what comes after it
+        assert (
+            len(pauses) == 4
+        )  # one for the first row, three for the next, and none for what comes after it
 
 
 def test_a_service_that_stops_says_so():
@@ -462,7 +508,11 @@ def test_a_service_that_stops_says_so():
     assert ask(service, "GET", "/health").status_code == 503
     assert ask(service, "GET", "/health/live").status_code == 200
     answer = score(service, right(1))
-    assert (answer.status_code, answer.headers["retry-after"], answer.headers["connection"]) == (503, "1", "close")
+    assert (answer.status_code, answer.headers["retry-after"], answer.headers["connection"]) == (
+        503,
+        "1",
+        "close",
+    )
     assert "stopping" in error(answer)
 
 

@@ -14,7 +14,10 @@ SAMPLE = re.compile(r'[a-z_]+(\{[a-z]+="[^"\n]*"(,[a-z]+="[^"\n]*")*\})? [0-9.e+
 def test_metrics_are_prometheus_text():
     """Each sample under a HELP and a TYPE of its own name, buckets cumulative, and the numbers true."""
     with serving() as service:
-        score(service, [*right(1, 2), {"task": 3, "completion": "x"}, {"task": 3, "completion": "3@kill"}, {}])
+        score(
+            service,
+            [*right(1, 2), {"task": 3, "completion": "x"}, {"task": 3, "completion": "3@kill"}, {}],
+        )
         score(service, [], env="none")
         text = ask(service, "GET", "/metrics").text
     assert text.endswith("\n")
@@ -33,8 +36,14 @@ def test_metrics_are_prometheus_text():
     assert samples['rlvr_queue_rows{env="trials"}'] == "0.0"
     assert samples['rlvr_workers{env="trials"}'] == "1.0"
     assert samples['rlvr_worker_losses_total{env="trials"}'] == "2.0"  # it was tried twice
-    assert float(samples['rlvr_worker_starts_total{env="trials"}']) >= 3  # a worker, one in its place, a spare
-    buckets = [float(value) for name, value in samples.items() if "_bucket" in name and 'path="/score"' in name]
+    assert (
+        float(samples['rlvr_worker_starts_total{env="trials"}']) >= 3
+    )  # a worker, one in its place, a spare
+    buckets = [
+        float(value)
+        for name, value in samples.items()
+        if "_bucket" in name and 'path="/score"' in name
+    ]
     assert buckets == sorted(buckets)
     assert buckets[-1] == float(samples['rlvr_request_seconds_count{path="/score"}']) == 2
 
@@ -46,7 +55,9 @@ def openrlhf(service: Service, path: str = "/openrlhf/trials", **asked):
 def test_openrlhf_gets_its_shape(service):
     """What the model was shown is cut off; what we failed at is null in both lists, and 1 under `unscored`."""
     queries = ["Say 1.1", "Say 2.3", "Say 3.3@raise"]
-    answer = openrlhf(service, query=queries, prompts=["Say 1.", "Say 2.", "Say 3."], labels=["1", "2", "3"])
+    answer = openrlhf(
+        service, query=queries, prompts=["Say 1.", "Say 2.", "Say 3."], labels=["1", "2", "3"]
+    )
     assert answer.json() == {
         "rewards": [1.0, 0.0, None],
         "scores": [1.0, 0.0, None],
@@ -66,9 +77,15 @@ def test_openrlhf_sends_no_lengths(service):
     ("asked", "says"),
     [
         ({"query": ["a"], "prompts": ["a"], "labels": []}, "1 queries, 1 prompts and 0 labels"),
-        ({"query": "a", "prompts": ["a"], "labels": ["a"]}, "'query' is str 'a'; it must be a list"),
+        (
+            {"query": "a", "prompts": ["a"], "labels": ["a"]},
+            "'query' is str 'a'; it must be a list",
+        ),
         ({"query": ["a"], "labels": ["a"]}, "'prompts' is NoneType None; it must be a list"),
-        ({"query": ["a"], "prompts": ["b"], "labels": ["a"]}, "'a' and does not hold its prompt, 'b'"),
+        (
+            {"query": ["a"], "prompts": ["b"], "labels": ["a"]},
+            "'a' and does not hold its prompt, 'b'",
+        ),
         ({"query": [1], "prompts": ["a"], "labels": ["a"]}, "a query is int 1"),
     ],
 )

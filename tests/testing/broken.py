@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import rlvr
-from rlvr import Correct, Environment, MultiTurnEnv, Part, Score, SingleTurnEnv, Task, Verdict, seeded
+from rlvr import (
+    Correct,
+    Environment,
+    MultiTurnEnv,
+    Part,
+    Score,
+    SingleTurnEnv,
+    Task,
+    Verdict,
+    seeded,
+)
 from rlvr.verifiers.math import BOXED
 
 __all__ = ["BROKEN", "HONEST", "Double", "Guess", "Words", "changed"]
@@ -23,7 +33,9 @@ class Double(SingleTurnEnv):
 
     def task(self, index: int) -> Task:
         number = seeded(self.id, self.split, index).randint(0, 10**9)
-        return Task(f"{self.id}/{self.split}/{index}", f"What is {number} twice?", reference=2 * number)
+        return Task(
+            f"{self.id}/{self.split}/{index}", f"What is {number} twice?", reference=2 * number
+        )
 
     def verify(self, task: Task, completion: str) -> Verdict:
         return judged(completion == f"\\boxed{{{task.reference}}}")
@@ -74,7 +86,9 @@ def changed(honest: type[Environment], **members: Any) -> Any:
 
 
 def double(verify: Callable[[Task, str], Verdict], **members: Any) -> Any:
-    return changed(Double, verify=lambda self, task, completion: verify(task, completion), **members)
+    return changed(
+        Double, verify=lambda self, task, completion: verify(task, completion), **members
+    )
 
 
 def right(task: Task, completion: str) -> bool:
@@ -128,7 +142,11 @@ def last_box(task: Task, completion: str) -> Verdict:
 
 
 def any_box(task: Task, completion: str) -> Verdict:
-    thought = completion.rpartition("</think>")[2] if "</think>" in completion else completion.partition("<think")[0]
+    thought = (
+        completion.rpartition("</think>")[2]
+        if "</think>" in completion
+        else completion.partition("<think")[0]
+    )
     return judged(str(task.reference) in re.findall(r"\\boxed\{([^{}]*)\}", thought[:5000]))
 
 
@@ -194,11 +212,17 @@ def summed(env: SingleTurnEnv, task: Task, completion: str) -> Verdict:
     """As a verifier does that compares values alone."""
     boxed = re.fullmatch(r"\\boxed\{([\d +]+)\}", completion)
     terms = boxed[1].split("+") if boxed else []
-    return judged(all(t.strip().isdigit() for t in terms) and sum(map(int, terms)) == task.reference)
+    return judged(
+        all(t.strip().isdigit() for t in terms) and sum(map(int, terms)) == task.reference
+    )
 
 
 def look_alike(task: Task, completion: str) -> Verdict:
-    return judged(right(task, completion.replace("O", "0").replace("l", "1").replace("E", "3").replace("S", "5")))
+    return judged(
+        right(
+            task, completion.replace("O", "0").replace("l", "1").replace("E", "3").replace("S", "5")
+        )
+    )
 
 
 def empty_box(task: Task, completion: str) -> Verdict:
@@ -239,7 +263,15 @@ def password(task: Task, completion: str) -> Verdict:
 def run_as_python(task: Task, completion: str) -> Verdict:
     try:
         return judged(eval(completion[7:-1][:500]) == task.reference)
-    except (ValueError, SyntaxError, NameError, TypeError, ArithmeticError, MemoryError, RecursionError):
+    except (
+        ValueError,
+        SyntaxError,
+        NameError,
+        TypeError,
+        ArithmeticError,
+        MemoryError,
+        RecursionError,
+    ):
         return judged(False)
 
 
@@ -250,7 +282,10 @@ def parsed(task: Task, completion: str) -> Verdict:
 
 
 def converted(task: Task, completion: str) -> Verdict:
-    return judged((completion.isdecimal() and completion.isascii() and int(completion) < 0) or right(task, completion))
+    return judged(
+        (completion.isdecimal() and completion.isascii() and int(completion) < 0)
+        or right(task, completion)
+    )
 
 
 def rated(task: Task, completion: str) -> Verdict:
@@ -279,11 +314,19 @@ def dying(task: Task, completion: str) -> Verdict:
 
 
 def generous(task: Task, completion: str) -> Verdict:
-    return Verdict("correct", why="same") if right(task, completion) else Verdict("wrong", 0.01, why="tried")
+    return (
+        Verdict("correct", why="same")
+        if right(task, completion)
+        else Verdict("wrong", 0.01, why="tried")
+    )
 
 
 def stingy(task: Task, completion: str) -> Verdict:
-    return Verdict("correct", 0.5, why="same") if right(task, completion) else Verdict("wrong", why="other")
+    return (
+        Verdict("correct", 0.5, why="same")
+        if right(task, completion)
+        else Verdict("wrong", why="other")
+    )
 
 
 def by_hash(task: Task, completion: str) -> Verdict:
@@ -300,7 +343,11 @@ def by_thread(task: Task, completion: str) -> Verdict:
 
 
 def nan(task: Task, completion: str) -> Verdict:
-    return judged(True) if right(task, completion) else Verdict("wrong", float("inf") - float("inf"), why="other")
+    return (
+        judged(True)
+        if right(task, completion)
+        else Verdict("wrong", float("inf") - float("inf"), why="other")
+    )
 
 
 def two(task: Task, completion: str) -> Verdict:
@@ -325,7 +372,9 @@ class Shared(Double):
     def task(self, index: int) -> Task:
         rng = random.Random(index + (100 if self.split == "test" else 0))
         number = rng.randint(0, 10**9)
-        return Task(f"{self.id}/{self.split}/{index}", f"What is {number} twice?", reference=2 * number)
+        return Task(
+            f"{self.id}/{self.split}/{index}", f"What is {number} twice?", reference=2 * number
+        )
 
 
 class Hashed(Double):
@@ -333,7 +382,9 @@ class Hashed(Double):
 
     def task(self, index: int) -> Task:
         number = random.Random(hash((self.split, index))).randint(0, 10**9)
-        return Task(f"{self.id}/{self.split}/{index}", f"What is {number} twice?", reference=2 * number)
+        return Task(
+            f"{self.id}/{self.split}/{index}", f"What is {number} twice?", reference=2 * number
+        )
 
 
 class Lower(Double):
@@ -374,10 +425,15 @@ BROKEN: dict[str, tuple[str, Any]] = {
     "any answer": ("other-answer", double(any_number)),
     "a twentieth off": ("near-miss", double(nearly)),
     "any sign": ("near-miss", double(signless)),
-    "one letter off": ("near-miss", changed(Words, verify=lambda self, task, text: most_letters(task, text))),
+    "one letter off": (
+        "near-miss",
+        changed(Words, verify=lambda self, task, text: most_letters(task, text)),
+    ),
     "the last number, in JSON": (
         "hedge",
-        double(last_number, example=lambda self, task: f'```json\n{{"answer": {task.reference}}}\n```'),
+        double(
+            last_number, example=lambda self, task: f'```json\n{{"answer": {task.reference}}}\n```'
+        ),
     ),
     "any alias in the text": ("hedge", aliases()),
     "control characters": ("malformed", double(control)),
@@ -390,7 +446,10 @@ BROKEN: dict[str, tuple[str, Any]] = {
     "sums that are not added": ("restated", changed(Double, task=sum_of_two, verify=summed)),
     "look-alikes": ("look-alike", double(look_alike)),
     "an empty box": ("format-without-content", double(empty_box)),
-    "a reward for tags": ("format-without-content", Double().with_reward(Correct() + 0.2 * rlvr.Format(tagged))),
+    "a reward for tags": (
+        "format-without-content",
+        Double().with_reward(Correct() + 0.2 * rlvr.Format(tagged)),
+    ),
     "long texts": ("repetition", double(long_text)),
     "towers": ("hostile-math", double(evaluated)),
     "lone surrogates raise": ("crash", double(undecoded)),
@@ -413,7 +472,10 @@ BROKEN: dict[str, tuple[str, Any]] = {
     "a lock": ("unpicklable", changed(Double, lock=threading.Lock())),
     "seeds by addition": ("split-overlap", Shared()),
     "seeds by hash": ("tasks-differ", Hashed()),
-    "one prompt twice": ("duplicate-tasks", tasks(Task("a", "Say tea.", "tea"), Task("b", "Say tea.", "tea"))),
+    "one prompt twice": (
+        "duplicate-tasks",
+        tasks(Task("a", "Say tea.", "tea"), Task("b", "Say tea.", "tea")),
+    ),
     "a difference that is not above the tolerance": ("not-a-number", double(not_far)),
     "the right digits": ("permuted", double(same_digits)),
     "its own grade": ("self-graded", double(self_graded)),
@@ -426,14 +488,19 @@ BROKEN: dict[str, tuple[str, Any]] = {
     "deep brackets raise": ("crash", double(parsed)),
     "long digits raise": ("crash", double(converted)),
     "a rating": ("grader-instructions", double(rated)),
-    "two answers": ("contradiction", tasks(Task("a", "Say it.", "tea"), Task("b", "Say it.", "milk"))),
+    "two answers": (
+        "contradiction",
+        tasks(Task("a", "Say it.", "tea"), Task("b", "Say it.", "milk")),
+    ),
 }
 """What it accepts or does → (the hole that has to be found, the environment)."""
 
 HONEST: dict[str, Any] = {
     "a generator": Double(),
     "another split": Double(split="test"),
-    "a reward with lengths": Double().with_reward(2 * Correct() - 1 + 0.5 * rlvr.Overlong(10**6, 100)),
+    "a reward with lengths": Double().with_reward(
+        2 * Correct() - 1 + 0.5 * rlvr.Overlong(10**6, 100)
+    ),
     "a reward across the group": Double().with_reward(Correct() + rlvr.RelativeLength()),
     "a copying task": Words(),
     "answers of one letter": Words(words=("A", "B", "C", "D")),

@@ -45,8 +45,18 @@ def test_the_matrix_is_counted():
     """By hand: 2 right and accepted, 1 wrong and accepted, 1 right and refused, 2 wrong and refused, 1 unscored."""
     found = audit(Trials(), ROWS, workers=0)
     it = found.total
-    assert (it.true_positive, it.false_positive, it.false_negative, it.true_negative, it.unscored) == (2, 1, 1, 2, 1)
-    assert it.rates == {"false positives": Rate(1, 3), "false negatives": Rate(1, 3), "agreement": Rate(4, 6)}
+    assert (
+        it.true_positive,
+        it.false_positive,
+        it.false_negative,
+        it.true_negative,
+        it.unscored,
+    ) == (2, 1, 1, 2, 1)
+    assert it.rates == {
+        "false positives": Rate(1, 3),
+        "false negatives": Rate(1, 3),
+        "agreement": Rate(4, 6),
+    }
     assert [(case.kind, case.task[-1]) for case in found.cases] == [
         ("false negative", "5"),
         ("false positive", "3"),
@@ -60,7 +70,11 @@ def test_a_rate_has_wilsons_interval():
     """1 of 10, 95 %: [0.0179, 0.4042], the textbook's; of nothing there is no rate."""
     low, high = Rate(1, 10).interval
     assert (round(low, 4), round(high, 4)) == (0.0179, 0.4042)
-    assert (Rate(0, 0).value, Rate(0, 0).interval, str(Rate(0, 0))) == (None, None, "no completions")
+    assert (Rate(0, 0).value, Rate(0, 0).interval, str(Rate(0, 0))) == (
+        None,
+        None,
+        "no completions",
+    )
 
 
 def test_slices_sum_to_the_whole():
@@ -74,7 +88,14 @@ def test_slices_sum_to_the_whole():
 def test_a_reward_model_is_measured_against_the_labels():
     """By hand: task 1 has 1½ of its 2 pairs in order, task 2 none of 1, task 3 only right ones.  Of all 8, 2½."""
     scores = {"a": 0.9, "b": 0.5, "c": 0.5, "d": 0.2, "e": 0.8, "f": 0.1}
-    rows = [row(1, "a", 1), row(1, "b", 0), row(1, "c", 1), row(2, "d", 1), row(2, "e", 0), row(3, "f", 1)]
+    rows = [
+        row(1, "a", 1),
+        row(1, "b", 0),
+        row(1, "c", 1),
+        row(2, "d", 1),
+        row(2, "e", 0),
+        row(3, "f", 1),
+    ]
     asked = []
 
     def model(prompts, completions):
@@ -114,7 +135,15 @@ def test_reasons_take_turns_among_the_cases():
 
 @pytest.mark.parametrize(
     ("value", "label"),
-    [(True, True), (1, True), (1.0, True), ("Correct", True), ("false", False), (0, False), ("0", False)],
+    [
+        (True, True),
+        (1, True),
+        (1.0, True),
+        ("Correct", True),
+        ("false", False),
+        (0, False),
+        ("0", False),
+    ],
 )
 def test_labels_are_read(value: object, label: bool):
     """As data sets write them."""
@@ -143,7 +172,9 @@ def test_a_column_that_cannot_slice_is_refused():
     with pytest.raises(rlvr.UsageError, match="no row has a value in column 'modle'"):
         audit(Trials(), ROWS, by=("modle",), workers=0)
     many = [row(1, "1", True, seed=i) for i in range(51)]
-    with pytest.raises(rlvr.UsageError, match="column 'seed' has more than 50 values; slice by another"):
+    with pytest.raises(
+        rlvr.UsageError, match="column 'seed' has more than 50 values; slice by another"
+    ):
         audit(Trials(), many, by=("seed",), workers=0)
 
 
@@ -168,11 +199,17 @@ def test_a_mistyped_column_is_found_before_anything_is_scored():
     """An hour of scoring should not end in a typing error; an iterator loses no row by that look."""
     Counted.calls = 0
     for given in ({"label": "lable"}, {"by": ("modle",)}):
-        with pytest.raises(rlvr.UsageError, match=r"no row has a (label|value) in column '(lable|modle)'"):
+        with pytest.raises(
+            rlvr.UsageError, match=r"no row has a (label|value) in column '(lable|modle)'"
+        ):
             audit(Counted(), iter(ROWS), workers=0, **given)
     assert Counted.calls == 0
     found = audit(Trials(), iter(ROWS), by=("task",), against=Lenient(), workers=0)
-    assert (found.total.scored, found.disagreement.rate, len(found.slices["task"])) == (6, Rate(1, 6), 7)
+    assert (found.total.scored, found.disagreement.rate, len(found.slices["task"])) == (
+        6,
+        Rate(1, 6),
+        7,
+    )
 
 
 def test_what_the_second_environment_fails_at_is_counted():
@@ -180,7 +217,11 @@ def test_what_the_second_environment_fails_at_is_counted():
     rows = [row(1, "1", True), row(2, "2", True), row(3, "shrug", False)]
     found = audit(Trials(), rows, against=Counted(), workers=0)
     other = found.disagreement
-    assert (other.unscored, other.left_out, other.rate) == (1, ["row 2: LookupError: no task 2"], Rate(1, 1))
+    assert (other.unscored, other.left_out, other.rate) == (
+        1,
+        ["row 2: LookupError: no task 2"],
+        Rate(1, 1),
+    )
     assert (found.whole, audit(Trials(), rows, workers=0).whole) == (False, True)
 
 
@@ -229,7 +270,10 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_completion_is_inert_on_the_page(text: str):
     """Wherever a text from outside stands: no tag of its own, no resource from outside, no script."""
-    rows = [row(1, text, True, **{"model<b>": text, "id": f"{text}1"}), row(2, "2", True, **{"model<b>": "plain"})]
+    rows = [
+        row(1, text, True, **{"model<b>": text, "id": f"{text}1"}),
+        row(2, "2", True, **{"model<b>": "plain"}),
+    ]
     shown = page(audit(Trials(), rows, by=("model<b>",), against=Lenient(), workers=0))
     tags = Tags(shown).seen
     known = set(
@@ -260,5 +304,11 @@ def test_the_page_and_the_json_hold_all_of_it():
     assert read["slices"]["model"]["a"]["false_positive"] == 1
     assert read["disagreement"]["rate"]["n"] == 6
     shown = page(found)
-    for words in ("33.33%", "it is 5", "compared", "by a failure of ours: 1", "they differ in 16.67%"):
+    for words in (
+        "33.33%",
+        "it is 5",
+        "compared",
+        "by a failure of ours: 1",
+        "they differ in 16.67%",
+    ):
         assert words in shown

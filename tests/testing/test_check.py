@@ -20,7 +20,9 @@ from tests.testing import broken
 from tests.testing.broken import BROKEN, Double, Guess, Words, changed, judged
 
 for module in (broken, sys.modules[__name__]):
-    cloudpickle.register_pickle_by_value(module)  # else each worker imports pytest to find these classes
+    cloudpickle.register_pickle_by_value(
+        module
+    )  # else each worker imports pytest to find these classes
 
 
 def found(env: Environment, *only: str, **options: Any) -> dict[str, Finding]:
@@ -48,9 +50,17 @@ def task(id: str = "t", prompt: Any = "p", reference: Any = "r") -> Task:
 calls = Calls()
 
 TASKS = {
-    "they raise": (changed(Words, tasks=lambda self: [1 / 0]), "tasks-raise", "ZeroDivisionError: division by zero"),
+    "they raise": (
+        changed(Words, tasks=lambda self: [1 / 0]),
+        "tasks-raise",
+        "ZeroDivisionError: division by zero",
+    ),
     "there are none": (changed(Words, tasks=lambda self: []), "no-tasks", ""),
-    "they are rows": (changed(Double, task=lambda self, index: {"prompt": index}), "not-a-task", "dict {'prompt': 0}"),
+    "they are rows": (
+        changed(Double, task=lambda self, index: {"prompt": index}),
+        "not-a-task",
+        "dict {'prompt': 0}",
+    ),
     "one is a row": (
         changed(Words, tasks=lambda self: [task(), "p"]),
         "tasks-raise",
@@ -72,7 +82,9 @@ TASKS = {
         "UsageError: Broken: two tasks have the id 't'; ids must be unique",
     ),
     "ids repeat in a generator": (
-        changed(Double, task=lambda self, index: task(prompt=f"{self.split} {index}", reference=index)),
+        changed(
+            Double, task=lambda self, index: task(prompt=f"{self.split} {index}", reference=index)
+        ),
         "duplicate-ids",
         "",
     ),
@@ -97,7 +109,10 @@ TASKS = {
         "(1, 2) is read back as [1, 2]",
     ),
     "splits overlap": (
-        changed(Double, task=lambda self, index: task(f"{self.split}/{index}", f"Twice {index}?", 2 * index)),
+        changed(
+            Double,
+            task=lambda self, index: task(f"{self.split}/{index}", f"Twice {index}?", 2 * index),
+        ),
         "split-overlap",
         "'test/0' of 'test' has the same prompt",
     ),
@@ -134,7 +149,11 @@ def test_a_part_of_a_split_may_share_its_tasks_with_the_whole():
     """train[:3] is held against test, not against train."""
     words = {"words": ("tea", "milk", "rain"), "__annotations__": {"words": tuple[str, ...]}}
     made = changed(
-        Words, tasks=lambda self: [task(self.split[:5] + w, f"{self.split[:5]}: {w}", w) for w in self.words], **words
+        Words,
+        tasks=lambda self: [
+            task(self.split[:5] + w, f"{self.split[:5]}: {w}", w) for w in self.words
+        ],
+        **words,
     )
     assert not found(type(made)(split="train[:3]"), "tasks")
 
@@ -144,7 +163,9 @@ def test_a_detail_that_changes_is_found():
 
     def verify(self: Words, task: Task, text: str) -> Verdict:
         right = text == task.reference
-        return Verdict("correct" if right else "wrong", why="said", detail={"at": time.perf_counter()})
+        return Verdict(
+            "correct" if right else "wrong", why="said", detail={"at": time.perf_counter()}
+        )
 
     assert "nondeterministic" in found(changed(Words, verify=verify), "references", "repeats")
 
@@ -161,7 +182,9 @@ def test_a_generator_may_refuse_a_split():
 
 def test_a_set_that_knows_no_splits_is_a_note():
     """A single file stands for whatever split is asked for; that is worth knowing, and no hole."""
-    assert {name: it.severity for name, it in found(Words(), "tasks").items()} == {"split-overlap": Severity.NOTE}
+    assert {name: it.severity for name, it in found(Words(), "tasks").items()} == {
+        "split-overlap": Severity.NOTE
+    }
 
 
 def test_what_is_alike_and_what_is_one_answer_are_notes():
@@ -182,7 +205,10 @@ def test_what_is_alike_and_what_is_one_answer_are_notes():
 
 EXAMPLES = {
     "it is not text": (changed(Words, example=lambda self, task: 5), "TypeError: it gave 5"),
-    "it raises": (changed(Words, example=lambda self, task: task.missing), "AttributeError: 'Task' object has no"),
+    "it raises": (
+        changed(Words, example=lambda self, task: task.missing),
+        "AttributeError: 'Task' object has no",
+    ),
 }
 
 
@@ -196,7 +222,9 @@ def test_an_example_is_a_text_or_none(name: str):
 
 def test_without_an_example_the_rest_is_tried():
     """A proof cannot be written down by rule: a note, and the verifier is attacked all the same."""
-    env = changed(Words, example=lambda self, task: None, verify=lambda self, task, completion: judged(True))
+    env = changed(
+        Words, example=lambda self, task: None, verify=lambda self, task, completion: judged(True)
+    )
     findings = found(env, "exploits")
     assert findings["no-example"].severity is Severity.NOTE
     assert findings["junk"].severity is Severity.HOLE
@@ -374,7 +402,9 @@ def test_check_environment_lists_every_finding():
         check_environment(env, tasks=2, skip=("repeats",))
     lines = str(caught.value).splitlines()
     assert lines[0] == "words-v9 does not pass its check:"
-    assert lines[1].startswith("  - hole empty (2 of 2): no text at all, task 'words/tea', “”: correct (), total 1")
+    assert lines[1].startswith(
+        "  - hole empty (2 of 2): no text at all, task 'words/tea', “”: correct (), total 1"
+    )
     assert lines[1].endswith("; wanted: not correct")
     assert any(line.startswith("  - warning no-reason") for line in lines)
     assert isinstance(caught.value, rlvr.UsageError)
@@ -393,7 +423,9 @@ def test_a_hole_or_a_check_can_be_skipped():
 
 def test_the_same_seed_draws_the_same_sample():
     """Another one may look elsewhere; the report says which it was."""
-    one, two, other = (check(Double(), tasks=2, seed=seed, only=("references",)) for seed in (1, 1, 2))
+    one, two, other = (
+        check(Double(), tasks=2, seed=seed, only=("references",)) for seed in (1, 1, 2)
+    )
     assert (one.findings, one.completions, one.seed) == (two.findings, two.completions, 1)
     assert other.seed == 2
 
@@ -411,10 +443,20 @@ def test_what_the_time_did_not_suffice_for_is_said():
         check(Double(), tasks=3, budget_s=1e-9, only=("references", "exploits")).findings,
         check(BROKEN["a lock"][1], skip=("unpicklable",)).findings,
     ):
-        [what] = [it.what for it in findings if (it.hole, it.severity) == ("not-checked", Severity.WARNING)]
+        [what] = [
+            it.what
+            for it in findings
+            if (it.hole, it.severity) == ("not-checked", Severity.WARNING)
+        ]
         assert what == "nothing was scored"
-    slow = changed(Words, verify=lambda self, task, text: time.sleep(0.1) or judged(text == task.reference))
-    [late] = [it for it in check(slow, tasks=3, budget_s=3.0, only=("exploits",)).findings if it.hole == "not-checked"]
+    slow = changed(
+        Words, verify=lambda self, task, text: time.sleep(0.1) or judged(text == task.reference)
+    )
+    [late] = [
+        it
+        for it in check(slow, tasks=3, budget_s=3.0, only=("exploits",)).findings
+        if it.hole == "not-checked"
+    ]
     assert (late.severity, late.what.partition(":")[0]) == (Severity.WARNING, "the time was up")
 
 
@@ -430,7 +472,9 @@ def test_what_is_found_does_not_depend_on_the_number_of_workers(tmp_path):
 
     reports, processes = [], []
     for workers in (1, 2):
-        reports.append(check(changed(Double, verify=verify), tasks=1, only=("exploits",), workers=workers))
+        reports.append(
+            check(changed(Double, verify=verify), tasks=1, only=("exploits",), workers=workers)
+        )
         processes.append(len(list(tmp_path.iterdir())) - sum(processes))
     assert reports[0].findings == reports[1].findings
     assert reports[0].completions == reports[1].completions > 50
@@ -441,7 +485,11 @@ def test_what_is_found_does_not_depend_on_the_number_of_workers(tmp_path):
 
 def test_a_report_is_json():
     """With all that the table has, and whether it passes."""
-    report = check(changed(Words, verify=lambda self, task, completion: judged(True)), tasks=2, only=("exploits",))
+    report = check(
+        changed(Words, verify=lambda self, task, completion: judged(True)),
+        tasks=2,
+        only=("exploits",),
+    )
     read = json.loads(json.dumps(report.as_dict()))
     assert read["clean"] is False
     assert {it["hole"] for it in read["findings"]} == {it.hole for it in report.findings}
@@ -456,7 +504,10 @@ def test_a_report_is_json():
         ({"tasks": 0}, "tasks is 0; it must be a whole number of at least 1"),
         ({"budget_s": float("nan")}, "budget_s is nan; it must be a number of seconds above 0"),
         ({"wall_s": -1.0}, "wall_s is -1.0"),
-        ({"only": ("exploit",)}, "there is no check 'exploit'; the checks are tasks, references, exploits"),
+        (
+            {"only": ("exploit",)},
+            "there is no check 'exploit'; the checks are tasks, references, exploits",
+        ),
         ({"skip": ("hedges",)}, "'hedges' cannot be skipped"),
     ],
 )

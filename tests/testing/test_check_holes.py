@@ -24,7 +24,10 @@ FIRST = {hole: name for name, (hole, _) in reversed(BROKEN.items())}
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name != FIRST[hole] or list(FIRST).index(hole) % 4 > 0))
+        pytest.param(
+            name,
+            marks=[pytest.mark.slow] * (name != FIRST[hole] or list(FIRST).index(hole) % 4 > 0),
+        )
         for name, (hole, _) in BROKEN.items()
     ],
 )
@@ -43,7 +46,8 @@ def test_a_planted_hole_is_found_by_its_name(name: str):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (i % 6 > 0)) for i, name in enumerate(HONEST)]
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (i % 6 > 0)) for i, name in enumerate(HONEST)],
 )
 def test_an_honest_environment_has_no_hole(name: str):
     """Whatever its kind, its reward and its answers: a false alarm costs an author's trust."""
@@ -55,7 +59,15 @@ def test_every_broken_environment_names_a_known_hole():
     """And every hole that a verifier alone can have is planted somewhere."""
     planted = {hole for hole, _ in BROKEN.values()}
     assert planted <= set(HOLES)
-    assert {"empty", "whitespace", "prompt-echo", "hedge", "candidates", "substring", "thinking-only"} <= planted
+    assert {
+        "empty",
+        "whitespace",
+        "prompt-echo",
+        "hedge",
+        "candidates",
+        "substring",
+        "thinking-only",
+    } <= planted
 
 
 def test_two_tasks_with_one_solution_are_no_false_alarm():
@@ -63,9 +75,12 @@ def test_two_tasks_with_one_solution_are_no_false_alarm():
     from rlvr.verifiers.math import MathVerifier
 
     rows = [
-        {"prompt": f"Problem {i}: what is it?", "reference": text} for i, text in enumerate(("1/2", "0.5", "50\\%"))
+        {"prompt": f"Problem {i}: what is it?", "reference": text}
+        for i, text in enumerate(("1/2", "0.5", "50\\%"))
     ]
-    report = check(rlvr.Environment.from_rows(rows, verifier=MathVerifier()), only=("references", "exploits"))
+    report = check(
+        rlvr.Environment.from_rows(rows, verifier=MathVerifier()), only=("references", "exploits")
+    )
     assert report.clean, "\n".join(map(str, report.findings))
 
 
@@ -73,9 +88,14 @@ def test_a_reference_that_cannot_be_read_is_found():
     """By its task; the others are checked all the same."""
     from rlvr.verifiers.math import MathVerifier
 
-    rows = [{"prompt": f"{i}?", "reference": text, "id": f"t{i}"} for i, text in enumerate(("7", "1/0", "9"))]
+    rows = [
+        {"prompt": f"{i}?", "reference": text, "id": f"t{i}"}
+        for i, text in enumerate(("7", "1/0", "9"))
+    ]
     env = rlvr.Environment.from_rows(rows, verifier=MathVerifier())
-    [found] = [it for it in check(env, only=("references",)).findings if it.severity is Severity.HOLE]
+    [found] = [
+        it for it in check(env, only=("references",)).findings if it.severity is Severity.HOLE
+    ]
     assert (found.hole, found.task) == ("reference-unreadable", "t1")
     assert "1/0" in found.got
 
@@ -117,16 +137,25 @@ def test_the_names_of_the_manual_are_those_of_the_checks():
 def test_two_of_a_few_answers_to_other_tasks_are_suspicious():
     """One may be right by chance, every fiftieth hardly, every tenth is a hole."""
     for accepted, severity in ((1, Severity.NOTE), (2, Severity.WARNING), (10, Severity.HOLE)):
-        pairs = {(i, (i + 1) % 8) for i in range(accepted)} | {(i, (i + 2) % 8) for i in range(max(0, accepted - 8))}
+        pairs = {(i, (i + 1) % 8) for i in range(accepted)} | {
+            (i, (i + 2) % 8) for i in range(max(0, accepted - 8))
+        }
 
         def also(self: object, task: rlvr.Task, text: str, pairs: set = pairs) -> rlvr.Verdict:
             said = text.strip()
-            known = said in self.words and (self.words.index(task.reference), self.words.index(said)) in pairs
+            known = (
+                said in self.words
+                and (self.words.index(task.reference), self.words.index(said)) in pairs
+            )
             return judged(said == task.reference or known)
 
         words = ("tea", "milk", "rain", "bread", "stone", "cloud", "river", "house")
         env = changed(Words, words=words, verify=also, __annotations__={"words": tuple[str, ...]})
-        [it] = [it for it in check(env, tasks=None, only=("exploits",)).findings if it.hole == "other-answer"]
+        [it] = [
+            it
+            for it in check(env, tasks=None, only=("exploits",)).findings
+            if it.hole == "other-answer"
+        ]
         assert it.severity is severity
 
 
@@ -137,5 +166,6 @@ def test_what_cannot_be_tried_without_an_answer_is_said():
     env = changed(Words, tasks=lambda self: made, **verify)
     notes = [it for it in check(env, only=("exploits",)).findings if it.hole == "not-checked"]
     assert (
-        "hedge, several-boxes, candidates, substring, look-alike, near-miss, restated were not tried" in notes[0].what
+        "hedge, several-boxes, candidates, substring, look-alike, near-miss, restated were not tried"
+        in notes[0].what
     )

@@ -11,7 +11,10 @@ import rlvr.testing
 from rlvr.testing import check
 
 GSM8K = [
-    {"question": "Tom has 3 bags of 12 marbles. How many marbles?", "answer": "3 times 12.\n#### 36"},
+    {
+        "question": "Tom has 3 bags of 12 marbles. How many marbles?",
+        "answer": "3 times 12.\n#### 36",
+    },
     {"question": "A book of 1,250 pages, 250 read. How many are left?", "answer": "#### 1,000"},
     {"question": "Half of nothing is how much?", "answer": "#### 0"},
     {"question": "It was 5 degrees and fell by 9. How cold is it?", "answer": "#### -4"},
@@ -84,9 +87,17 @@ BENCHED = [
 ]
 
 CHOICES = [
-    {"question": "Which organelle makes proteins?", "options": ["nucleus", "ribosome", "membrane"], "answer": "B"},
+    {
+        "question": "Which organelle makes proteins?",
+        "options": ["nucleus", "ribosome", "membrane"],
+        "answer": "B",
+    },
     {"question": "Which number is prime?", "options": ["21", "27", "29", "33"], "answer": "C"},
-    {"question": "Which planet is the largest?", "options": ["Jupiter", "Mars", "Venus", "Earth"], "answer": "A"},
+    {
+        "question": "Which planet is the largest?",
+        "options": ["Jupiter", "Mars", "Venus", "Earth"],
+        "answer": "A",
+    },
 ]
 
 OURS = {
@@ -147,9 +158,15 @@ WHOLE_TEXTS = (
         )
         for name in OURS
     ]
-    + [pytest.param(name, (), id=f"{name}, whole", marks=pytest.mark.slow) for name in OURS if name not in WHOLE],
+    + [
+        pytest.param(name, (), id=f"{name}, whole", marks=pytest.mark.slow)
+        for name in OURS
+        if name not in WHOLE
+    ],
 )
-def test_a_bundled_environment_passes_its_check(name: str, left_out: tuple[str, ...], tmp_path: Path):
+def test_a_bundled_environment_passes_its_check(
+    name: str, left_out: tuple[str, ...], tmp_path: Path
+):
     """What authors are asked for holds for ours."""
     rows, options = OURS[name]
     if rows is not None:
@@ -159,7 +176,10 @@ def test_a_bundled_environment_passes_its_check(name: str, left_out: tuple[str, 
     report = check(rlvr.make(name, **options), tasks=5, skip=left_out)
     assert report.clean, "\n".join(map(str, report.findings))
     left_out = [it.what for it in report.findings if it.hole in ("not-checked", "no-example")]
-    fine = ("took more than", *["no short answer"] * (name in WHOLE_TEXTS))  # a loaded machine is slow now and then
+    fine = (
+        "took more than",
+        *["no short answer"] * (name in WHOLE_TEXTS),
+    )  # a loaded machine is slow now and then
     assert not [what for what in left_out if not any(words in what for words in fine)]
     assert report.completions > 70
 

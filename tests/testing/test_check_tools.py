@@ -24,7 +24,9 @@ class Quiz(rlvr.ToolEnv):
 
     def task(self, index):
         word = "".join(rlvr.seeded(self.id, self.split, index).choices("bdfglmnrst", k=6))
-        return rlvr.Task(f"{self.id}/{self.split}/{index}", f"Say word {index} of {self.split}.", word)
+        return rlvr.Task(
+            f"{self.id}/{self.split}/{index}", f"Say word {index} of {self.split}.", word
+        )
 
     @rlvr.tool
     def hint(self, state, name: str) -> str:
@@ -239,7 +241,13 @@ class Long(Guess):
         return told * 100_000, *rest
 
 
-GAMES = {Told: "secret", Listed: "hedge", Endless: "episode", Twice: "collected-twice", Long: "long-reply"}
+GAMES = {
+    Told: "secret",
+    Listed: "hedge",
+    Endless: "episode",
+    Twice: "collected-twice",
+    Long: "long-reply",
+}
 
 
 @pytest.mark.parametrize("cls", GAMES, ids=lambda cls: cls.__name__)

@@ -14,7 +14,11 @@ from rlvr.testing.yardstick import YardstickRow, load_yardstick, measure_yardsti
 from tests.testing.yardstick_labels import RULES, second_label
 
 FOLDER = Path(yardstick.__file__).parent / "yardsticks"
-FIELDS = [json.loads(line) for line in (FOLDER / "math.jsonl").read_text(encoding="utf-8").split("\n") if line]
+FIELDS = [
+    json.loads(line)
+    for line in (FOLDER / "math.jsonl").read_text(encoding="utf-8").split("\n")
+    if line
+]
 ROWS = load_yardstick()
 MAIN = [row for row in ROWS if row.debatable is None]
 SETTINGS = ("bases", "case", "form", "order", "percent", "ratios", "rounding", "units", "unreduced")
@@ -41,7 +45,9 @@ def test_labels_are_balanced():
     """A grader that always says the same is half right."""
     right = sum(row.label for row in MAIN) / len(MAIN)
     assert 0.4 <= right <= 0.6
-    assert {row.family for row in MAIN if row.label} == {row.family for row in MAIN if not row.label}
+    assert {row.family for row in MAIN if row.label} == {
+        row.family for row in MAIN if not row.label
+    }
 
 
 def test_debatable_rows_are_few_and_name_their_setting():
@@ -52,7 +58,17 @@ def test_debatable_rows_are_few_and_name_their_setting():
 
 def test_rows_have_no_other_fields_than_the_readme_says():
     """A misspelt field would be left out silently."""
-    known = {"id", "family", "task", "reference", "answer", "completion", "label", "reason", "debatable"}
+    known = {
+        "id",
+        "family",
+        "task",
+        "reference",
+        "answer",
+        "completion",
+        "label",
+        "reason",
+        "debatable",
+    }
     known |= {"reference_value", "answer_value", "at", "rule"}
     for fields in FIELDS:
         assert set(fields) <= known, fields["id"]
@@ -68,10 +84,14 @@ def test_a_license_is_named():
     assert "CC0 1.0" in (FOLDER / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 8))])
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 8))]
+)
 def test_labels_follow_from_the_values(part: int):
     """SymPy compares what both sides mean; an eighth of the rows each time."""
-    assert [fields["id"] for fields in FIELDS[part::8] if second_label(fields) is not fields["label"]] == []
+    assert [
+        fields["id"] for fields in FIELDS[part::8] if second_label(fields) is not fields["label"]
+    ] == []
 
 
 def test_a_wrong_label_would_be_found():
@@ -89,11 +109,18 @@ def test_a_wrong_label_would_be_found():
 
 def test_rlvr_agrees_with_every_label_but_those_listed():
     """The list names the rows at which it differs, each with the reason; a row that is right by now leaves it."""
-    lines = Path(__file__).with_name("yardstick_differences.txt").read_text(encoding="utf-8").splitlines()
+    lines = (
+        Path(__file__)
+        .with_name("yardstick_differences.txt")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     listed = {name: why for name, _, why in (line.partition(": ") for line in lines)}
     assert all(listed.values())
     grade = grader("rlvr")
-    found = {row.id for row in MAIN if grade(row.completion, row.reference, row.task)[0] is not row.label}
+    found = {
+        row.id for row in MAIN if grade(row.completion, row.reference, row.task)[0] is not row.label
+    }
     assert found == set(listed)
 
 
@@ -138,13 +165,24 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     return str(file)
 
 
-def row(answer: str, *, label: bool = True, family: str = "a", task: str | None = None) -> YardstickRow:
-    return YardstickRow(f"{family}/{answer}", family, task, "1", answer, None, label, "because", None)
+def row(
+    answer: str, *, label: bool = True, family: str = "a", task: str | None = None
+) -> YardstickRow:
+    return YardstickRow(
+        f"{family}/{answer}", family, task, "1", answer, None, label, "because", None
+    )
 
 
 def test_a_grader_that_fails_is_bounded_and_counted(place: str):
     """It raises, hangs and dies; what comes after is graded all the same."""
-    rows = [row("raise"), row("hang"), row("die", label=False), row("right"), row("right too", label=False), row("no")]
+    rows = [
+        row("raise"),
+        row("hang"),
+        row("die", label=False),
+        row("right"),
+        row("right too", label=False),
+        row("no"),
+    ]
     report = measure_yardstick([f"{place}:failing"], rows=rows, wall_s=1.0, workers=1)
     counts = report.counts(f"{place}:failing")
     assert (counts.raised, counts.stopped) == (1, 2)
@@ -172,7 +210,9 @@ def test_what_a_grader_may_be(place: str):
         grader(f"{place}:nothing_useful")("x", "1", None)
 
 
-@pytest.mark.parametrize(("said", "accepted"), [(None, False), (1, True), (0.5, False), (0.75, True), (0, False)])
+@pytest.mark.parametrize(
+    ("said", "accepted"), [(None, False), (1, True), (0.5, False), (0.75, True), (0, False)]
+)
 def test_scores_above_a_half_are_accepted(said: object, accepted: bool):
     """Trainers pay 1 and 0, and some a half for the format."""
     assert graders._grade(said) == (accepted, "")
@@ -203,21 +243,31 @@ def test_a_grader_that_does_not_exist_is_refused(place: str, name: str, message:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
     """With the command that installs it."""
-    monkeypatch.setitem(graders.GRADERS, "theirs", (lambda: None, {"no_such_package": "no-such-package"}))
+    monkeypatch.setitem(
+        graders.GRADERS, "theirs", (lambda: None, {"no_such_package": "no-such-package"})
+    )
     with pytest.raises(rlvr.UsageError, match="pip install no-such-package"):
         measure_yardstick(["theirs"], rows=[row("x")])
 
 
 def test_a_report_takes_turns_among_families():
     """The first rows that it shows are of different families."""
-    rows = [row("a", label=False), row("b", label=False), row("c", label=False, family="b"), row("d", family="b")]
+    rows = [
+        row("a", label=False),
+        row("b", label=False),
+        row("c", label=False, family="b"),
+        row("d", family="b"),
+    ]
     wrong = yardstick.YardstickGrade(accepted=True, failure="", why="", seconds=0.5)
     report = yardstick.YardstickReport("math", rows, {"g": [wrong] * 4})
     assert [found.id for found, _ in report.false_grades(label=False)] == ["a/a", "b/c", "a/b"]
     assert list(report.false_grades(label=True)) == []
     assert report.counts("g").seconds == 2.0
     assert report.as_dict()["graders"]["g"]["families"]["b"]["accepted_wrong"] == 1
-    assert dataclasses.asdict(report.counts("g", family="a")) == report.counts("g", family="a").as_dict()
+    assert (
+        dataclasses.asdict(report.counts("g", family="a"))
+        == report.counts("g", family="a").as_dict()
+    )
 
 
 # ------------------------------------------------------------------------------------------ the command
@@ -226,13 +276,24 @@ def test_a_report_takes_turns_among_families():
 def test_the_command_measures_a_grader(say, place: str, tmp_path: Path):
     """Of equal texts it accepts no wrong one; JSON goes to a file and to stdout alike."""
     out = tmp_path / "report.json"
-    code, said = say("audit", "--yardstick", "math", "--verifier", f"{place}:same", "--workers", 1, "-o", out)
+    code, said = say(
+        "audit", "--yardstick", "math", "--verifier", f"{place}:same", "--workers", 1, "-o", out
+    )
     assert code == 0
     assert f"math: {sum(row.label for row in MAIN)} right and" in said
     assert "accepted though wrong: 0\n" in said
     assert "intervals" in said
     code, _ = say(
-        "audit", "--yardstick", "math", "--verifier", f"{place}:same", "--json", "--family", "intervals", "--workers", 1
+        "audit",
+        "--yardstick",
+        "math",
+        "--verifier",
+        f"{place}:same",
+        "--json",
+        "--family",
+        "intervals",
+        "--workers",
+        1,
     )
     first, second = json.loads(out.read_text()), json.loads(say.out)
     theirs = [it["id"] for it in first["false"] if it["id"].startswith("intervals/")]

@@ -49,11 +49,25 @@ RULES = {
 """Rules of convention: how a label follows where equality of values does not decide it."""
 
 _EQUAL_AND_REFUSED = {"unfinished", "unfinished-notation", "restated", "dangling"}
-_REFUSED = {"no-answer", "chain", "tautology", "undefined", "hostile", "not-computed", "kind-differs"}
+_REFUSED = {
+    "no-answer",
+    "chain",
+    "tautology",
+    "undefined",
+    "hostile",
+    "not-computed",
+    "kind-differs",
+}
 
-_REAL = {name: Symbol(name, real=True) for name in [*"abcdefghijklmnpqrstuvxyz", "rho", "phi_", "X_", "N_", "R_"]}
+_REAL = {
+    name: Symbol(name, real=True)
+    for name in [*"abcdefghijklmnpqrstuvxyz", "rho", "phi_", "X_", "N_", "R_"]
+}
 _CONSTANTS = [Symbol(name, real=True) for name in ("f_", "g_", "Gamma_")]
-_UNITS = {name: Symbol(name, positive=True) for name in ("m_", "kg_", "s_", "litre_", "dollar_", "euro_", "yen_")}
+_UNITS = {
+    name: Symbol(name, positive=True)
+    for name in ("m_", "kg_", "s_", "litre_", "dollar_", "euro_", "yen_")
+}
 _UNITS |= {name: Symbol(name, positive=True) for name in ("watt_", "kelvin_", "byte_")}
 _OTHER_UNITS = {
     "cm_": _UNITS["m_"] / 100,
@@ -73,7 +87,10 @@ _POLYNOMIALS = {
     "Phi_": lambda t: t**3 + Rational(1, 3),
 }
 _HEADS = ("W", "CaseWord", "Equation", "Residues", "Ratio", "Family", "Multi")
-_POINTS = [Rational(n) for n in ("2", "-3", "1/2", "7/3", "-5/7", "11", "0", "1", "-1", "3/2", "-19/4", "5/13", "-1/9")]
+_POINTS = [
+    Rational(n)
+    for n in ("2", "-3", "1/2", "7/3", "-5/7", "11", "0", "1", "-1", "3/2", "-19/4", "5/13", "-1/9")
+]
 
 
 def second_label(row: Row) -> bool:
@@ -91,9 +108,15 @@ def second_label(row: Row) -> bool:
         return False
     reference, answer = _value(row["reference_value"]), _value(row["answer_value"])
     if rule in _EQUAL_AND_REFUSED:
-        assert _same(reference, answer, row), f"{row['id']}: the values differ, so the rule does not decide"
-        assert rule != "unfinished" or _changes(row["answer_value"]), f"{row['id']}: SymPy has nothing to carry out"
-        assert rule != "restated" or _repeats(row), f"{row['id']}: the answer is no expression of the question"
+        assert _same(reference, answer, row), (
+            f"{row['id']}: the values differ, so the rule does not decide"
+        )
+        assert rule != "unfinished" or _changes(row["answer_value"]), (
+            f"{row['id']}: SymPy has nothing to carry out"
+        )
+        assert rule != "restated" or _repeats(row), (
+            f"{row['id']}: the answer is no expression of the question"
+        )
         return False
     if rule == "base-written":
         assert reference[0] == answer[0]
@@ -103,15 +126,21 @@ def second_label(row: Row) -> bool:
         return False
     if rule == "hedge":
         several = isinstance(answer, FiniteSet) and len(answer) > 1
-        assert several or _same(reference, answer, row), f"{row['id']}: neither several values nor the right one"
+        assert several or _same(reference, answer, row), (
+            f"{row['id']}: neither several values nor the right one"
+        )
         return False
     if rule == "smaller-domain":
         point = {_REAL[name]: Rational(at) for name, at in row["at"].items()}
         assert reference.subs(point).is_real
-        assert not answer.subs(point).doit().is_finite or not _real_on_the_way(row["answer_value"], point)
+        assert not answer.subs(point).doit().is_finite or not _real_on_the_way(
+            row["answer_value"], point
+        )
         return False
     if rule == "unit-left-out":
-        number = sympy.sympify(row["reference_value"], locals=dict.fromkeys([*_UNITS, *_OTHER_UNITS], 1), rational=True)
+        number = sympy.sympify(
+            row["reference_value"], locals=dict.fromkeys([*_UNITS, *_OTHER_UNITS], 1), rational=True
+        )
         return bool(number == answer)
     if rule == "degree-left-out":
         return bool(reference == answer * sympy.pi / 180)
@@ -127,8 +156,18 @@ def second_label(row: Row) -> bool:
 def _names() -> dict[str, Any]:
     names = _REAL | {symbol.name: symbol for symbol in _CONSTANTS} | _UNITS | _OTHER_UNITS
     names |= {name: Function(name) for name in (*_POLYNOMIALS, "Y")}
-    names |= {name: (lambda *args, name=name: Tuple(Symbol(f"{name}:"), *map(_plain, args))) for name in _HEADS}
-    names |= {"E": sympy.E, "I": sympy.I, "pi": sympy.pi, "oo": sympy.oo, "Reals": S.Reals, "EmptySet": S.EmptySet}
+    names |= {
+        name: (lambda *args, name=name: Tuple(Symbol(f"{name}:"), *map(_plain, args)))
+        for name in _HEADS
+    }
+    names |= {
+        "E": sympy.E,
+        "I": sympy.I,
+        "pi": sympy.pi,
+        "oo": sympy.oo,
+        "Reals": S.Reals,
+        "EmptySet": S.EmptySet,
+    }
     return names | {"Tuple": Tuple, "Rational": Rational}
 
 
@@ -145,7 +184,9 @@ def _value(text: str) -> Any:
 
 def _changes(text: str) -> bool:
     """Whether SymPy computes something in an expression, so that its numbers and names change; order does not count."""
-    text = re.sub(r"(?<![\w.*/)])(\d+)/(\d+)(?![\w.*(])", r"Rational(\1,\2)", text)  # a fraction is a number
+    text = re.sub(
+        r"(?<![\w.*/)])(\d+)/(\d+)(?![\w.*(])", r"Rational(\1,\2)", text
+    )  # a fraction is a number
     with sympy.evaluate(False):
         written = sympy.sympify(text, locals=_names(), rational=True)
 
@@ -186,7 +227,9 @@ def _same(reference: Any, answer: Any, row: Row) -> bool:
 
 
 def _same_tuples(reference: Any, answer: Any, row: Row) -> bool:
-    if not (isinstance(reference, Tuple) and isinstance(answer, Tuple) and len(reference) == len(answer)):
+    if not (
+        isinstance(reference, Tuple) and isinstance(answer, Tuple) and len(reference) == len(answer)
+    ):
         return False
     head = str(reference[0]) if reference else ""
     if not head.endswith(":"):
@@ -200,7 +243,10 @@ def _same_tuples(reference: Any, answer: Any, row: Row) -> bool:
     if head == "Residues:":
         return bool(reference[2] == answer[2] and (reference[1] - answer[1]) % reference[2] == 0)
     if head == "Ratio:":
-        return all(a * answer[1] == b * reference[1] for a, b in zip(reference[1:], answer[1:], strict=True))
+        return all(
+            a * answer[1] == b * reference[1]
+            for a, b in zip(reference[1:], answer[1:], strict=True)
+        )
     if head == "Multi:":
         return Counter(reference[1:]) == Counter(answer[1:])
     return all(_same_values(*pair, row) for pair in zip(reference[1:], answer[1:], strict=True))
@@ -233,9 +279,13 @@ def _same_values(reference: Expr, answer: Expr, row: Row) -> bool:
     rng, seen = random.Random(row["id"]), 0
     for i in range(60):
         # One letter takes the points in their order, and each once; the others take any.
-        point = {symbol: rng.choice(_POINTS) for symbol in symbols} | {symbols[-1]: _POINTS[i % len(_POINTS)]}
+        point = {symbol: rng.choice(_POINTS) for symbol in symbols} | {
+            symbols[-1]: _POINTS[i % len(_POINTS)]
+        }
         values = [_applied(side.subs(point)).doit() for side in (reference, answer)]
-        if not all(value.is_finite and (value.is_real or reference.has(sympy.I)) for value in values):
+        if not all(
+            value.is_finite and (value.is_real or reference.has(sympy.I)) for value in values
+        ):
             continue
         if not _equal(*values):
             return False

@@ -39,7 +39,12 @@ def test_an_episode_calls_a_server_until_it_dies():
     """Schemas, replies, what the model did wrong; a server that dies is our fault."""
     env = Served()
     with env.begin(env.task(2)) as running:
-        assert [schema["function"]["name"] for schema in running.schemas] == ["add", "fail", "die", "hang"]
+        assert [schema["function"]["name"] for schema in running.schemas] == [
+            "add",
+            "fail",
+            "die",
+            "hang",
+        ]
         assert running.schemas[0]["function"]["parameters"]["required"] == ["x"]
         assert running.take(call("add", x=2, y=1))[0]["content"] == "3"
         assert running.take(call("add", x="q"))[0]["content"].startswith("error: ")
@@ -90,7 +95,9 @@ def test_a_server_at_a_url_is_the_same():
                 time.sleep(0.1)
             with mcp(url) as one, mcp(url) as two:
                 assert [tool.name for tool in one.tools] == ["add", "fail", "die", "hang"]
-                assert [server.call("add", {"x": 2, "y": i}) for i, server in enumerate((one, two))] == ["2", "3"]
+                assert [
+                    server.call("add", {"x": 2, "y": i}) for i, server in enumerate((one, two))
+                ] == ["2", "3"]
                 with pytest.raises(rlvr.ToolError):
                     one.call("fail", {})
                 with pytest.raises(ServiceFailed, match="MCP server"):
@@ -105,7 +112,9 @@ def pages(tools, *, endless=False):
     async def list_tools(cursor=None):
         at = int(cursor or 0)
         more = endless or at + 2 < len(tools)
-        return SimpleNamespace(tools=tools[at % len(tools) :][:2], next_cursor=str(at + 2) if more else None)
+        return SimpleNamespace(
+            tools=tools[at % len(tools) :][:2], next_cursor=str(at + 2) if more else None
+        )
 
     return SimpleNamespace(list_tools=list_tools)
 

@@ -19,7 +19,9 @@ class Bandit(rlvr.SingleTurnEnv):
     """One character decides: a digit below 5 is right.  What stands behind it does not matter."""
 
     def task(self, index: int) -> rlvr.Task:
-        return rlvr.Task(f"{self.id}/{self.split}/{index}", f"{index % 40}=", reference="a digit below 5")
+        return rlvr.Task(
+            f"{self.id}/{self.split}/{index}", f"{index % 40}=", reference="a digit below 5"
+        )
 
     def verify(self, task: rlvr.Task, completion: str) -> rlvr.Verdict:
         right = completion[:1] in tuple("01234")

@@ -28,7 +28,10 @@ def test_an_alarm_is_said_once_and_again_if_it_comes_back():
         ({"entropy": 1e-4, "updates": 1.0}, "it has collapsed"),
         ({"updates": 0.0}, "no completion had an advantage"),
         ({"updates": 0.0, "reward_std": 0.0}, "no completion had an advantage"),
-        ({"updates": 2.0, "reward_std": 0.0, "reward": 1.0, "value_loss": 0.1}, "the same reward, 1: what moves"),
+        (
+            {"updates": 2.0, "reward_std": 0.0, "reward": 1.0, "value_loss": 0.1},
+            "the same reward, 1: what moves",
+        ),
     ],
 )
 def test_each_alarm_has_a_reason_and_a_remedy(numbers, words):
@@ -36,7 +39,9 @@ def test_each_alarm_has_a_reason_and_a_remedy(numbers, words):
     [line] = Alarms(1).check(numbers)
     assert words in line
     assert line.startswith("alarm: in 1 steps in a row")
-    assert Alarms(1).check({"updates": 2.0, "truncated": 0.9, "entropy": 0.5, "reward_std": 0.1}) == []
+    assert (
+        Alarms(1).check({"updates": 2.0, "truncated": 0.9, "entropy": 0.5, "reward_std": 0.1}) == []
+    )
     assert Alarms(1).check({"updates": 0.0, "value_loss": 0.1}) == []
 
 
@@ -57,7 +62,9 @@ def test_a_run_that_learns_nothing_says_so(tmp_path, capsys):
         def verify(self, task, completion):
             return rlvr.Verdict("wrong", why="always")
 
-    with trainer(tmp_path / "run", env=Hopeless(), algorithm="dr_grpo", quietly=False, lr=1e6) as made:
+    with trainer(
+        tmp_path / "run", env=Hopeless(), algorithm="dr_grpo", quietly=False, lr=1e6
+    ) as made:
         made.run()
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("no weight was changed") == 1
@@ -66,13 +73,20 @@ def test_a_run_that_learns_nothing_says_so(tmp_path, capsys):
 
 def test_a_second_opinion_ends_a_run_whose_rewards_it_does_not_confirm(tmp_path):
     """A verifier that pays for a digit below 5, and one that wants a 0: what differs is kept, with both reasons."""
-    opinion = SecondOpinion(lambda completion, reference: completion[:1] == "0", share=1.0, limit=0.2, least=16)
+    opinion = SecondOpinion(
+        lambda completion, reference: completion[:1] == "0", share=1.0, limit=0.2, least=16
+    )
     with (
-        pytest.raises(RewardsDisputed, match=r"differs on \d+ of \d+ rollouts, above the limit of 0\.2"),
+        pytest.raises(
+            RewardsDisputed, match=r"differs on \d+ of \d+ rollouts, above the limit of 0\.2"
+        ),
         trainer(tmp_path / "run", second_opinion=opinion, steps=9) as made,
     ):
         made.run()
-    rows = [json.loads(line) for line in (tmp_path / "run" / "disagreements.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "disagreements.jsonl").read_text().splitlines()
+    ]
     assert {(row["first"], row["second"]) for row in rows} == {("correct", "wrong")}
 
 
@@ -88,15 +102,27 @@ def test_a_second_opinion_that_agrees_or_fails_ends_nothing(tmp_path):
 
     path = tmp_path / "disagreements.jsonl"
     one = OpinionAlarm(SecondOpinion(agrees, share=1.0, limit=1.0), path, seed=0)
-    assert one.check(group, 1) == {"second/compared": 2, "second/disagrees": 1, "second/unscored": 0}
+    assert one.check(group, 1) == {
+        "second/compared": 2,
+        "second/disagrees": 1,
+        "second/unscored": 0,
+    }
     assert one.counts == [2, 1, 0]
     two = OpinionAlarm(SecondOpinion(fails, share=1.0), path, seed=0)
-    assert two.check(group, 1) == {"second/compared": 0, "second/disagrees": 0, "second/unscored": 2}
-    half = [OpinionAlarm(SecondOpinion(agrees, share=0.5, limit=1.0), path, seed=0) for _ in range(2)]
+    assert two.check(group, 1) == {
+        "second/compared": 0,
+        "second/disagrees": 0,
+        "second/unscored": 2,
+    }
+    half = [
+        OpinionAlarm(SecondOpinion(agrees, share=0.5, limit=1.0), path, seed=0) for _ in range(2)
+    ]
     assert half[0].check(group * 20, 7) == half[1].check(group * 20, 7)
 
 
-@pytest.mark.parametrize(("wrong", "words"), [({"share": 0.0}, "share is 0"), ({"limit": 2}, "limit is 2")])
+@pytest.mark.parametrize(
+    ("wrong", "words"), [({"share": 0.0}, "share is 0"), ({"limit": 2}, "limit is 2")]
+)
 def test_an_opinion_that_cannot_work_is_refused(wrong, words):
     """Where it is written."""
     with pytest.raises(UsageError, match=words):

@@ -81,7 +81,10 @@ def test_a_broken_model_is_one_line(train, say, folder, name):
     """In training and in evaluation alike."""
     breaking, why = BROKEN[name]
     breaking(folder)
-    for code, said in (train(), say("eval", ENV, "--model", folder, "--limit", 2, "--max-tokens", 4, "--workers", 0)):
+    for code, said in (
+        train(),
+        say("eval", ENV, "--model", folder, "--limit", 2, "--max-tokens", 4, "--workers", 0),
+    ):
         assert (code, why in said) == (2, True), said
         assert said.count("\n") == 1, said
 
@@ -97,16 +100,28 @@ def test_without_an_end_token_a_stop_text_will_do(train, folder):
     ("flags", "why"),
     [
         (("--device", "cuda:7"), "device is 'cuda:7', which this machine does not have"),
-        (("--sampler", "sglang"), "sampler is str 'sglang'; it must be local, vllm, or addresses of vLLM servers"),
+        (
+            ("--sampler", "sglang"),
+            "sampler is str 'sglang'; it must be local, vllm, or addresses of vLLM servers",
+        ),
         (
             ("--attention", "flash_attention_2"),
             "computes in half precision only, and precision is",
         ),
-        (("--attention", "flash_attention_2", "--precision", "bf16"), "with attention 'flash_attention_2': "),
+        (
+            ("--attention", "flash_attention_2", "--precision", "bf16"),
+            "with attention 'flash_attention_2': ",
+        ),
         (("--attention", "nonsense"), "with attention 'nonsense': "),
         (("--lora-rank", "0"), "lora_rank is 0; it must be a whole number of at least 1"),
-        (("--lora-alpha", "8"), "lora_alpha and lora_targets are of a LoRA adapter; give lora_rank too"),
-        (("--lora-rank", "2", "--lora-targets", "qproj"), "lora_targets has 'qproj', which no layer of"),
+        (
+            ("--lora-alpha", "8"),
+            "lora_alpha and lora_targets are of a LoRA adapter; give lora_rank too",
+        ),
+        (
+            ("--lora-rank", "2", "--lora-targets", "qproj"),
+            "lora_targets has 'qproj', which no layer of",
+        ),
     ],
 )
 def test_a_setting_of_the_model_that_cannot_work_is_one_line(train, tmp_path, flags, why):
@@ -143,7 +158,9 @@ class Full:
 
 
 @pytest.mark.parametrize("room", [pytest.param(10, marks=pytest.mark.slow), 5000])
-def test_a_disk_that_fills_while_a_checkpoint_is_written_is_one_line(train, tmp_path, monkeypatch, room):
+def test_a_disk_that_fills_while_a_checkpoint_is_written_is_one_line(
+    train, tmp_path, monkeypatch, room
+):
     """torch reports the place in its file instead.  The checkpoint before stays, and the run goes on from there."""
     assert train("--checkpoint-every", 1)[0] == 0
     with monkeypatch.context() as patch:
@@ -156,7 +173,9 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written_is_one_line(train, tmp_
     assert "the disk is full; free some of it" in lines[0]
     assert "step-00000002.pt" in lines[0]
     assert "Traceback" not in said
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000001.pt"]
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [
+        "step-00000001.pt"
+    ]
     assert train("--steps", 2)[0] == 0
 
 
@@ -165,10 +184,14 @@ def test_a_disk_that_fills_while_the_model_is_written_is_an_error_of_ours(tmp_pa
     with trainer(tmp_path / "run", steps=1) as made:
 
         def full(folder, **_):
-            raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+            raise SafetensorError(
+                "Error while serializing: I/O error: No space left on device (os error 28)"
+            )
 
         monkeypatch.setattr(made.policy.model, "save_pretrained", full)
-        with pytest.raises(RlvrError, match=r"the model cannot be written .*No space left on device"):
+        with pytest.raises(
+            RlvrError, match=r"the model cannot be written .*No space left on device"
+        ):
             made.run()
     assert not (tmp_path / "run" / "model").exists()
 
@@ -181,4 +204,6 @@ def test_weights_that_are_not_finite_are_refused_from_python_too():
     require_finite(model)
     with torch.no_grad():
         model.model.norm.weight[2] = float("inf")
-    assert "the weights of model.norm.weight are not finite (1 of 16)" in refusal(lambda: Policy(model, tokenizer))
+    assert "the weights of model.norm.weight are not finite (1 of 16)" in refusal(
+        lambda: Policy(model, tokenizer)
+    )

@@ -37,13 +37,17 @@ def test_a_row_beyond_the_budget_is_a_batch_of_its_own():
     assert buckets([3, 50, 3], max_tokens=10, overhead_tokens=0) == [[1], [0, 2]]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # seconds are those of a machine with other work
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # seconds are those of a machine with other work
 @given(
     lengths=st.lists(st.integers(0, 12), max_size=7),
     max_tokens=st.integers(1, 40),
     overhead=st.integers(0, 20),
 )
-def test_no_other_split_of_the_sorted_rows_is_cheaper(lengths: list[int], max_tokens: int, overhead: int):
+def test_no_other_split_of_the_sorted_rows_is_cheaper(
+    lengths: list[int], max_tokens: int, overhead: int
+):
     """All splits are tried; every row is in one batch, and every batch in the budget."""
     found = buckets(lengths, max_tokens=max_tokens, overhead_tokens=overhead)
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
@@ -60,7 +64,9 @@ def test_no_other_split_of_the_sorted_rows_is_cheaper(lengths: list[int], max_to
 def test_budgets_that_hold_nothing_are_refused():
     """Zero tokens would loop for ever in a greedier bucketing."""
     assert "max_tokens is 0" in refusal(lambda: buckets([1], max_tokens=0))
-    assert "overhead_tokens is -1" in refusal(lambda: buckets([1], max_tokens=1, overhead_tokens=-1))
+    assert "overhead_tokens is -1" in refusal(
+        lambda: buckets([1], max_tokens=1, overhead_tokens=-1)
+    )
 
 
 def test_rows_side_by_side():
@@ -90,6 +96,8 @@ def test_values_go_back_to_their_rows():
 
 def test_nothing_predicts_the_first_token_of_an_empty_prompt():
     """The row is named, for it is one of hundreds."""
-    assert "row 1 has an empty prompt" in refusal(lambda: pad([TokenRow([1], [2]), TokenRow([], [2])]))
+    assert "row 1 has an empty prompt" in refusal(
+        lambda: pad([TokenRow([1], [2]), TokenRow([], [2])])
+    )
     with pytest.raises(ValueError, match="no rows"):
         pad([])

@@ -15,7 +15,11 @@ from rlvr.train.checkpoint import stop_requested
 
 def test_what_was_saved_comes_back_to_the_bit(tmp_path):
     """Tensors of any kind, numbers, texts, and what is made of them."""
-    state = {"w": torch.randn(3, dtype=torch.float64), "n": [1, 2.5, None, "x"], "m": {"b": torch.tensor([True])}}
+    state = {
+        "w": torch.randn(3, dtype=torch.float64),
+        "n": [1, 2.5, None, "x"],
+        "m": {"b": torch.tensor([True])},
+    }
     found = checkpoint.load(checkpoint.save(tmp_path, 7, state, keep=1))
     assert torch.equal(found["w"], state["w"])
     assert (found["n"], found["m"]["b"].tolist()) == (state["n"], [True])
@@ -25,7 +29,10 @@ def test_the_newest_few_are_kept(tmp_path):
     """Steps are numbers, not texts: 10 is after 9."""
     for step in (8, 9, 10):
         checkpoint.save(tmp_path, step, {}, keep=2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000009.pt", "step-00000010.pt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step-00000009.pt",
+        "step-00000010.pt",
+    ]
     assert checkpoint.latest(tmp_path) == tmp_path / "step-00000010.pt"
 
 
@@ -61,7 +68,9 @@ def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(tmp_pa
         checkpoint.save(tmp_path, step, {"step": step}, keep=2)
     whole = (tmp_path / "step-00000002.pt").read_bytes()
     (tmp_path / "step-00000002.pt").write_bytes(whole[:100])
-    with pytest.warns(RuntimeWarning, match=r"00002\.pt cannot be read.*from the one before, step-00000001\.pt"):
+    with pytest.warns(
+        RuntimeWarning, match=r"00002\.pt cannot be read.*from the one before, step-00000001\.pt"
+    ):
         found = checkpoint.newest(tmp_path)
     assert found == (tmp_path / "step-00000001.pt", {"step": 1})
     (tmp_path / "step-00000001.pt").write_bytes(b"")
@@ -115,16 +124,23 @@ def test_no_damage_loads_in_silence(tmp_path):
     """torch reads 93 of 100 files with one bit flipped and says nothing."""
     path = checkpoint.save(tmp_path, 1, {"w": torch.arange(2000.0), "n": [1, "x"]}, keep=1)
     whole, rng = path.read_bytes(), random.Random("flips")
-    places = [rng.randrange(len(whole)) for _ in range(150)] + list(range(len(whole) - 45, len(whole)))
+    places = [rng.randrange(len(whole)) for _ in range(150)] + list(
+        range(len(whole) - 45, len(whole))
+    )
     flipped = []
     for place in places:
         flipped.append(bytearray(whole))
         flipped[-1][place] ^= 1 << rng.randrange(8)
-    for damaged in (*flipped, *(whole[:length] for length in (len(whole) - 1, len(whole) - 21, len(whole) // 2, 0))):
+    for damaged in (
+        *flipped,
+        *(whole[:length] for length in (len(whole) - 1, len(whole) - 21, len(whole) // 2, 0)),
+    ):
         path.write_bytes(damaged)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            with pytest.raises((DataError, RuntimeWarning), match=r"checkpoint|no checksum|damaged"):
+            with pytest.raises(
+                (DataError, RuntimeWarning), match=r"checkpoint|no checksum|damaged"
+            ):
                 checkpoint.load(path)
 
 
@@ -139,7 +155,10 @@ def test_a_checkpoint_of_an_older_version_loads_and_says_that_nothing_protects_i
     """It has no checksum."""
     path = tmp_path / "step-00000001.pt"
     torch.save({"step": 1}, path)
-    with pytest.warns(RuntimeWarning, match=r"step-00000001\.pt has no checksum: damage to it would pass unnoticed"):
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"step-00000001\.pt has no checksum: damage to it would pass unnoticed",
+    ):
         assert checkpoint.load(path) == {"step": 1}
     torch.save([1, 2], path)
     with pytest.raises(DataError, match="it holds a list"):

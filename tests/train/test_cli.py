@@ -41,7 +41,9 @@ def test_a_policy_is_trained_evaluated_and_drawn(train, say, tmp_path):
     assert "2 steps; all files of the run are in" in said
     flags = "-n 4 -k 1 4 --limit 5 --max-tokens 4 --stop a --workers 0 --device cpu --option split=test".split()
     flags += ["--precision", "bf16", "--max-rows", "2", "--max-tokens-in-flight", "64"]
-    code, said = say("eval", ENV, "--model", tmp_path / "run" / "model", *flags, "-o", tmp_path / "r.json")
+    code, said = say(
+        "eval", ENV, "--model", tmp_path / "run" / "model", *flags, "-o", tmp_path / "r.json"
+    )
     assert code == 0, said
     assert "pass@4" in said
     assert "maj@4" in said
@@ -74,12 +76,21 @@ def test_the_same_command_goes_on_and_another_is_refused(train, say):
         (("--canary", "-1"), "canary is -1.0; it must be a number of at least 0"),
         (("--betas", "2", "3"), "betas[0] is 2.0; it must be a number of at least 0 and below 1"),
         (("--weight-decay", "-1"), "weight_decay is -1.0; it must be a number of at least 0"),
-        (("--temperature", "0"), "temperature is 0.0; it must be a number above 0; near 1 to train"),
-        (("--eval-temperature", "-2"), "eval_temperature is -2.0; it must be a number of at least 0"),
+        (
+            ("--temperature", "0"),
+            "temperature is 0.0; it must be a number above 0; near 1 to train",
+        ),
+        (
+            ("--eval-temperature", "-2"),
+            "eval_temperature is -2.0; it must be a number of at least 0",
+        ),
         (("--group-size", "1", "--algorithm", "dr_grpo"), "compares the completions of a prompt"),
         (("--eval-top-p", "0"), "eval_top_p is 0.0; it must be a number above 0 and of at most 1"),
         (("--eval-option", "colour=red"), "colour"),
-        (("--eval-option", "colour"), "--eval-option colour: write NAME=VALUE, such as --eval-option split=test"),
+        (
+            ("--eval-option", "colour"),
+            "--eval-option colour: write NAME=VALUE, such as --eval-option split=test",
+        ),
         (("--option", "colour=red"), "colour"),
     ],
 )
@@ -100,7 +111,10 @@ def test_one_file_is_not_both_trained_on_and_evaluated_on(say, tmp_path, model):
     code, said = say("train", *flags, "--run", tmp_path / "a")
     assert (code, "20 of the 20 tasks to evaluate on" in said) == (2, True)
     code, said = say("train", *flags, "--option", "split=test", "--run", tmp_path / "a")
-    assert (code, "of split 'test', have prompts that are trained on, in split 'test'" in said) == (2, True)
+    assert (code, "of split 'test', have prompts that are trained on, in split 'test'" in said) == (
+        2,
+        True,
+    )
     overlap = ["--option", "split=train[10%:]", "--eval-split", "train[:20%]"]
     code, said = say("train", *flags, *overlap, "--run", tmp_path / "a")
     assert (code, "2 of the 4 tasks to evaluate on" in said) == (2, True)
@@ -110,7 +124,14 @@ def test_one_file_is_not_both_trained_on_and_evaluated_on(say, tmp_path, model):
     assert code == 0, said
     tasks = json.loads((tmp_path / "b" / "config.json").read_text())
     assert (tasks["env"]["split"], tasks["eval_env"]["split"]) == ("train[10%:]", "train[:10%]")
-    code, said = say("train", *flags, "--eval-option", f"data={tmp_path / 'other.jsonl'}", "--run", tmp_path / "c")
+    code, said = say(
+        "train",
+        *flags,
+        "--eval-option",
+        f"data={tmp_path / 'other.jsonl'}",
+        "--run",
+        tmp_path / "c",
+    )
     assert code == 0, said
 
 
@@ -119,7 +140,9 @@ def test_one_task_in_a_hundred_may_be_in_both_splits(tmp_path):
     rows = [{"problem": f"{k}+1=", "answer": str(k + 1)} for k in range(300)]
     for name, part in (("train", rows[:200]), ("test", rows[199:])):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    config = Config(env="math-v2", model="none", run=tmp_path / "run", env_options={"data": str(tmp_path)})
+    config = Config(
+        env="math-v2", model="none", run=tmp_path / "run", env_options={"data": str(tmp_path)}
+    )
     with pytest.warns(RuntimeWarning, match="1 of the 100 tasks to evaluate on"):
         env, eval_env = environments(config.resolve())
     assert (env.size, eval_env.size) == (200, 101)
@@ -129,7 +152,10 @@ def test_a_device_that_is_not_there_is_one_line(train):
     """And the folder is free for the next try."""
     for device in ("nonsense", "meta:x", "hpu"):
         code, said = train("--device", device, "--algorithm", "grpo")
-        assert (code, f"device is '{device}', which this machine does not have" in said) == (2, True), said
+        assert (code, f"device is '{device}', which this machine does not have" in said) == (
+            2,
+            True,
+        ), said
     assert train("--algorithm", "grpo", "--steps", 1)[0] == 0
 
 
@@ -163,7 +189,9 @@ def test_help_loads_no_torch():
         "    except SystemExit as end: print(end.code, {'torch', 'transformers', 'numpy'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert [line for line in done.stdout.splitlines() if line.startswith("0 ")] == ["0 set()"] * 3, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("0 ")] == [
+        "0 set()"
+    ] * 3, done.stderr
 
 
 def test_without_torch_the_extra_is_named(train, monkeypatch):
@@ -175,4 +203,7 @@ def test_without_torch_the_extra_is_named(train, monkeypatch):
     monkeypatch.setattr("rlvr.errors.importlib.import_module", absent)
     code, said = train("--algorithm", "grpo")
     assert code == 2
-    assert "torch is not installed; get it with: pip install -c constraints.txt '.[train]' in a checkout" in said
+    assert (
+        "torch is not installed; get it with: pip install -c constraints.txt '.[train]' in a checkout"
+        in said
+    )

@@ -16,7 +16,9 @@ from rlvr.train.credit import collate, credit, minibatches, save_batch
 TASK = rlvr.Task("t", "?")
 
 
-def rollout(length: int, total: float | None, *, mask=None, turns=(), logprobs=None) -> rlvr.Rollout:
+def rollout(
+    length: int, total: float | None, *, mask=None, turns=(), logprobs=None
+) -> rlvr.Rollout:
     outcome = "unscored" if total is None else "correct" if total > 0 else "wrong"
     return rlvr.Rollout(
         task=TASK,
@@ -27,18 +29,25 @@ def rollout(length: int, total: float | None, *, mask=None, turns=(), logprobs=N
         behaviour_logprobs=[-0.5] * length if logprobs is None else logprobs,
         weights_version=0,
         turns=turns,
-        score=rlvr.Score(total, {} if total is None else {"correct": total}, rlvr.Verdict(outcome, why="given")),
+        score=rlvr.Score(
+            total, {} if total is None else {"correct": total}, rlvr.Verdict(outcome, why="given")
+        ),
     )
 
 
-def judged(name: str, *groups: list[rlvr.Rollout], ref: float | None = None, changes=None, **more) -> list[list[float]]:
+def judged(
+    name: str, *groups: list[rlvr.Rollout], ref: float | None = None, changes=None, **more
+) -> list[list[float]]:
     """Advantages under a preset; `ref` is what the reference says of every token."""
     made = [rlvr.Group(TASK, group) for group in groups]
     batch = collate(made)
     if ref is not None:
         batch = replace(batch, ref_logprobs=torch.full(batch.completion_mask.shape, ref))
     algorithm = dataclasses.replace(preset(name), **(changes or {}))
-    return [[round(x, 5) for x in row] for row in credit(made, batch, algorithm, **more).advantages.tolist()]
+    return [
+        [round(x, 5) for x in row]
+        for row in credit(made, batch, algorithm, **more).advantages.tolist()
+    ]
 
 
 def test_a_batch_is_rows_side_by_side():
@@ -58,7 +67,12 @@ def test_every_token_has_its_completions_advantage():
 
 def test_groups_are_judged_apart():
     """A hard task's only success is not weighed against an easy one's."""
-    assert judged("dr_grpo", [rollout(1, 3), rollout(1, 1)], [rollout(1, 9), rollout(1, 9)]) == [[1], [-1], [0], [0]]
+    assert judged("dr_grpo", [rollout(1, 3), rollout(1, 1)], [rollout(1, 9), rollout(1, 9)]) == [
+        [1],
+        [-1],
+        [0],
+        [0],
+    ]
 
 
 def test_an_unscored_rollout_is_in_no_mean():
@@ -80,7 +94,9 @@ def test_a_penalty_in_the_reward_is_taken_from_the_score_before_it_is_judged():
 
 def test_a_penalty_per_token_is_summed_from_there_to_the_end():
     """REINFORCE++ without whitening, k1 by 0.01, d = 1: returns 1 - 0.02, 1 - 0.01; 0 - 0.01."""
-    found = judged("reinforce_pp", [rollout(2, 1)], [rollout(1, 0)], ref=-1.5, changes={"whiten": False})
+    found = judged(
+        "reinforce_pp", [rollout(2, 1)], [rollout(1, 0)], ref=-1.5, changes={"whiten": False}
+    )
     assert found == [[0.98, 0.99], [-0.01, 0]]
 
 
@@ -108,14 +124,21 @@ def test_global_advantages_count_a_completion_once_per_token():
 def test_the_batch_mean_is_a_baseline():
     """1, 0, 0, 0: mean 1/4."""
     changes = {"advantage": "reinforce_advantages"}
-    found = judged("dr_grpo", [rollout(1, 1), rollout(1, 0)], [rollout(1, 0), rollout(1, 0)], changes=changes)
+    found = judged(
+        "dr_grpo", [rollout(1, 1), rollout(1, 0)], [rollout(1, 0), rollout(1, 0)], changes=changes
+    )
     assert found == [[0.75], [-0.25], [-0.25], [-0.25]]
 
 
 def test_a_step_is_worth_what_it_adds_to_the_value():
     """VinePPO: values 0.25, 0.75 and the score 1 at tokens 0, 2, 3: the steps gain 0.5 and 0.25."""
-    values = [PrefixValues((0, 2, 3), (0.25, 0.75, 1.0), (4, 4, 1)), PrefixValues((0, 1), (0.25, 0.0), (4, 1))]
-    found = judged("vineppo", [rollout(3, 1), rollout(1, 0)], values=values, changes={"whiten": False})
+    values = [
+        PrefixValues((0, 2, 3), (0.25, 0.75, 1.0), (4, 4, 1)),
+        PrefixValues((0, 1), (0.25, 0.0), (4, 1)),
+    ]
+    found = judged(
+        "vineppo", [rollout(3, 1), rollout(1, 0)], values=values, changes={"whiten": False}
+    )
     assert found == [[0.5, 0.5, 0.25], [-0.25, 0, 0]]
 
 
@@ -132,14 +155,22 @@ def test_what_steps_are_worth_is_whitened_over_the_tokens_that_anything_is_known
 
 def test_a_boundary_that_nobody_could_score_is_stepped_over():
     """Its two steps become one; without a value at an end, nothing can be said of the row at all."""
-    values = [PrefixValues((0, 2, 3), (0.25, None, 1.0), (4, 0, 1)), PrefixValues((0, 1), (None, 1.0), (0, 1))]
-    found = judged("vineppo", [rollout(3, 1), rollout(1, 1)], values=values, changes={"whiten": False})
+    values = [
+        PrefixValues((0, 2, 3), (0.25, None, 1.0), (4, 0, 1)),
+        PrefixValues((0, 1), (None, 1.0), (0, 1)),
+    ]
+    found = judged(
+        "vineppo", [rollout(3, 1), rollout(1, 1)], values=values, changes={"whiten": False}
+    )
     assert found == [[0.75, 0.75, 0.75], [0, 0, 0]]
 
 
 def test_turns_with_rewards_of_their_own_are_judged_each():
     """Process supervision: rewards 1, 0 | 0, 1 have mean and std 1/2; a token has the sum of what follows it."""
-    turns = [rlvr.Turn(0, 1, 1.0), rlvr.Turn(2, 3, 0.0)], [rlvr.Turn(0, 1, 0.0), rlvr.Turn(2, 3, 1.0)]
+    turns = (
+        [rlvr.Turn(0, 1, 1.0), rlvr.Turn(2, 3, 0.0)],
+        [rlvr.Turn(0, 1, 0.0), rlvr.Turn(2, 3, 1.0)],
+    )
     rows = [rollout(3, 1, mask=[True, False, True], turns=of) for of in turns]
     found = judged("dapo", rows, changes={"advantage": "process_advantages"})
     assert found == [[0, 0, -1], [0, 0, 1]]
@@ -154,7 +185,10 @@ def test_steps_without_rewards_cannot_be_judged():
 def test_a_penalty_in_the_loss_leaves_the_scores_alone():
     """It is the update's business."""
     changes = {"kl": Kl("k3", 0.5, "loss")}
-    assert judged("dr_grpo", [rollout(1, 1), rollout(1, 0)], ref=-9.0, changes=changes) == [[0.5], [-0.5]]
+    assert judged("dr_grpo", [rollout(1, 1), rollout(1, 0)], ref=-9.0, changes=changes) == [
+        [0.5],
+        [-0.5],
+    ]
 
 
 def test_mini_batches_have_every_row_once_in_a_seeded_order():

@@ -39,7 +39,11 @@ def test_a_new_critic_says_0_and_the_first_returns_are_the_rewards():
     batch = ready(made)
     assert not batch.values.any()
     assert batch.advantages[batch.completion_mask].tolist() == pytest.approx(
-        [0.95 ** (len(row.completion_ids) - 1 - t) for row in batch.rows for t in range(len(row.completion_ids))]
+        [
+            0.95 ** (len(row.completion_ids) - 1 - t)
+            for row in batch.rows
+            for t in range(len(row.completion_ids))
+        ]
     )
     ones = replace(made.algorithm, lam=1.0)
     groups = [rlvr.Group(row.task, [row]) for row in batch.rows]
@@ -80,9 +84,9 @@ def test_a_step_moves_head_and_layers(backbone):
     numbers = made.update(silent, [range(6)], pytest.fail)
     assert not torch.equal(head(made), before)
     assert torch.equal(weights(made), policy_before) == (backbone == "own")
-    assert any(not torch.equal(a, b) for a, b in zip(own_before, made.critic._layers, strict=True)) == (
-        backbone == "own"
-    )
+    assert any(
+        not torch.equal(a, b) for a, b in zip(own_before, made.critic._layers, strict=True)
+    ) == (backbone == "own")
     assert numbers["value_loss"] > 0
     assert numbers["critic_grad_norm"] > 0
 
@@ -112,7 +116,9 @@ def test_the_critics_gradient_does_not_depend_on_batching(options):
         grads = [p.grad.flatten() for p in made.critic.parameters if p.grad is not None]
         found.append((torch.cat(grads), batch.values, numbers["value_loss"]))
     for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            torch.as_tensor(one), torch.as_tensor(other), rtol=1e-5, atol=1e-6
+        )
 
 
 def test_the_value_loss_by_hand():
@@ -156,14 +162,25 @@ def test_coefficients_follow_what_is_measured():
     assert numbers["trust_measured"] > 1.5e-4
     assert made.algorithm.trust.coefficient == numbers["trust_coefficient"] == 2.0
 
-    made = learner(dataclasses.replace(preset("ppo"), kl=Kl("k1", 0.2, "reward", rule="ziegler", target=6.0)))
+    made = learner(
+        dataclasses.replace(preset("ppo"), kl=Kl("k1", 0.2, "reward", rule="ziegler", target=6.0))
+    )
     batch = ready(made)
-    apart = float(torch.where(batch.completion_mask, batch.behaviour_logprobs - batch.ref_logprobs, 0.0).sum()) / 6
+    apart = (
+        float(
+            torch.where(
+                batch.completion_mask, batch.behaviour_logprobs - batch.ref_logprobs, 0.0
+            ).sum()
+        )
+        / 6
+    )
     error = min(max(apart / 6 - 1, -0.2), 0.2)
     numbers = made.update(batch, [range(6)], pytest.fail)
     assert numbers["kl_coefficient"] == pytest.approx(0.2 * (1 + error * 6 / 10_000))
 
-    made = learner(dataclasses.replace(preset("dr_grpo"), entropy_target=EntropyTarget(nats=9.0, step=0.25)))
+    made = learner(
+        dataclasses.replace(preset("dr_grpo"), entropy_target=EntropyTarget(nats=9.0, step=0.25))
+    )
     first = made.update(made.prepared(batch_of()), [range(6)], pytest.fail)
     assert first["entropy_coefficient"] == 0.25
     assert made.last_entropy == pytest.approx(first["entropy_now"])
@@ -176,15 +193,23 @@ def test_only_tokens_of_high_entropy_have_a_gradient(monkeypatch):
     assert int(batch.kept.sum()) == 4  # of 20
     plain = learner(preset("dr_grpo"))
     made.backward(batch, range(6))
-    plain.backward(replace(batch, kept=None, advantages=torch.where(batch.kept, batch.advantages, 0.0)), range(6))
-    for ours, theirs in zip(made.policy.model.parameters(), plain.policy.model.parameters(), strict=True):
+    plain.backward(
+        replace(batch, kept=None, advantages=torch.where(batch.kept, batch.advantages, 0.0)),
+        range(6),
+    )
+    for ours, theirs in zip(
+        made.policy.model.parameters(), plain.policy.model.parameters(), strict=True
+    ):
         torch.testing.assert_close(ours.grad, theirs.grad)
 
 
 def test_the_kl_penaltys_share_of_the_gradient():
     """Without an advantage the penalty is all of it, without a divergence nothing; it sums over micro-batches."""
     algorithm = dataclasses.replace(preset("grpo"), reset=Reset(kl_share=0.5))
-    made, split = learner(algorithm), learner(algorithm, made=policy(max_tokens=7, overhead_tokens=0))
+    made, split = (
+        learner(algorithm),
+        learner(algorithm, made=policy(max_tokens=7, overhead_tokens=0)),
+    )
     batch = made.prepared(batch_of())
     assert made.backward(batch, range(6))[0]["kl_share"] == pytest.approx(0, abs=1e-6)
     far = replace(batch, ref_logprobs=batch.ref_logprobs - 0.3)
@@ -198,7 +223,9 @@ def test_the_kl_penaltys_share_of_the_gradient():
 def test_a_subset_is_trained_on_with_the_advantages_of_all():
     """Scores 1, 0, 0, 0: the advantage of the right one is 3/4 although it is trained beside one wrong one."""
     algorithm = dataclasses.replace(preset("dr_grpo"), subset=Subset(2))
-    groups = [rlvr.Group(rlvr.Task("t", "?"), [rollout([1], [4], total=float(i == 0)) for i in range(4)])]
+    groups = [
+        rlvr.Group(rlvr.Task("t", "?"), [rollout([1], [4], total=float(i == 0)) for i in range(4)])
+    ]
     batch = collate(groups)
     batch = replace(batch, advantages=credit(groups, batch, algorithm).advantages)
     batch = chosen(groups, batch, algorithm, torch.Generator())
@@ -213,7 +240,8 @@ def test_what_does_not_fit_the_run_is_refused():
     with pytest.raises(UsageError, match="mixing with lora_rank"):
         learner(dataclasses.replace(preset("grpo"), mixing=Mixing()), lora_rank=2)
     with pytest.raises(
-        UsageError, match=r"minibatch is 8 of 16 completions, and the objective 'reinforce' has no ratio"
+        UsageError,
+        match=r"minibatch is 8 of 16 completions, and the objective 'reinforce' has no ratio",
     ):
         learner(preset("a2c"), minibatch=8)
     with pytest.raises(DataError, match="has no critic"):

@@ -16,13 +16,19 @@ from rlvr.train.learner import Diverged, Learner
 from tests.train.bandit import policy
 
 REINFORCE = Algorithm(
-    paper="", advantage="group_advantages", objective="reinforce", aggregation="token_mean", group_size=2
+    paper="",
+    advantage="group_advantages",
+    objective="reinforce",
+    aggregation="token_mean",
+    group_size=2,
 )
 CLIPPED = dataclasses.replace(REINFORCE, objective="clipped", clip=Clip(0.2, 0.2))
 LENGTHS = (3, 1, 5, 2, 4, 5)
 
 
-def rollout(prompt, completion, logprobs=None, *, total=1.0, mask=None, truncated=False) -> rlvr.Rollout:
+def rollout(
+    prompt, completion, logprobs=None, *, total=1.0, mask=None, truncated=False
+) -> rlvr.Rollout:
     """One of given tokens; unscored if the total is None."""
     T = len(completion)
     outcome = "unscored" if total is None else "correct" if total > 0 else "wrong"
@@ -42,7 +48,14 @@ def rollout(prompt, completion, logprobs=None, *, total=1.0, mask=None, truncate
 
 def learner(algorithm: Algorithm, *, made=None, **settings) -> Learner:
     """Of a tiny policy, in float32, that has not learned anything yet."""
-    settings = {"env": "e", "model": "m", "run": Path("r"), "eval_every": None, "max_tokens": 8, "lr": 0.1} | settings
+    settings = {
+        "env": "e",
+        "model": "m",
+        "run": Path("r"),
+        "eval_every": None,
+        "max_tokens": 8,
+        "lr": 0.1,
+    } | settings
     return Learner(made or policy(), Config(algorithm=algorithm, **settings))
 
 
@@ -52,7 +65,11 @@ def batch_of(lengths=LENGTHS, advantages=None, seed: int = 0) -> Batch:
     rows = []
     for i, T in enumerate(lengths):
         logprobs = -1 - 3 * torch.rand(T, generator=draw)
-        rows.append(rollout([1, 4 + i], torch.randint(4, 17, (T,), generator=draw).tolist(), logprobs.tolist()))
+        rows.append(
+            rollout(
+                [1, 4 + i], torch.randint(4, 17, (T,), generator=draw).tolist(), logprobs.tolist()
+            )
+        )
     batch = collate([rlvr.Group(rows[0].task, rows)])
     if advantages is None:
         advantages = torch.linspace(-1, 1, len(rows))
@@ -70,7 +87,9 @@ def gradient(made: Learner, batch: Batch, rows=None) -> torch.Tensor:
 def constant(model, logprobs: dict[int, float]) -> None:
     """Make a model that gives these tokens these logprobs, whatever stands before them, and the others the rest."""
     head = model.get_output_embeddings()
-    rest = math.log((1 - sum(map(math.exp, logprobs.values()))) / (head.out_features - len(logprobs)))
+    rest = math.log(
+        (1 - sum(map(math.exp, logprobs.values()))) / (head.out_features - len(logprobs))
+    )
     model.lm_head = torch.nn.Linear(head.in_features, head.out_features)
     with torch.no_grad():
         model.lm_head.weight.zero_()
@@ -87,7 +106,9 @@ def known():
     return made
 
 
-@pytest.mark.parametrize(("aggregation", "loss"), [("token_mean", -0.2), ("sequence_mean", 2 / 3), ("constant", -0.05)])
+@pytest.mark.parametrize(
+    ("aggregation", "loss"), [("token_mean", -0.2), ("sequence_mean", 2 / 3), ("constant", -0.05)]
+)
 def test_the_loss_of_a_batch_is_what_it_is_by_hand(known, aggregation, loss):
     """Row 1: tokens 4, 5, 5 at behaviour 1/2, 1/4, 1/8, so ratios 1, 1, 2; advantage 1, the last clipped to 1.2:
     losses -1, -1, -1.2.  Row 2: token 4 at behaviour 1/4, ratio 2, advantage -1.2: no clip from above, loss 2.4.
@@ -130,9 +151,16 @@ def test_kl_and_correction_in_a_loss_by_hand(known):
 def test_the_gradient_does_not_depend_on_the_budget_of_a_micro_batch(aggregation, micro_tokens):
     """Denominators are those of the mini-batch: parts of a loss add up, whatever shares a micro-batch."""
     algorithm = dataclasses.replace(
-        CLIPPED, aggregation=aggregation, kl=Kl("k3", 0.1, "loss"), entropy=0.01, correction=Correction()
+        CLIPPED,
+        aggregation=aggregation,
+        kl=Kl("k3", 0.1, "loss"),
+        entropy=0.01,
+        correction=Correction(),
     )
-    whole, split = learner(algorithm), learner(algorithm, made=policy(max_tokens=micro_tokens, overhead_tokens=0))
+    whole, split = (
+        learner(algorithm),
+        learner(algorithm, made=policy(max_tokens=micro_tokens, overhead_tokens=0)),
+    )
     batch = whole.prepared(batch_of())
     assert len(split.policy.micro_batches(batch.rows)) > len(whole.policy.micro_batches(batch.rows))
     torch.testing.assert_close(gradient(split, batch), gradient(whole, batch), rtol=1e-5, atol=1e-7)
@@ -142,11 +170,16 @@ def test_rows_without_an_advantage_cost_nothing_and_change_nothing():
     """They have no gradient, and keep their place in the denominator: half of a batch silent is half the gradient."""
     made, batch = learner(CLIPPED), batch_of(advantages=[1.0, 0.0, -1.0, 0.0, 0.0, 0.5])
     assert made.rows_with_gradient(batch) == [0, 2, 5]
-    torch.testing.assert_close(gradient(made, batch, [0, 2, 5]), gradient(made, batch), rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(
+        gradient(made, batch, [0, 2, 5]), gradient(made, batch), rtol=1e-5, atol=1e-8
+    )
     alone = batch.part([0, 2, 5])
     tokens = [int(one.completion_mask.sum()) for one in (alone, batch)]
     torch.testing.assert_close(
-        gradient(made, batch, [0, 2, 5]), gradient(made, alone) * tokens[0] / tokens[1], rtol=1e-5, atol=1e-8
+        gradient(made, batch, [0, 2, 5]),
+        gradient(made, alone) * tokens[0] / tokens[1],
+        rtol=1e-5,
+        atol=1e-8,
     )
 
 
@@ -191,7 +224,9 @@ def test_masked_rows_are_in_no_denominator():
     made, batch = learner(CLIPPED), batch_of()
     mask = batch.completion_mask.clone()
     mask[5] = False
-    masked = replace(batch, completion_mask=mask, advantages=torch.where(mask, batch.advantages, 0.0))
+    masked = replace(
+        batch, completion_mask=mask, advantages=torch.where(mask, batch.advantages, 0.0)
+    )
     fewer = batch.part(range(5))
     torch.testing.assert_close(gradient(made, masked), gradient(made, fewer), rtol=1e-5, atol=1e-8)
 
@@ -201,7 +236,9 @@ def test_a_gradient_is_cut_to_its_norm():
     made = learner(CLIPPED, grad_clip=1e-3)
     seen = []
     made.optimizer.register_step_pre_hook(
-        lambda optimizer, args, kwargs: seen.append(torch.cat([p.grad.flatten() for p in made.parameters]).norm())
+        lambda optimizer, args, kwargs: seen.append(
+            torch.cat([p.grad.flatten() for p in made.parameters]).norm()
+        )
     )
     numbers = made.update(batch_of(), [range(6)], pytest.fail)
     assert numbers["grad_norm"] > 0.01
@@ -218,7 +255,9 @@ def test_a_gradient_is_cut_to_its_norm():
 )
 def test_the_learning_rate_rises_and_then_keeps_to_its_schedule(schedule, rates):
     """3 at its height, 2 steps of rise, 4 down to 0; cosine: 3/2 (1 + cos 45°) = 2.56066."""
-    made = learner(CLIPPED, lr=3.0, warmup_steps=2, schedule=schedule, steps=6, prompts=1, group_size=2)
+    made = learner(
+        CLIPPED, lr=3.0, warmup_steps=2, schedule=schedule, steps=6, prompts=1, group_size=2
+    )
     found = []
     for _ in range(6):
         found.append(made.lr)
@@ -254,10 +293,14 @@ def test_a_reset_takes_the_policy_as_reference_and_forgets_the_moments():
     made = learner(preset("prorl"), eval_every=1, schedule="linear", steps=10)
     batch = made.prepared(batch_of())
     made.update(batch, [range(6)], pytest.fail)
-    assert not torch.equal(made.logprobs(batch.rows, made.reference), made.logprobs(batch.rows, made.policy))
+    assert not torch.equal(
+        made.logprobs(batch.rows, made.reference), made.logprobs(batch.rows, made.policy)
+    )
     lr = made.lr
     made.reset()
-    assert torch.equal(made.logprobs(batch.rows, made.reference), made.logprobs(batch.rows, made.policy))
+    assert torch.equal(
+        made.logprobs(batch.rows, made.reference), made.logprobs(batch.rows, made.policy)
+    )
     assert made.optimizer.state_dict()["state"] == {}
     assert made.lr == lr < 0.1
 

@@ -48,6 +48,8 @@ def test_every_preset_solves_a_bandit(tmp_path, name, one_step_off):
         overlong="keep" if algorithm.preference else None,  # nearly all completions are truncated
     ) as made:
         made.run()
-    rows = [json.loads(line) for line in (made.config.run / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (made.config.run / "metrics.jsonl").read_text().splitlines()
+    ]
     assert rows[0]["accuracy"] < 0.5
     assert sum(row["accuracy"] for row in rows[-5:]) / 5 > 0.9

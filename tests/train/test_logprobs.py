@@ -26,11 +26,16 @@ def narrow(monkeypatch):
     monkeypatch.setattr(head, "_BLOCK", 1)
 
 
-def inputs(dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def inputs(
+    dtype: torch.dtype = torch.float64,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Hidden states, weight, bias, targets; the first and last token of the vocabulary are among these."""
     draw = torch.Generator().manual_seed(0)
     sizes = ((N, H), (V, H), (V,))
-    real = [torch.randn(*size, generator=draw, dtype=torch.float64).to(dtype).requires_grad_() for size in sizes]
+    real = [
+        torch.randn(*size, generator=draw, dtype=torch.float64).to(dtype).requires_grad_()
+        for size in sizes
+    ]
     targets = torch.randint(V, (N,), generator=draw)
     targets[:2] = torch.tensor([0, V - 1])
     return (*real, targets)
@@ -48,7 +53,9 @@ def naive(hidden, weight, bias, targets, logits, temperature):
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize(("logits", "temperature", "with_bias"), CASES)
 @pytest.mark.parametrize("with_entropy", [False, True])
-def test_values_and_gradients_are_those_of_the_whole_softmax(logits, temperature, with_bias, with_entropy):
+def test_values_and_gradients_are_those_of_the_whole_softmax(
+    logits, temperature, with_bias, with_entropy
+):
     """In float64 to 1e-12, whatever stands between the head and the logits."""
     hidden, weight, bias, targets = inputs()
     bias = bias if with_bias else None
@@ -57,14 +64,22 @@ def test_values_and_gradients_are_those_of_the_whole_softmax(logits, temperature
 
     wanted = naive(hidden, weight, bias, targets, logits, temperature)
     found = token_logprobs(
-        hidden, weight, targets, bias=bias, logits=logits, temperature=temperature, with_entropy=with_entropy
+        hidden,
+        weight,
+        targets,
+        bias=bias,
+        logits=logits,
+        temperature=temperature,
+        with_entropy=with_entropy,
     )
     assert (found[1] is None) == (not with_entropy)
     pairs = list(zip(found, wanted, strict=True))[: 1 + with_entropy]
     for one, other in pairs:
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
     gradients = [
-        torch.autograd.grad(sum(((k + 1) * at * pair[side]).sum() for k, pair in enumerate(pairs)), leaves)
+        torch.autograd.grad(
+            sum(((k + 1) * at * pair[side]).sum() for k, pair in enumerate(pairs)), leaves
+        )
         for side in (0, 1)
     ]
     for one, other in zip(*gradients, strict=True):
@@ -79,7 +94,9 @@ def test_a_frozen_head_gets_no_gradient():
     found, _ = token_logprobs(hidden, frozen, targets)
     found.sum().backward()
     wanted, _ = naive(hidden, frozen, None, targets, LogitsTransform(), 1.0)
-    torch.testing.assert_close(hidden.grad, torch.autograd.grad(wanted.sum(), hidden)[0], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        hidden.grad, torch.autograd.grad(wanted.sum(), hidden)[0], rtol=1e-10, atol=1e-12
+    )
     assert frozen.grad is None
 
 
@@ -99,7 +116,9 @@ def test_logits_far_apart_neither_overflow_nor_vanish():
     weight = torch.zeros(V, 1, requires_grad=True)
     with torch.no_grad():
         weight[-1], weight[3] = 1e4, -1e4
-    found, entropy = token_logprobs(torch.ones(3, 1), weight, torch.tensor([3, 4, V - 1]), with_entropy=True)
+    found, entropy = token_logprobs(
+        torch.ones(3, 1), weight, torch.tensor([3, 4, V - 1]), with_entropy=True
+    )
     assert found.tolist() == [-2e4, -1e4, 0.0]
     assert entropy.tolist() == [0.0, 0.0, 0.0]
     (found.sum() + entropy.sum()).backward()
@@ -132,7 +151,9 @@ def test_under_autocast_products_run_in_bfloat16_and_sums_in_float32():
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
     found.sum().backward()
     assert hidden.grad.dtype == weight.grad.dtype == torch.float32
-    exact = torch.autograd.grad(naive(hidden, weight, None, targets, LogitsTransform(), 1.0)[0].sum(), weight)[0]
+    exact = torch.autograd.grad(
+        naive(hidden, weight, None, targets, LogitsTransform(), 1.0)[0].sum(), weight
+    )[0]
     torch.testing.assert_close(weight.grad, exact, rtol=0.05, atol=0.05)
 
 
@@ -156,6 +177,8 @@ def test_the_logits_never_exist_as_a_whole():
     hidden = torch.randn(4096, 8, requires_grad=True)
     weight = torch.randn(5000, 8, requires_grad=True)
     with Largest() as seen:
-        found, entropy = token_logprobs(hidden, weight, torch.zeros(4096, dtype=torch.int64), with_entropy=True)
+        found, entropy = token_logprobs(
+            hidden, weight, torch.zeros(4096, dtype=torch.int64), with_entropy=True
+        )
         (found.sum() + entropy.sum()).backward()
     assert seen.numbers == 4096 * 1024

@@ -29,7 +29,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def metrics(made) -> list[dict]:
-    return [json.loads(line) for line in (made.config.run / "metrics.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (made.config.run / "metrics.jsonl").read_text().splitlines()
+    ]
 
 
 class Hopeless(Bandit):
@@ -41,7 +43,9 @@ class Hopeless(Bandit):
 
 def test_a_run_leaves_what_people_need_to_read_it(tmp_path):
     """Settings, versions, seeds, numbers, rollouts, and a model that any user of transformers can load."""
-    with trainer(tmp_path / "run", steps=3, rollouts_every=2, eval_every=2, eval_tasks=5, seed=7) as made:
+    with trainer(
+        tmp_path / "run", steps=3, rollouts_every=2, eval_every=2, eval_tasks=5, seed=7
+    ) as made:
         made.run()
     run = made.config.run
     config = json.loads((run / "config.json").read_text())
@@ -93,7 +97,11 @@ def test_dynamic_sampling_leaves_only_groups_with_both_kinds(tmp_path, monkeypat
     """DAPO, eq. 11: what reaches the update has advantages; what was dropped is in the log."""
     seen = []
     update = Learner.update
-    monkeypatch.setattr(Learner, "update", lambda self, batch, *rest: seen.append(batch) or update(self, batch, *rest))
+    monkeypatch.setattr(
+        Learner,
+        "update",
+        lambda self, batch, *rest: seen.append(batch) or update(self, batch, *rest),
+    )
     with trainer(tmp_path / "run", algorithm="dapo", steps=3, group_size=2, max_rounds=50) as made:
         made.run()
     for batch in seen:
@@ -104,13 +112,18 @@ def test_dynamic_sampling_leaves_only_groups_with_both_kinds(tmp_path, monkeypat
 
 def test_a_step_without_a_group_is_skipped_and_says_so(tmp_path, capsys):
     """Nothing can be learned where everything is wrong; the run goes on, with the weights as they were."""
-    with trainer(tmp_path / "run", env=Hopeless(), algorithm="dapo", steps=2, max_rounds=2, quietly=False) as made:
+    with trainer(
+        tmp_path / "run", env=Hopeless(), algorithm="dapo", steps=2, max_rounds=2, quietly=False
+    ) as made:
         before = [p.clone() for p in made.policy.model.parameters()]
         with pytest.warns(RuntimeWarning, match="0 of 4 groups after 2 rounds") as caught:
             made.run()
         assert len(caught) == 1
         assert all(map(torch.equal, before, made.policy.model.parameters()))
-    assert [(row["skipped"], row["updates"], row["missing"]) for row in metrics(made)] == [(1, 0, 4), (1, 0, 4)]
+    assert [(row["skipped"], row["updates"], row["missing"]) for row in metrics(made)] == [
+        (1, 0, 4),
+        (1, 0, 4),
+    ]
     assert "step 1 is skipped: no group is left to train on" in capsys.readouterr().err
 
 
@@ -119,10 +132,15 @@ def test_the_punishment_fits_the_width_of_the_reward(tmp_path):
     are divided by the std, are the same."""
     totals = []
     for reward in (2 * rlvr.Correct() - 1, rlvr.Correct()):
-        with trainer(tmp_path / str(len(totals)), algorithm="dapo", env=Bandit().with_reward(reward), steps=1) as made:
+        with trainer(
+            tmp_path / str(len(totals)), algorithm="dapo", env=Bandit().with_reward(reward), steps=1
+        ) as made:
             env = made.env
         task = env.task(0)
-        said = [rlvr.Completion(text, length_tokens=n) for text, n in (("1", 4), ("9", 1), ("1", 1), ("9", 4))]
+        said = [
+            rlvr.Completion(text, length_tokens=n)
+            for text, n in (("1", 4), ("9", 1), ("1", 1), ("9", 4))
+        ]
         totals.append([score.total for score in env.score_group(task, said)])
     assert totals == [[0.0, -1.0, 1.0, -2.0], [0.5, 0.0, 1.0, -0.5]]
     both = torch.tensor(totals, dtype=torch.float64)
@@ -139,7 +157,9 @@ def test_soft_overlong_is_in_the_reward_and_mask_in_the_loss(tmp_path):
     row = metrics(made)[0]
     assert row["reward"] == pytest.approx(row["accuracy"] + row["reward/overlong"])
     assert row["reward/overlong"] < -0.25
-    with trainer(tmp_path / "magistral", algorithm="magistral", overlong="soft+mask", steps=1) as made:
+    with trainer(
+        tmp_path / "magistral", algorithm="magistral", overlong="soft+mask", steps=1
+    ) as made:
         made.run()
         assert str(made.env.reward) == "correct + 0.1 * overlong(max_tokens=4, cache=1)"
         assert made.collector.overlong == "mask"
@@ -157,7 +177,8 @@ def test_a_tampered_sampler_stops_the_run(tmp_path):
     with trainer(tmp_path / "run", max_staleness=1, lr=0.1, canary=1e-4) as made:
         made.sampler.sync = lambda weights, version: None
         with pytest.raises(
-            CanaryFailed, match=r"version \d the sampler gives a token the logprob -\d.*, the trainer\s+-\d"
+            CanaryFailed,
+            match=r"version \d the sampler gives a token the logprob -\d.*, the trainer\s+-\d",
         ):
             made.run()
 
@@ -168,7 +189,10 @@ def test_a_sampler_that_never_syncs_is_seen_at_any_rate(tmp_path, lr):
     made = policy(autocast=torch.bfloat16)
     with trainer(tmp_path / "run", made=made, max_staleness=1, lr=lr, precision="bf16") as made:
         made.sampler.sync = lambda weights, version: None
-        with pytest.raises(CanaryFailed, match=r"the sampler's own weights are not the trainer's: model\.\S+ differs"):
+        with pytest.raises(
+            CanaryFailed,
+            match=r"the sampler's own weights are not the trainer's: model\.\S+ differs",
+        ):
             made.run()
         assert made.step == 1
 
@@ -193,7 +217,10 @@ class Engine:
 def test_any_sampler_can_be_trained_with(tmp_path):
     """It is given all weights after every step, and the run is the one of a local sampler."""
     engine = Engine()
-    with trainer(tmp_path / "engine", sampler=engine, steps=3) as made, trainer(tmp_path / "own", steps=3) as own:
+    with (
+        trainer(tmp_path / "engine", sampler=engine, steps=3) as made,
+        trainer(tmp_path / "own", steps=3) as own,
+    ):
         assert made.collector.groups.schedule == "ready"
         made.run()
         own.run()
@@ -211,7 +238,9 @@ def test_prompts_of_one_token_have_a_canary(tmp_path):
             return dataclasses.replace(super().task(index), prompt="")
 
     with trainer(tmp_path / "run", env=Empty(), steps=2, lr=0.1, canary=1e-4) as made:
-        assert [(len(row.prompt_ids), len(row.completion_ids)) for row in made._canary.rows] == [(1, 1)] * 4
+        assert [(len(row.prompt_ids), len(row.completion_ids)) for row in made._canary.rows] == [
+            (1, 1)
+        ] * 4
         stale = policy().sampler()
         with torch.no_grad():
             stale.model.get_input_embeddings().weight *= 2
@@ -242,7 +271,9 @@ def test_a_signal_finishes_the_step_and_saves(tmp_path, number):
         made.learner.update = updating
         made.run()
     assert made.step == 3
-    assert [path.name for path in (made.config.run / "checkpoints").iterdir()] == ["step-00000003.pt"]
+    assert [path.name for path in (made.config.run / "checkpoints").iterdir()] == [
+        "step-00000003.pt"
+    ]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -250,7 +281,8 @@ def test_losses_that_are_not_finite_end_the_run_with_their_batches_kept(tmp_path
     """The weights are those before; the batches say what it was."""
     with trainer(tmp_path / "run", bad_steps=2) as made:
         monkeypatch.setattr(
-            "rlvr.train.loop.credit", lambda groups, batch, *rest, **more: Credit(batch.advantages + torch.inf)
+            "rlvr.train.loop.credit",
+            lambda groups, batch, *rest, **more: Credit(batch.advantages + torch.inf),
         )
         with pytest.raises(Diverged, match="bad"):
             made.run()
@@ -277,7 +309,13 @@ def test_prorl_resets_when_validation_stalls(tmp_path):
     """A hopeless task has its best at the first look, with 0; two more without a better one are a stall."""
     prorl = dataclasses.replace(preset("prorl"), reset=Reset(stall_validations=2))
     with trainer(
-        tmp_path / "run", env=Hopeless(), algorithm=prorl, steps=6, eval_every=1, eval_tasks=4, max_rounds=1
+        tmp_path / "run",
+        env=Hopeless(),
+        algorithm=prorl,
+        steps=6,
+        eval_every=1,
+        eval_tasks=4,
+        max_rounds=1,
     ) as made:
         made.run()
     assert [row["step"] for row in metrics(made) if row.get("reset")] == [2, 5]
@@ -336,7 +374,8 @@ def test_a_run_that_nobody_scores_ends(tmp_path, algorithm):
     """It would go on to its last step with the weights it began with, and end as a success."""
     with trainer(tmp_path / "run", env=Dead(), algorithm=algorithm, steps=9, bad_steps=2) as made:
         with pytest.raises(
-            NothingScored, match=r"none of the 16 rollouts.*last 2 steps; 16 of them.*sandbox is gone.*doctor"
+            NothingScored,
+            match=r"none of the 16 rollouts.*last 2 steps; 16 of them.*sandbox is gone.*doctor",
         ):
             made.run()
         assert made.step == 1
@@ -350,7 +389,14 @@ def test_rollouts_of_dropped_groups_are_kept(tmp_path):
     rows = list(read_whole(tmp_path / "dead" / "rollouts" / "step-00000001.parquet"))
     assert [row["dropped"] for row in rows] == ["few-scored"] * 16
     assert "RuntimeError: the sandbox is gone" in json.loads(rows[0]["detail"])["traceback"]
-    with trainer(tmp_path / "dapo", algorithm="dapo", steps=3, rollouts_every=1, max_staleness=1, group_size=2) as made:
+    with trainer(
+        tmp_path / "dapo",
+        algorithm="dapo",
+        steps=3,
+        rollouts_every=1,
+        max_staleness=1,
+        group_size=2,
+    ) as made:
         made.run()
     for row in metrics(made):
         path = tmp_path / "dapo" / "rollouts" / f"step-{row['step']:08d}.parquet"
@@ -381,7 +427,11 @@ class LongPrompts(Bandit):
 
     def task(self, index):
         task = super().task(index)
-        return dataclasses.replace(task, prompt="1" * 1021 + "=") if (index + 1) % self.every == 0 else task
+        return (
+            dataclasses.replace(task, prompt="1" * 1021 + "=")
+            if (index + 1) % self.every == 0
+            else task
+        )
 
 
 def test_a_prompt_that_is_too_long_costs_its_group(tmp_path):
@@ -397,8 +447,15 @@ def test_a_prompt_that_is_too_long_costs_its_group(tmp_path):
         "may get 4 more tokens, which is 3 more than the model has positions: tasks that are too long are left out"
         in said[0]
     )
-    assert "3 of 4 groups after 1 rounds; dropped: 1 too-long. Going on with fewer. This warning comes once" in said[1]
-    assert sum(row["dropped/too-long"] for row in metrics(made)) == sum(row["missing"] for row in metrics(made)) == 2
+    assert (
+        "3 of 4 groups after 1 rounds; dropped: 1 too-long. Going on with fewer. This warning comes once"
+        in said[1]
+    )
+    assert (
+        sum(row["dropped/too-long"] for row in metrics(made))
+        == sum(row["missing"] for row in metrics(made))
+        == 2
+    )
     assert sum(row["updates"] for row in metrics(made)) == 5
 
 
@@ -406,7 +463,10 @@ def test_a_prompt_that_is_too_long_costs_its_group(tmp_path):
 def test_prompts_that_are_all_too_long_end_the_run(tmp_path):
     """Nothing would ever be sampled."""
     said = r"every prompt of the last 3 steps.*lower max_tokens"
-    with trainer(tmp_path / "run", env=LongPrompts(every=1), steps=5) as made, pytest.raises(NothingScored, match=said):
+    with (
+        trainer(tmp_path / "run", env=LongPrompts(every=1), steps=5) as made,
+        pytest.raises(NothingScored, match=said),
+    ):
         made.run()
 
 
@@ -424,7 +484,12 @@ def test_an_episode_that_outgrows_the_context_is_truncated(tmp_path):
     """1024 positions hold two replies of 400; the third would leave no room to answer it."""
     seen = []
     with trainer(
-        tmp_path / "run", env=LongGame(), steps=1, prompts=1, max_tokens=60, stop=tuple("0123456789ab= ")
+        tmp_path / "run",
+        env=LongGame(),
+        steps=1,
+        prompts=1,
+        max_tokens=60,
+        stop=tuple("0123456789ab= "),
     ) as made:
         update = made.learner.update
         made.learner.update = lambda batch, *rest: seen.append(batch) or update(batch, *rest)
@@ -461,7 +526,9 @@ def test_what_forks_cost_is_in_the_step(tmp_path, monkeypatch):
     row = metrics(made)[0]
     assert (row["forks"], row["forks_unscored"]) == (4 * 3, 0)  # no completion has a second line
     assert 12 <= row["fork_tokens"] <= 12 * 4
-    assert row["tokens_per_s"] == pytest.approx((row["tokens"] + row["fork_tokens"]) / row["step_s"])
+    assert row["tokens_per_s"] == pytest.approx(
+        (row["tokens"] + row["fork_tokens"]) / row["step_s"]
+    )
     assert row["generation_s"] > 1000
 
 
@@ -493,18 +560,24 @@ def test_memory_does_not_grow(tmp_path):
 
     In a process of its own: here, what other tests have freed would be taken before anything is asked of the system.
     """
-    done = subprocess.run([sys.executable, "-c", GROWTH, str(tmp_path)], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH, str(tmp_path)], capture_output=True, text=True, cwd=ROOT
+    )
     sound, leaking = map(float, done.stdout.split())
     assert sound < 3 < leaking, done.stderr
 
 
 def test_magistral_trains_every_epoch_on_the_mini_batches_it_normalised(tmp_path):
     """Advantages are those of a mini-batch; another partition in the second epoch would mix them."""
-    twice = dataclasses.replace(preset("magistral"), epochs=2, dynamic_sampling=False, overlong="keep")
+    twice = dataclasses.replace(
+        preset("magistral"), epochs=2, dynamic_sampling=False, overlong="keep"
+    )
     seen = []
     with trainer(tmp_path / "run", algorithm=twice, minibatch=6, steps=1) as made:
         update = made.learner.update
-        made.learner.update = lambda batch, parts, keep: seen.extend(parts) or update(batch, parts, keep)
+        made.learner.update = lambda batch, parts, keep: (
+            seen.extend(parts) or update(batch, parts, keep)
+        )
         made.run()
     assert [len(part) for part in seen] == [6, 6, 4] * 2
     assert seen[:3] == seen[3:]
@@ -521,7 +594,13 @@ def test_credit_knows_the_mini_batch_of_every_row(tmp_path, monkeypatch):
     monkeypatch.setattr("rlvr.train.loop.credit", crediting)
     with trainer(tmp_path / "run", algorithm="dr_grpo", minibatch=6, steps=1) as made:
         update = made.learner.update
-        made.learner.update = lambda batch, parts, keep: seen.update(parts=parts) or update(batch, parts, keep)
+        made.learner.update = lambda batch, parts, keep: (
+            seen.update(parts=parts) or update(batch, parts, keep)
+        )
         made.run()
     assert [len(part) for part in seen["parts"]] == [6, 6, 4]
-    assert [[seen["numbers"][row] for row in part] for part in seen["parts"]] == [[0] * 6, [1] * 6, [2] * 4]
+    assert [[seen["numbers"][row] for row in part] for part in seen["parts"]] == [
+        [0] * 6,
+        [1] * 6,
+        [2] * 4,
+    ]

@@ -22,7 +22,20 @@ from tests.train.test_packing import GPT2, MOE, made
 from tests.train.test_policy import ROWS, weights
 
 ENV = "tests.train.bandit:Bandit"
-FLAGS = ["--env", ENV, "--prompts", 4, "--group-size", 4, "--max-tokens", 4, "--workers", 0, "--eval-tasks", 4]
+FLAGS = [
+    "--env",
+    ENV,
+    "--prompts",
+    4,
+    "--group-size",
+    4,
+    "--max-tokens",
+    4,
+    "--workers",
+    0,
+    "--eval-tasks",
+    4,
+]
 
 
 def moved(policy: Policy, scale: float = 0.2) -> Policy:
@@ -30,7 +43,9 @@ def moved(policy: Policy, scale: float = 0.2) -> Policy:
     draw = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in policy.lora.parameters.values():
-            parameter.copy_(scale * torch.randn(parameter.shape, generator=draw, dtype=parameter.dtype))
+            parameter.copy_(
+                scale * torch.randn(parameter.shape, generator=draw, dtype=parameter.dtype)
+            )
     return policy
 
 
@@ -72,16 +87,22 @@ def test_the_same_seed_makes_the_same_adapter(fresh):
     assert not all(map(torch.equal, a, c))
 
 
-@pytest.mark.parametrize("options", [{}, {"packing": True}, {"gradient_checkpointing": True}, {"max_tokens": 30}])
+@pytest.mark.parametrize(
+    "options", [{}, {"packing": True}, {"gradient_checkpointing": True}, {"max_tokens": 30}]
+)
 def test_the_adapters_gradient_is_that_of_each_row_alone(adapted, full_logprobs, options):
     """Shared prompts, packed, recomputed, in parts: 1e-5 of the norm, in float32."""
     policy = adapted(**options)
     trained = list(policy.lora.parameters.values())
     pad = torch.nn.functional.pad
     wanted = torch.stack([pad(v, (0, 20 - len(v))) for v in full_logprobs(policy.model, ROWS)])
-    naive = torch.cat([g.flatten() for g in torch.autograd.grad((wanted * weights(wanted.shape)).sum(), trained)])
+    naive = torch.cat(
+        [g.flatten() for g in torch.autograd.grad((wanted * weights(wanted.shape)).sum(), trained)]
+    )
     found = policy.logprobs(ROWS)
-    ours = torch.cat([g.flatten() for g in torch.autograd.grad((found * weights(found.shape)).sum(), trained)])
+    ours = torch.cat(
+        [g.flatten() for g in torch.autograd.grad((found * weights(found.shape)).sum(), trained)]
+    )
     assert (ours - naive).norm() < 1e-5 * naive.norm()
 
 
@@ -96,7 +117,10 @@ def test_layers_that_keep_their_weights_transposed_are_merged(tmp_path):
 
 @pytest.mark.parametrize(
     "targets",
-    [pytest.param((), marks=pytest.mark.slow), ("q_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj")],
+    [
+        pytest.param((), marks=pytest.mark.slow),
+        ("q_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    ],
 )
 def test_experts_have_adapters_too(full_logprobs, targets, tmp_path):
     """peft puts one product on each expert of a fused parameter: gradients, merging and saving as for layers."""
@@ -165,12 +189,18 @@ def test_a_step_moves_the_adapter_alone(fresh):
     numbers = taught.update(batch, [range(6)], pytest.fail)
     assert numbers["kl_ref"] == 0
     assert numbers["updates"] == 1
-    assert all(torch.equal(p, frozen[name]) for name, p in policy.model.named_parameters() if name in frozen)
+    assert all(
+        torch.equal(p, frozen[name])
+        for name, p in policy.model.named_parameters()
+        if name in frozen
+    )
     assert not policy.lora.is_new
     assert torch.equal(taught.logprobs(batch.rows, taught.reference), batch.ref_logprobs)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")  # peft asks for it
+@pytest.mark.filterwarnings(
+    "ignore:.*is_gradient_checkpointing.*:FutureWarning"
+)  # peft asks for it
 def test_a_saved_policy_is_merged_and_has_its_adapter_beside_it(adapted, tmp_path):
     """Merged it is any model; the adapter is one of peft's, and with its base the same policy."""
     policy = adapted()
@@ -190,20 +220,27 @@ def test_a_saved_policy_is_merged_and_has_its_adapter_beside_it(adapted, tmp_pat
     theirs = PeftModel.from_pretrained(
         AutoModelForCausalLM.from_pretrained(tmp_path / "base"), tmp_path / "model/adapter"
     )
-    torch.testing.assert_close(Policy(theirs, policy.tokenizer).logprobs(ROWS), wanted, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        Policy(theirs, policy.tokenizer).logprobs(ROWS), wanted, rtol=1e-6, atol=1e-6
+    )
     assert all(p.requires_grad for p in Policy(theirs, policy.tokenizer).lora.parameters.values())
     assert all(torch.equal(v, before[k]) for k, v in policy.lora.state_dict().items())
     loaded.add_lora(rank=2)  # and training goes on from there
     loaded.save(tmp_path / "second")
-    torch.testing.assert_close(Policy.load(tmp_path / "second").logprobs(ROWS), wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        Policy.load(tmp_path / "second").logprobs(ROWS), wanted, rtol=1e-5, atol=1e-5
+    )
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")  # peft asks for it
+@pytest.mark.filterwarnings(
+    "ignore:.*is_gradient_checkpointing.*:FutureWarning"
+)  # peft asks for it
 def test_a_model_that_peft_has_wrapped_is_the_same(fresh):
     """Its layers are in the model already."""
     policy = fresh()
     wrapped = get_peft_model(
-        fresh().model, LoraConfig(r=3, lora_alpha=6, target_modules="all-linear", task_type="CAUSAL_LM")
+        fresh().model,
+        LoraConfig(r=3, lora_alpha=6, target_modules="all-linear", task_type="CAUSAL_LM"),
     )
     theirs = Policy(wrapped, policy.tokenizer)
     assert len(moved(theirs).lora.parameters) == 28
@@ -249,7 +286,9 @@ def test_what_cannot_have_an_adapter_is_one_line(fresh, arguments, why):
     assert "\n" not in said
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")  # peft asks for it
+@pytest.mark.filterwarnings(
+    "ignore:.*is_gradient_checkpointing.*:FutureWarning"
+)  # peft asks for it
 def test_what_is_not_plain_lora_is_refused(fresh):
     """It would be computed or merged wrongly."""
     tokenizer = fresh().tokenizer
@@ -289,11 +328,15 @@ def test_an_adapters_folder_that_cannot_be_used_is_one_line(adapted, tmp_path, m
     policy = adapted()
     policy.lora.save(tmp_path)
     policy.tokenizer.save_pretrained(tmp_path)
-    assert "does not say which model the adapter belongs to" in refusal(lambda: Policy.load(tmp_path))
+    assert "does not say which model the adapter belongs to" in refusal(
+        lambda: Policy.load(tmp_path)
+    )
     config = json.loads((tmp_path / "adapter_config.json").read_text())
 
     def based_on(base: str) -> str:
-        (tmp_path / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": base}))
+        (tmp_path / "adapter_config.json").write_text(
+            json.dumps(config | {"base_model_name_or_path": base})
+        )
         said = refusal(lambda: Policy.load(tmp_path))
         assert "\n" not in said
         return said
@@ -318,8 +361,14 @@ def test_a_run_trains_an_adapter_and_leaves_it_alone_and_merged(say, tmp_path):
     assert "continuing after step 1" in say.err
     sizes = [path.stat().st_size for path in (tmp_path / "run" / "checkpoints").iterdir()]
     assert max(sizes) < (tmp_path / "base" / "model.safetensors").stat().st_size / 2
-    config = json.loads((tmp_path / "run" / "model" / "adapter" / "adapter_config.json").read_text())
-    assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (2, 8, str(tmp_path / "base"))
+    config = json.loads(
+        (tmp_path / "run" / "model" / "adapter" / "adapter_config.json").read_text()
+    )
+    assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (
+        2,
+        8,
+        str(tmp_path / "base"),
+    )
     reports = []
     for folder in ("model", "model/adapter"):
         code, said = say("eval", ENV, "--model", tmp_path / "run" / folder, "--limit", 8, "-n", 2, "--max-tokens", 4,
@@ -335,7 +384,17 @@ def test_a_run_trains_an_adapter_and_leaves_it_alone_and_merged(say, tmp_path):
 def test_an_adapter_is_trained_in_bfloat16(say, tmp_path):
     """The frozen weights are bfloat16, the checkpoint goes on, and the merged model is float32."""
     Policy(*tiny(BANDIT, hidden=16, heads=2)).save(tmp_path / "base")
-    flags = [*FLAGS, "--model", tmp_path / "base", "--run", tmp_path / "run", "--lora-rank", 2, "--algorithm", "grpo"]
+    flags = [
+        *FLAGS,
+        "--model",
+        tmp_path / "base",
+        "--run",
+        tmp_path / "run",
+        "--lora-rank",
+        2,
+        "--algorithm",
+        "grpo",
+    ]
     for steps in (1, 2):
         code, said = say("train", *flags, "--precision", "bf16", "--steps", steps)
         assert code == 0, said
@@ -371,9 +430,13 @@ def test_an_adapter_learns(tmp_path):
     made = bandit()
     with torch.no_grad():
         made.model.get_output_embeddings().weight.mul_(50)
-    with trainer(tmp_path / "run", made=made, lora_rank=4, steps=15, prompts=8, lr=0.03, algorithm="dr_grpo") as run:
+    with trainer(
+        tmp_path / "run", made=made, lora_rank=4, steps=15, prompts=8, lr=0.03, algorithm="dr_grpo"
+    ) as run:
         run.run()
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert rows[0]["accuracy"] < 0.3
     assert sum(row["accuracy"] for row in rows[-3:]) / 3 > 0.9
     assert max(row["canary"] for row in rows) < 1e-4

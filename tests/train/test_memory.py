@@ -47,7 +47,10 @@ class Live(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(out):
-            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in self.sizes:
+            if (
+                isinstance(tensor, torch.Tensor)
+                and tensor.untyped_storage()._cdata not in self.sizes
+            ):
                 storage = tensor.untyped_storage()
                 self.sizes[storage._cdata] = storage.nbytes()
                 self.now += storage.nbytes()
@@ -68,7 +71,10 @@ def config_of(policy: Policy, **settings) -> Config:
 def batch(rows: int = 24, tokens: int = 60) -> Batch:
     """Full rows, all of which have a gradient."""
     draw = torch.Generator().manual_seed(0)
-    made = [rollout([1] * 10, torch.randint(4, 17, (tokens,), generator=draw).tolist()) for _ in range(rows)]
+    made = [
+        rollout([1] * 10, torch.randint(4, 17, (tokens,), generator=draw).tolist())
+        for _ in range(rows)
+    ]
     found = collate([rlvr.Group(made[0].task, made)])
     per_row = torch.randn(rows, 1, generator=draw)
     return replace(found, advantages=torch.where(found.completion_mask, per_row, 0.0))
@@ -81,7 +87,13 @@ def batch(rows: int = 24, tokens: int = 60) -> Batch:
         pytest.param({"gradient_checkpointing": True}, None, "sdpa", id="checkpointing"),
         pytest.param({"autocast": torch.bfloat16}, None, "sdpa", id="bf16", marks=pytest.mark.slow),
         pytest.param({}, 4, "sdpa", id="lora", marks=pytest.mark.slow),
-        pytest.param({"gradient_checkpointing": True}, 4, "sdpa", id="lora recomputed", marks=pytest.mark.slow),
+        pytest.param(
+            {"gradient_checkpointing": True},
+            4,
+            "sdpa",
+            id="lora recomputed",
+            marks=pytest.mark.slow,
+        ),
         pytest.param({"packing": True}, None, "sdpa", id="packing"),
         pytest.param({}, None, "eager", id="eager", marks=pytest.mark.slow),
     ],
@@ -101,7 +113,9 @@ def test_the_forecast_of_an_update_is_what_it_takes(options, lora, attention):
     config = config_of(policy)
     learner = Learner(policy, config)
     given = learner.prepared(batch())
-    learner.update(given, [range(24)], print)  # the optimiser's means are made, and are not counted below
+    learner.update(
+        given, [range(24)], print
+    )  # the optimiser's means are made, and are not counted below
     found = forecast(policy, config, prompt_tokens=10)
     with Live() as live:
         learner.update(given, [range(24)], print)
@@ -131,7 +145,9 @@ def test_keys_and_values_are_counted():
     """By hand: 2 · 4 layers · 2 heads · 16 wide · 4 bytes a token; half of that in bfloat16."""
     model, tokenizer = tiny(CHARSET, hidden=64, layers=4, heads=4, kv_heads=2)
     assert token_costs(Policy(model, tokenizer)).cached == 2 * 4 * 2 * 16 * 4
-    assert token_costs(Policy(model, tokenizer, autocast=torch.bfloat16)).cached == 2 * 4 * 2 * 16 * 2
+    assert (
+        token_costs(Policy(model, tokenizer, autocast=torch.bfloat16)).cached == 2 * 4 * 2 * 16 * 2
+    )
 
 
 @pytest.mark.slow
@@ -145,7 +161,13 @@ def test_the_forecast_of_sampling_is_what_it_takes():
     with Live() as live:
         for number in range(8):
             sampler.submit(
-                Request(number, tuple(sampler.encode("12345")), Sampling(max_tokens=100), seed=number, limit=100)
+                Request(
+                    number,
+                    tuple(sampler.encode("12345")),
+                    Sampling(max_tokens=100),
+                    seed=number,
+                    limit=100,
+                )
             )
         assert sum(len(sampler.poll()) for _ in range(200)) == 8
     assert 1.0 < found.sampling / live.peak < 1.6
@@ -166,7 +188,10 @@ def test_costs_of_a_model_change_nothing_in_it(fresh):
 def test_a_critic_is_counted_with_its_gradients_and_its_optimiser(fresh, tmp_path, backbone):
     """One of its own takes what the policy takes; a shared one has a head alone."""
     algorithm = replace(preset("ppo"), critic=Critic(backbone=backbone))
-    policy, settings = fresh(), {"env": "e", "model": "m", "run": tmp_path, "eval_every": None, "group_size": 4}
+    policy, settings = (
+        fresh(),
+        {"env": "e", "model": "m", "run": tmp_path, "eval_every": None, "group_size": 4},
+    )
     costs = token_costs(policy)
     plain, valued = (
         forecast(policy, Config(algorithm=one, **settings), prompt_tokens=9, costs=costs)
@@ -175,7 +200,8 @@ def test_a_critic_is_counted_with_its_gradients_and_its_optimiser(fresh, tmp_pat
     numbers = sum(p.numel() * p.element_size() for p in policy.model.parameters())
     own = numbers if backbone == "own" else 0
     found = [
-        getattr(valued, name) - getattr(plain, name) for name in ("critic", "optimizer", "gradients", "checkpoint")
+        getattr(valued, name) - getattr(plain, name)
+        for name in ("critic", "optimizer", "gradients", "checkpoint")
     ]
     assert found == [own, 2 * own, own, 3 * own]
     assert valued.peak - plain.peak == 4 * own
@@ -197,13 +223,21 @@ FOUND = Forecast(
     [
         ({}, {}, "Lower micro_tokens to 12639 or less"),  # (80 - 18 - 8) / 70 of 16384
         ({"row_tokens": 16384}, {}, "Switch gradient_checkpointing on"),
-        ({"row_tokens": 16384}, {"gradient_checkpointing": True}, "Train a LoRA adapter (lora_rank=16)"),
+        (
+            {"row_tokens": 16384},
+            {"gradient_checkpointing": True},
+            "Train a LoRA adapter (lora_rank=16)",
+        ),
         (
             {"row_tokens": 16384},
             {"gradient_checkpointing": True, "lora_rank": 4},
             "Lower max_tokens, or take a smaller",
         ),
-        ({"activations": 1, "keys_values": 123 * GIB}, {}, "Lower max_rows to 128 or less"),  # 62 / 124 of 256
+        (
+            {"activations": 1, "keys_values": 123 * GIB},
+            {},
+            "Lower max_rows to 128 or less",
+        ),  # 62 / 124 of 256
         ({"weights": 90 * GIB}, {}, "Train a LoRA adapter"),
         (
             {"activations": 40 * GIB, "keys_values": 29 * GIB, "overlap": True, "sampler": 6 * GIB},
@@ -226,14 +260,18 @@ def test_what_fits_is_let_through_and_a_full_disk_is_not(tmp_path, monkeypatch):
     config = Config(env="e", model="m", run=tmp_path / "run", eval_every=None, steps=1000)
     fitting = replace(FOUND, activations=10 * GIB)
     free = [61 * GIB]
-    monkeypatch.setattr(memory.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": free[0]}))
+    monkeypatch.setattr(
+        memory.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": free[0]})
+    )
     require_room(fitting, config)
     free[0] = 59 * GIB
     said = refusal(lambda: require_room(fitting, config))
     assert "has 59.0 GiB free, and the run needs 60.0 GiB there: 3 checkpoints of 18.0 GiB" in said
 
 
-def test_a_run_says_what_it_will_take_and_one_that_cannot_fit_leaves_the_folder_free(tmp_path, monkeypatch, capsys):
+def test_a_run_says_what_it_will_take_and_one_that_cannot_fit_leaves_the_folder_free(
+    tmp_path, monkeypatch, capsys
+):
     """The next try, with other settings, is not another run."""
     with trainer(tmp_path / "run", quietly=False, steps=1) as made:
         made.run()
@@ -250,17 +288,29 @@ def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(tmp_path, mo
     """The config alone is read: 16 bytes a weight, 4 more for a reference."""
     Policy(*tiny(CHARSET, hidden=32)).save(tmp_path / "model")
     weights = sum(p.numel() for p in tiny(CHARSET, hidden=32)[0].parameters())
-    config = Config(env="e", model=str(tmp_path / "model"), run=tmp_path, algorithm="grpo", eval_every=None)
+    config = Config(
+        env="e", model=str(tmp_path / "model"), run=tmp_path, algorithm="grpo", eval_every=None
+    )
     monkeypatch.setattr(memory, "capacity", lambda device: 20 * weights - 1)
     monkeypatch.setattr(Policy, "load", lambda *a, **k: pytest.fail("it was loaded"))
     said = refusal(lambda: policy_from_config(config))
     assert f"{in_units(20 * weights)} (weights" in said
     assert "lora_rank=16" in said
     assert require_room_for_weights(replace(config, lora_rank=2), torch.device("cpu")) is None
-    assert require_room_for_weights(replace(config, model=str(tmp_path / "nowhere")), torch.device("cpu")) is None
+    assert (
+        require_room_for_weights(
+            replace(config, model=str(tmp_path / "nowhere")), torch.device("cpu")
+        )
+        is None
+    )
 
 
 def test_the_machines_memory_is_known():
     """At least a hundred MiB, in which these tests run."""
     assert capacity(torch.device("cpu")) > 100 * MIB
-    assert [in_units(n) for n in (3, 2048, 5 * MIB, 80 * GIB)] == ["0.0 KiB", "2.0 KiB", "5.0 MiB", "80.0 GiB"]
+    assert [in_units(n) for n in (3, 2048, 5 * MIB, 80 * GIB)] == [
+        "0.0 KiB",
+        "2.0 KiB",
+        "5.0 MiB",
+        "80.0 GiB",
+    ]

@@ -20,7 +20,12 @@ def test_a_number_that_is_not_finite_is_null(tmp_path):
     log = Jsonl(tmp_path / "m.jsonl")
     log.log(1, {"a": float("nan"), "b": float("inf"), "c": 0.5})
     log.close()
-    assert json.loads((tmp_path / "m.jsonl").read_text()) == {"step": 1, "a": None, "b": None, "c": 0.5}
+    assert json.loads((tmp_path / "m.jsonl").read_text()) == {
+        "step": 1,
+        "a": None,
+        "b": None,
+        "c": 0.5,
+    }
 
 
 def test_a_run_that_goes_on_drops_what_was_logged_after_its_checkpoint(tmp_path):
@@ -48,7 +53,11 @@ def test_a_log_file_has_every_tenth_step_and_the_last(capsys):
     progress = Progress(12, Console(width=90))
     for step in range(13):
         progress.log(step, {})
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["step", "10", "12"]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        "step",
+        "10",
+        "12",
+    ]
 
 
 def test_tensorboard_has_the_same_numbers(tmp_path):
@@ -63,23 +72,34 @@ def test_tensorboard_has_the_same_numbers(tmp_path):
     again.close()
     found = accumulator.EventAccumulator(str(tmp_path))
     found.Reload()
-    assert [(event.step, round(event.value, 5)) for event in found.Scalars("reward")] == [(1, 0.1), (2, 0.9)]
+    assert [(event.step, round(event.value, 5)) for event in found.Scalars("reward")] == [
+        (1, 0.1),
+        (2, 0.9),
+    ]
 
 
 def test_a_run_says_the_same_to_all_who_listen(tmp_path, monkeypatch):
     """Event files read back, and a tracker with W&B's interface: every number of every line of metrics.jsonl."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     told = []
-    fake = types.SimpleNamespace(init=lambda **_: None, log=told.append, finish=lambda: told.append("finished"))
+    fake = types.SimpleNamespace(
+        init=lambda **_: None, log=told.append, finish=lambda: told.append("finished")
+    )
     monkeypatch.setitem(sys.modules, "fake_tracker", fake)
-    with trainer(tmp_path / "run", steps=2, eval_every=1, eval_tasks=3, track="fake_tracker") as made:
+    with trainer(
+        tmp_path / "run", steps=2, eval_every=1, eval_tasks=3, track="fake_tracker"
+    ) as made:
         made.run()
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert told == [*({**row} for row in rows), "finished"]
     found = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     found.Reload()
-    events = {(e.step, name): e.value for name in found.Tags()["scalars"] for e in found.Scalars(name)}
-    wanted = {(row["step"], name): value for row in rows for name, value in row.items() if name != "step"}
+    events = {
+        (e.step, name): e.value for name in found.Tags()["scalars"] for e in found.Scalars(name)
+    }
+    wanted = {
+        (row["step"], name): value for row in rows for name, value in row.items() if name != "step"
+    }
     assert events == pytest.approx(wanted, rel=1e-6)
 
 
@@ -100,10 +120,14 @@ def test_a_tracker_is_whatever_has_its_three_functions(monkeypatch, tmp_path):
         ("log", {"reward": 0.5, "step": 3}),
         ("finish",),
     ]
-    with pytest.raises(UsageError, match=r"no_such_tracker.*not installed; pip install no_such_tracker"):
+    with pytest.raises(
+        UsageError, match=r"no_such_tracker.*not installed; pip install no_such_tracker"
+    ):
         Tracker("no_such_tracker", project="p", run=tmp_path, config={})
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UsageError, match=r"wandb.*not installed; pip install -c constraints.txt '\.\[track\]'"):
+    with pytest.raises(
+        UsageError, match=r"wandb.*not installed; pip install -c constraints.txt '\.\[track\]'"
+    ):
         Tracker("wandb", project="p", run=tmp_path, config={})
 
 
@@ -126,7 +150,12 @@ def tracked(package, run, **variables):
     pytest.importorskip(package, reason="pip install -c constraints.txt '.[track]'")
     run.mkdir()
     environment = {**os.environ, "WANDB_MODE": "offline", "HF_HUB_OFFLINE": "1", **variables}
-    subprocess.run([sys.executable, "-c", TRACK, package, str(run)], check=True, env=environment, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", TRACK, package, str(run)],
+        check=True,
+        env=environment,
+        capture_output=True,
+    )
 
 
 @pytest.mark.slow
@@ -141,7 +170,9 @@ def test_wandb_takes_what_a_run_says_offline(tmp_path):
     )
     files = sorted((tmp_path / "a" / "wandb").glob("offline-run-*/*.wandb"))
     assert files
-    assert len({path.name for path in files}) == 1  # the id, by which `wandb sync` puts them together
+    assert (
+        len({path.name for path in files}) == 1
+    )  # the id, by which `wandb sync` puts them together
     raw = b"".join(path.read_bytes() for path in files)
     for said in (b"reward/correct", b"0.25", b"0.75", b"eval/avg@1", b"algorithm", b"step"):
         assert said in raw, said
@@ -151,15 +182,18 @@ def test_wandb_takes_what_a_run_says_offline(tmp_path):
 def test_trackio_takes_what_a_run_says_offline(tmp_path):
     """Read back from its data base: one run, with the steps that were given."""
     tracked("trackio", tmp_path / "a", TRACKIO_DIR=str(tmp_path / "kept"))
-    read = (
-        "import json; from trackio.sqlite_storage import SQLiteStorage as S; print(json.dumps(S.get_logs('rlvr', 'a')))"
-    )
+    read = "import json; from trackio.sqlite_storage import SQLiteStorage as S; print(json.dumps(S.get_logs('rlvr', 'a')))"
     environment = {**os.environ, "TRACKIO_DIR": str(tmp_path / "kept"), "HF_HUB_OFFLINE": "1"}
     said = subprocess.run(
         [sys.executable, "-c", read], check=True, env=environment, capture_output=True, text=True
     ).stdout
     rows = json.loads(said.splitlines()[-1])
-    assert [(row["step"], row["reward/correct"]) for row in rows] == [(1, 0.25), (2, 0.5), (2, 0.5), (3, 0.75)]
+    assert [(row["step"], row["reward/correct"]) for row in rows] == [
+        (1, 0.25),
+        (2, 0.5),
+        (2, 0.5),
+        (3, 0.75),
+    ]
 
 
 def test_versions_name_what_a_number_may_depend_on():
@@ -190,7 +224,9 @@ def test_an_evaluation_is_drawn_once_however_many_names_it_has(tmp_path, monkeyp
     monkeypatch.setattr(Axes, "plot", lambda self, *a, **k: drawn.append(k.get("label")))
     monkeypatch.setattr(Axes, "legend", lambda self, **options: None)
     names = {"eval/avg@1": 0.2, "eval/pass@1": 0.2, "eval/maj@1": 0.2, "eval/pass@4": 0.5}
-    row = {"step": 0} | {f"{name}{end}": value for name, value in names.items() for end in ("", "/low", "/high")}
+    row = {"step": 0} | {
+        f"{name}{end}": value for name, value in names.items() for end in ("", "/low", "/high")
+    }
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     plot(tmp_path)
     assert [label for label in drawn if label] == ["avg@1 = maj@1 = pass@1", "pass@4"]
@@ -202,12 +238,21 @@ def test_a_picture_has_parts_outcomes_and_no_empty_panel(tmp_path, monkeypatch):
     from matplotlib.figure import Figure
 
     seen = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (self.canvas.draw(), seen.append(self)))
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *a, **k: (self.canvas.draw(), seen.append(self))
+    )
     run = tmp_path / "runs" / "a"
     run.mkdir(parents=True)
     settings = {"env": "bandit-v1", "model": "tiny", "algorithm": {"advantage": "group_advantages"}}
     (run / "config.json").write_text(json.dumps({"settings": settings}))
-    step = {"reward": 0.5, "reward/correct": 0.4, "reward/$x$": 0.1, "unscored": 0.0, "outcome/wrong": 0.5, "kl": None}
+    step = {
+        "reward": 0.5,
+        "reward/correct": 0.4,
+        "reward/$x$": 0.1,
+        "unscored": 0.0,
+        "outcome/wrong": 0.5,
+        "kl": None,
+    }
     for unscored in (0.0, 3.0):
         rows = [{"step": 1, **step}, {"step": 2, **step, "unscored": unscored}]
         (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -216,7 +261,11 @@ def test_a_picture_has_parts_outcomes_and_no_empty_panel(tmp_path, monkeypatch):
     assert first == ["mean reward and its parts", "outcomes, share of rollouts"]
     assert second == [*first, "unscored rollouts"]
     panel = seen[0].axes[0]
-    assert [line.get_label() for line in panel.get_lines()] == ["reward", r"reward/\$x\$", "reward/correct"]
+    assert [line.get_label() for line in panel.get_lines()] == [
+        "reward",
+        r"reward/\$x\$",
+        "reward/correct",
+    ]
     assert {float(tick).is_integer() for tick in panel.get_xticks()} == {True}
     assert seen[0].get_suptitle() == "runs/a: bandit-v1, tiny, group_advantages"
 

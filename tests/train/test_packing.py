@@ -4,7 +4,13 @@ import itertools
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, BloomConfig, GPT2Config, MistralConfig, Qwen3MoeConfig
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    GPT2Config,
+    MistralConfig,
+    Qwen3MoeConfig,
+)
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlvr.samplers.protocol import TokenRow
@@ -14,7 +20,9 @@ from rlvr.train.tiny import tiny
 from tests.rewards.parts import refusal
 from tests.train.test_policy import ROWS, SIZES, gradient, weights
 
-GPT2 = GPT2Config(vocab_size=23, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
+GPT2 = GPT2Config(
+    vocab_size=23, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2
+)
 MOE = Qwen3MoeConfig(**SIZES, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2)
 
 
@@ -50,7 +58,9 @@ def test_packs_are_filled_from_the_longest_row_on():
 def test_packing_changes_no_gradient(fresh, full_logprobs, config, attention):
     """Against each row alone through the whole model: logprobs and gradients to 1e-5, in float32."""
     policy = fresh(packing=True) if config is None else made(config, attention, packing=True)
-    wanted = torch.stack([torch.nn.functional.pad(v, (0, 20 - len(v))) for v in full_logprobs(policy.model, ROWS)])
+    wanted = torch.stack(
+        [torch.nn.functional.pad(v, (0, 20 - len(v))) for v in full_logprobs(policy.model, ROWS)]
+    )
     naive = gradient(policy, (wanted * weights(wanted.shape)).sum())
     found = policy.logprobs(ROWS)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
@@ -68,7 +78,17 @@ def test_a_pack_is_one_row_of_the_model(fresh):
     assert sizes == [(1, 38)]
 
 
-def row_by_row(module, query, key, value, attention_mask, scaling=None, is_causal=True, position_ids=None, **kwargs):
+def row_by_row(
+    module,
+    query,
+    key,
+    value,
+    attention_mask,
+    scaling=None,
+    is_causal=True,
+    position_ids=None,
+    **kwargs,
+):
     """Attention as flash attention computes it: no mask; where positions begin anew, a row begins."""
     assert attention_mask is None
     key, value = (x.repeat_interleave(module.num_key_value_groups, dim=1) for x in (key, value))
@@ -86,14 +106,17 @@ def row_by_row(module, query, key, value, attention_mask, scaling=None, is_causa
 def test_positions_are_all_that_attention_without_a_mask_needs(monkeypatch):
     """Flash attention runs on GPUs alone; what it is given, and what it does with it, is tried with a stand-in."""
     plain = Policy(*tiny("0123456789abcdefghi", hidden=32))
-    ALL_ATTENTION_FUNCTIONS.register("row_by_row", row_by_row)  # it has no function for masks, and so gets none
+    ALL_ATTENTION_FUNCTIONS.register(
+        "row_by_row", row_by_row
+    )  # it has no function for masks, and so gets none
     try:
         model, tokenizer = tiny("0123456789abcdefghi", hidden=32)
         model.set_attn_implementation("row_by_row")
         packed = Policy(model, tokenizer, packing=True)
         found = packed.logprobs(ROWS)
         both = [
-            gradient(one, (x * weights(x.shape)).sum()) for one, x in ((packed, found), (plain, plain.logprobs(ROWS)))
+            gradient(one, (x * weights(x.shape)).sum())
+            for one, x in ((packed, found), (plain, plain.logprobs(ROWS)))
         ]
     finally:
         del ALL_ATTENTION_FUNCTIONS._global_mapping["row_by_row"]
@@ -102,12 +125,16 @@ def test_positions_are_all_that_attention_without_a_mask_needs(monkeypatch):
 
 def test_a_model_that_would_mix_the_rows_is_refused():
     """Bloom takes no positions.  A model that ignores them reads all rows as one: its logprobs would be wrong."""
-    bloom = BloomConfig(vocab_size=23, hidden_size=32, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=2)
+    bloom = BloomConfig(
+        vocab_size=23, hidden_size=32, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=2
+    )
     said = refusal(lambda: made(bloom, "eager", packing=True))
     assert "packing is on, and BloomForCausalLM" in said
     assert "switch packing off" in said
     model, tokenizer = tiny("0123456789abcdefghi", hidden=32)
     plain = model.base_model.forward
     model.base_model.forward = lambda *a, position_ids=None, **k: plain(*a, **k)
-    assert "does not keep the rows of a pack apart" in refusal(lambda: Policy(model, tokenizer, packing=True))
+    assert "does not keep the rows of a pack apart" in refusal(
+        lambda: Policy(model, tokenizer, packing=True)
+    )
     assert Policy(model, tokenizer).logprobs(ROWS[:1]).shape == (1, 4)

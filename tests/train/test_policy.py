@@ -57,7 +57,9 @@ def test_entropy_comes_with_them(policy):
 def test_the_gradient_does_not_depend_on_the_micro_batches(fresh, full_logprobs, max_tokens):
     """Rows alone, in pairs or all at once with padding: 1e-5 of the norm, in float32."""
     policy = fresh(max_tokens=max_tokens)
-    wanted = torch.stack([torch.nn.functional.pad(v, (0, 20 - len(v))) for v in full_logprobs(policy.model, ROWS)])
+    wanted = torch.stack(
+        [torch.nn.functional.pad(v, (0, 20 - len(v))) for v in full_logprobs(policy.model, ROWS)]
+    )
     naive = gradient(policy, (wanted * weights(wanted.shape)).sum())
     found = policy.logprobs(ROWS)
     ours = gradient(policy, (found * weights(found.shape)).sum())
@@ -85,7 +87,9 @@ def test_only_completions_go_through_the_head(fresh, monkeypatch):
 
     seen = []
     original = module.token_logprobs
-    monkeypatch.setattr(module, "token_logprobs", lambda h, *a, **k: seen.append(len(h)) or original(h, *a, **k))
+    monkeypatch.setattr(
+        module, "token_logprobs", lambda h, *a, **k: seen.append(len(h)) or original(h, *a, **k)
+    )
     fresh().logprobs(ROWS)
     assert sum(seen) == 27
 
@@ -96,7 +100,9 @@ def test_checkpointing_changes_memory_and_no_number(fresh):
     gradients = []
     for policy in (plain, checkpointed):
         calls = []
-        hook = policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        hook = policy.model.model.layers[0].mlp.register_forward_pre_hook(
+            lambda *_, calls=calls: calls.append(1)
+        )
         found = policy.logprobs(ROWS)
         gradients.append(gradient(policy, (found * weights(found.shape)).sum()))
         hook.remove()
@@ -109,9 +115,19 @@ def test_dropout_is_off_for_good():
     """GPT-2 comes with 0.1 everywhere: two looks at the same rows would differ, and ratios with them."""
     torch.manual_seed(0)
     config = transformers.GPT2Config(
-        vocab_size=23, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2
+        vocab_size=23,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=64,
+        bos_token_id=1,
+        eos_token_id=2,
     )
-    policy = Policy(AutoModelForCausalLM.from_config(config), tiny("ab", hidden=8)[1], gradient_checkpointing=True)
+    policy = Policy(
+        AutoModelForCausalLM.from_config(config),
+        tiny("ab", hidden=8)[1],
+        gradient_checkpointing=True,
+    )
     assert policy.model.training
     assert torch.equal(policy.logprobs(ROWS), policy.logprobs(ROWS))
 
@@ -135,12 +151,20 @@ SIZES = {
 @pytest.mark.parametrize(
     ("config", "scale", "softcap"),
     [
-        (transformers.Gemma2Config(**SIZES, final_logit_softcapping=30.0, query_pre_attn_scalar=8), 1.0, 30.0),
+        (
+            transformers.Gemma2Config(
+                **SIZES, final_logit_softcapping=30.0, query_pre_attn_scalar=8
+            ),
+            1.0,
+            30.0,
+        ),
         (transformers.LlamaConfig(**SIZES, final_logit_softcapping=30.0), 1.0, None),
         (transformers.CohereConfig(**SIZES, logit_scale=0.25), 0.25, None),
         (transformers.GraniteConfig(**SIZES, logits_scaling=4.0), 0.25, None),
         (
-            transformers.GPTNeoXConfig(**{k: v for k, v in SIZES.items() if "head" not in k}, num_attention_heads=4),
+            transformers.GPTNeoXConfig(
+                **{k: v for k, v in SIZES.items() if "head" not in k}, num_attention_heads=4
+            ),
             1.0,
             None,
         ),
@@ -167,7 +191,9 @@ def test_a_model_with_a_head_of_its_own_is_refused():
     """Its logits are not a matrix times the hidden states; every logprob would be wrong, without an error."""
     model, tokenizer = tiny("abc", hidden=32)
     plain = model.forward
-    model.forward = lambda *a, **k: (out := plain(*a, **k)).__setitem__("logits", out.logits.sin()) or out
+    model.forward = lambda *a, **k: (
+        (out := plain(*a, **k)).__setitem__("logits", out.logits.sin()) or out
+    )
     assert "makes its logits" in refusal(lambda: Policy(model, tokenizer))
 
 
@@ -176,8 +202,12 @@ def test_a_saved_policy_is_loaded_as_it_was(fresh, tmp_path):
     policy = fresh(seed=4)
     policy.save(tmp_path)
     again = Policy.load(tmp_path, max_tokens=64)
-    assert torch.equal(again.logprobs(ROWS), Policy(policy.model, policy.tokenizer, max_tokens=64).logprobs(ROWS))
-    assert again.tokenization.encode("1+2=") == policy.tokenization.encode("1+2=") == [1, 5, 14, 6, 16]
+    assert torch.equal(
+        again.logprobs(ROWS), Policy(policy.model, policy.tokenizer, max_tokens=64).logprobs(ROWS)
+    )
+    assert (
+        again.tokenization.encode("1+2=") == policy.tokenization.encode("1+2=") == [1, 5, 14, 6, 16]
+    )
     assert again.tokenization.end_ids == {2}
     assert Policy.load(str(tmp_path), dtype=torch.bfloat16).model.dtype == torch.bfloat16
 

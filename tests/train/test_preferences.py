@@ -46,7 +46,9 @@ LOSSES = {
 
 def algorithm(**changes) -> Algorithm:
     base = preset("dpo")
-    return dataclasses.replace(base, preference=dataclasses.replace(base.preference, **{"beta": 0.3, **changes}))
+    return dataclasses.replace(
+        base, preference=dataclasses.replace(base.preference, **{"beta": 0.3, **changes})
+    )
 
 
 def learner(name: str, tmp_path: Path, **options) -> PreferenceLearner:
@@ -60,7 +62,13 @@ def learner(name: str, tmp_path: Path, **options) -> PreferenceLearner:
 
 
 def config(run: Path, **settings) -> Config:
-    settings = {"model": "tiny", "env": "bandit", "lr": 1e-2, "max_tokens": 8, "eval_every": None} | settings
+    settings = {
+        "model": "tiny",
+        "env": "bandit",
+        "lr": 1e-2,
+        "max_tokens": 8,
+        "eval_every": None,
+    } | settings
     return Config(run=run, **settings)
 
 
@@ -101,7 +109,10 @@ def by_hand(name: str, made: PreferenceLearner, given: Examples, full_logprobs) 
         return [float(x) for x, kept in zip(found, row.completion_mask, strict=True) if kept]
 
     def gain(row: TrainedRow) -> float:
-        differences = [a - b for a, b in zip(logprobs(made.policy.model, row), logprobs(before, row), strict=True)]
+        differences = [
+            a - b
+            for a, b in zip(logprobs(made.policy.model, row), logprobs(before, row), strict=True)
+        ]
         return sum(differences) / (len(differences) if chosen["length"] == "mean" else 1)
 
     def soft(x: float) -> float:
@@ -110,12 +121,19 @@ def by_hand(name: str, made: PreferenceLearner, given: Examples, full_logprobs) 
     rows, weights = given.rows, [one.weight for one in given.rows]
     firsts = [one.rows[0] for one in rows]
     tokens = sum(w * sum(row.completion_mask) for w, row in zip(weights, firsts, strict=True))
-    nll = -sum(w * sum(logprobs(made.policy.model, row)) for w, row in zip(weights, firsts, strict=True)) / tokens
+    nll = (
+        -sum(
+            w * sum(logprobs(made.policy.model, row))
+            for w, row in zip(weights, firsts, strict=True)
+        )
+        / tokens
+    )
     if name == "rft":
         return nll
     if name == "kto":
         mixed = [
-            TrainedRow(row.prompt_ids, *other[1:]) for row, other in zip(firsts, firsts[1:] + firsts[:1], strict=True)
+            TrainedRow(row.prompt_ids, *other[1:])
+            for row, other in zip(firsts, firsts[1:] + firsts[:1], strict=True)
         ]
         z = max(0.0, sum(map(gain, mixed)) / len(mixed))
         losses = [1.5 / (1 + math.exp(0.3 * (gain(one.rows[0]) - z))) if one.right else
@@ -175,9 +193,15 @@ def test_what_an_environment_said_is_not_preferred(tmp_path: Path):
     """Other masked tokens would be other inputs; but their own log-probabilities are in no sum."""
     made, given = learner("dpo", tmp_path), examples()
     _, numbers = gradient(made, given)
-    seen = [[row._replace(completion_mask=[True] * len(row.completion_ids)) for row in one.rows] for one in given.rows]
+    seen = [
+        [row._replace(completion_mask=[True] * len(row.completion_ids)) for row in one.rows]
+        for one in given.rows
+    ]
     unmasked = Examples(
-        [dataclasses.replace(one, rows=tuple(rows)) for one, rows in zip(given.rows, seen, strict=True)]
+        [
+            dataclasses.replace(one, rows=tuple(rows))
+            for one, rows in zip(given.rows, seen, strict=True)
+        ]
     )
     assert abs(gradient(made, unmasked)[1]["logprob_chosen"] - numbers["logprob_chosen"]) > 0.1
 
@@ -201,9 +225,16 @@ def group(*outcomes: str) -> rlvr.Group:
 
 def test_groups_give_pairs_labels_or_right_completions():
     """One right, two wrong, one unscored, one without an answer: the last two are in nothing."""
-    groups = [group("correct", "wrong", "unscored", "wrong", "unparsed"), group("correct"), group("wrong")]
+    groups = [
+        group("correct", "wrong", "unscored", "wrong", "unparsed"),
+        group("correct"),
+        group("wrong"),
+    ]
     pairs, report = examples_of_groups(groups, preset("dpo"), 0, 1)
-    assert {tuple(row.completion_ids[0] for row in one.rows) for one in pairs.rows} == {(4, 5), (4, 7)}
+    assert {tuple(row.completion_ids[0] for row in one.rows) for one in pairs.rows} == {
+        (4, 5),
+        (4, 7),
+    }
     assert [one.weight for one in pairs.rows] == [0.5, 0.5]
     assert report.metrics()["pair_tasks"] == 1.0
     labels, _ = examples_of_groups(groups, preset("kto"), 0, 1)
@@ -229,9 +260,18 @@ def digits(path: Path) -> Path:
 
 
 def offline(run: Path, pairs: Path, **settings) -> OfflineTrainer:
-    settings = {"env": "", "algorithm": "dpo", "steps": 6, "prompts": 5, "checkpoint_every": 1, "keep": 9} | settings
+    settings = {
+        "env": "",
+        "algorithm": "dpo",
+        "steps": 6,
+        "prompts": 5,
+        "checkpoint_every": 1,
+        "keep": 9,
+    } | settings
     return OfflineTrainer(
-        config(run, pairs=pairs, **settings), policy=policy(), console=Console(quiet=True, stderr=True)
+        config(run, pairs=pairs, **settings),
+        policy=policy(),
+        console=Console(quiet=True, stderr=True),
     )
 
 
@@ -248,11 +288,14 @@ def test_a_file_is_learnt_and_a_stopped_run_goes_on_to_the_last_bit(name: str, t
         assert second.step == 2
         second.run()
     states = [
-        checkpoint.load(run / "checkpoints" / "step-00000006.pt") for run in (tmp_path / "whole", tmp_path / "parts")
+        checkpoint.load(run / "checkpoints" / "step-00000006.pt")
+        for run in (tmp_path / "whole", tmp_path / "parts")
     ]
     assert differences(*states) == []
     assert logged(tmp_path / "whole") == logged(tmp_path / "parts")
-    before, after = (row["loss"] for row in (logged(tmp_path / "whole")[0], logged(tmp_path / "whole")[-1]))
+    before, after = (
+        row["loss"] for row in (logged(tmp_path / "whole")[0], logged(tmp_path / "whole")[-1])
+    )
     assert after < before
 
 
@@ -261,7 +304,10 @@ def test_another_file_is_another_run(tmp_path: Path):
     pairs = digits(tmp_path / "pairs.jsonl")
     with offline(tmp_path / "run", pairs, steps=1) as first:
         first.run()
-    pairs.write_text(pairs.read_text(encoding="utf-8").replace('"chosen": "3"', '"chosen": "2"'), encoding="utf-8")
+    pairs.write_text(
+        pairs.read_text(encoding="utf-8").replace('"chosen": "3"', '"chosen": "2"'),
+        encoding="utf-8",
+    )
     with pytest.raises(UsageError, match="sha256"):
         offline(tmp_path / "run", pairs, steps=2)
 
@@ -280,7 +326,9 @@ def test_completions_end_with_the_end_token_unless_they_were_truncated(tmp_path:
         {"prompt": "1", "chosen": "0123456789", "rejected": "2"},
     ]
     tokens = policy().tokenization
-    found, left_out = examples_of_file(written(tmp_path / "p.jsonl", rows), preset("dpo"), tokens, max_tokens=5)
+    found, left_out = examples_of_file(
+        written(tmp_path / "p.jsonl", rows), preset("dpo"), tokens, max_tokens=5
+    )
     [one] = found.rows
     end = tokens.tokenizer.eos_token_id
     assert [list(row.completion_ids) for row in one.rows] == [[5, end], [6, 7]]
@@ -294,7 +342,15 @@ def test_the_command_line_trains_on_a_file(tmp_path: Path, capsys: pytest.Captur
     """From a saved model to a saved model, without an environment."""
     policy().save(tmp_path / "model")
     argv = ["train", "--algorithm", "dpo", "--pairs", str(digits(tmp_path / "p.jsonl")), "--model"]
-    argv += [str(tmp_path / "model"), "--run", str(tmp_path / "run"), "--steps", "1", "--prompts", "2"]
+    argv += [
+        str(tmp_path / "model"),
+        "--run",
+        str(tmp_path / "run"),
+        "--steps",
+        "1",
+        "--prompts",
+        "2",
+    ]
     assert main(argv) == 0
     assert (tmp_path / "run" / "model" / "config.json").is_file()
     assert "1 steps" in capsys.readouterr().out
@@ -328,7 +384,10 @@ def test_what_cannot_be_trained_is_refused(changes: dict, said: str, tmp_path: P
         (lambda: algorithm(loss="ipo", smoothing=0.1), "has no labels to smooth"),
         (lambda: algorithm(loss="kto", length="mean"), "KTO compares sums"),
         (lambda: algorithm(loss="kto", sft_weight=0.1), "sft_weight is of policies on pairs"),
-        (lambda: dataclasses.replace(preset("dpo"), advantage="group_advantages"), "which have no advantage"),
+        (
+            lambda: dataclasses.replace(preset("dpo"), advantage="group_advantages"),
+            "which have no advantage",
+        ),
         (lambda: dataclasses.replace(preset("dpo"), entropy=0.1), "which have no entropy"),
     ],
 )

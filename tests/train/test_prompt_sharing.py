@@ -20,7 +20,9 @@ SIZES = {"vocab_size": 23, "hidden_size": 16, "intermediate_size": 16, "num_hidd
 
 def of(config, attention="sdpa"):
     """A model with random weights."""
-    return AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float64)
+    return AutoModelForCausalLM.from_config(
+        config, attn_implementation=attention, dtype=torch.float64
+    )
 
 
 @pytest.mark.parametrize("rows", [GROUPS, GROUPS[:4], [TokenRow(LONG, [t]) for t in range(4, 12)]])
@@ -69,10 +71,21 @@ def test_what_saves_too_little_is_left_alone():
     ("model", "can"),
     [
         (lambda: of(Qwen2Config(**SIZES)), True),
-        (lambda: of(Qwen2Config(**SIZES), "eager"), False),  # adds its mask, and ours is of booleans
-        (lambda: of(Qwen2Config(**SIZES)).bfloat16(), False),  # in which nothing could be told apart
+        (
+            lambda: of(Qwen2Config(**SIZES), "eager"),
+            False,
+        ),  # adds its mask, and ours is of booleans
+        (
+            lambda: of(Qwen2Config(**SIZES)).bfloat16(),
+            False,
+        ),  # in which nothing could be told apart
         (lambda: of(MistralConfig(**SIZES, sliding_window=4)), False),
-        (lambda: of(Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=4, max_window_layers=1)), False),
+        (
+            lambda: of(
+                Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=4, max_window_layers=1)
+            ),
+            False,
+        ),
     ],
     ids=["all tokens", "eager", "bfloat16", "a window", "some layers"],
 )
@@ -85,7 +98,9 @@ def test_a_model_that_says_something_else_then_is_found_out():
     """Ours looks at the answer, not at the model's name."""
     model, _ = tiny("0123456789abcdef", hidden=32)
     assert supports_prompt_sharing(model)
-    model.base_model.layers[0].register_forward_hook(lambda _, args, out: out * 1.1 if out.shape[1] == 2 else out)
+    model.base_model.layers[0].register_forward_hook(
+        lambda _, args, out: out * 1.1 if out.shape[1] == 2 else out
+    )
     assert not supports_prompt_sharing(model)
 
 

@@ -13,9 +13,13 @@ from tests.serve.serving import served
 from tests.train import bandit
 from tests.train.bandit import trainer
 
-_VERIFIED = "RLVR_TEST_VERIFIED"  # names a file that grows with every completion that the service verifies
+_VERIFIED = (
+    "RLVR_TEST_VERIFIED"  # names a file that grows with every completion that the service verifies
+)
 _PLACE = "tests.train.test_remote_scorer:Noted"
-_COMPLETIONS = 20  # of 16 in each of six steps, over two services: it dies in the second or third step
+_COMPLETIONS = (
+    20  # of 16 in each of six steps, over two services: it dies in the second or third step
+)
 
 
 class Noted(bandit.Bandit):
@@ -38,7 +42,10 @@ def test_a_service_that_dies_inside_a_step_costs_a_retry(tmp_path):
         run.run()
         expected = {name: weight.clone() for name, weight in run.policy.model.state_dict().items()}
     seen = tmp_path / "seen"
-    with served(place=_PLACE, **{_VERIFIED: str(seen)}) as (one, port), served(place=_PLACE) as (_, other):
+    with (
+        served(place=_PLACE, **{_VERIFIED: str(seen)}) as (one, port),
+        served(place=_PLACE) as (_, other),
+    ):
         killer = threading.Thread(target=_kill_after, args=(one, seen))
         killer.start()
         both = f"http://127.0.0.1:{port},http://127.0.0.1:{other}"
@@ -48,7 +55,10 @@ def test_a_service_that_dies_inside_a_step_costs_a_retry(tmp_path):
         killer.join()
     assert one.returncode == -9
     assert all((got[name] == weight).all() for name, weight in expected.items())
-    rewards = [[row["reward"] for row in read_metrics(tmp_path / name / "metrics.jsonl")] for name in ("here", "there")]
+    rewards = [
+        [row["reward"] for row in read_metrics(tmp_path / name / "metrics.jsonl")]
+        for name in ("here", "there")
+    ]
     assert rewards[0] == rewards[1]
     assert len(rewards[0]) == 6
 

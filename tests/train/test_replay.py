@@ -20,7 +20,9 @@ def group(index: int, version: int) -> Group:
 
 
 def batch(*groups: Group) -> RolloutBatch:
-    return RolloutBatch(groups, None, {}, {one.task.id: int(one.task.id[1:]) for one in groups}, 0.0)
+    return RolloutBatch(
+        groups, None, {}, {one.task.id: int(one.task.id[1:]) for one in groups}, 0.0
+    )
 
 
 def test_a_step_gets_groups_of_earlier_steps_and_none_that_is_too_old():
@@ -30,7 +32,14 @@ def test_a_step_gets_groups_of_earlier_steps_and_none_that_is_too_old():
     assert [[one.task.id for one in each.groups] for each in trained] == [
         ["t0"], ["t1", "t0"], ["t2", "t0", "t1"], ["t3", "t1", "t2"], ["t4", "t2", "t3"], ["t5", "t3", "t4"],
     ]  # fmt: skip
-    assert [each.staleness(step)["staleness"] for step, each in enumerate(trained)] == [0, 1, 2, 2, 2, 2]
+    assert [each.staleness(step)["staleness"] for step, each in enumerate(trained)] == [
+        0,
+        1,
+        2,
+        2,
+        2,
+        2,
+    ]
 
 
 def test_draws_differ_from_step_to_step_and_repeat_with_the_seed():
@@ -39,7 +48,9 @@ def test_draws_differ_from_step_to_step_and_repeat_with_the_seed():
     for seed in (0, 0, 1):
         buffer = ReplayBuffer(Replay(groups=1, max_versions=99), seed)
         buffer.extended(batch(*(group(i, 0) for i in range(9))), 0)
-        found.append([buffer.extended(batch(group(9, 0)), step).groups[-1].task.id for step in range(1, 12)])
+        found.append(
+            [buffer.extended(batch(group(9, 0)), step).groups[-1].task.id for step in range(1, 12)]
+        )
         assert buffer.extended(batch(), 12).groups == []
     assert found[0] == found[1] != found[2]
     assert len(set(found[0])) > 3
@@ -47,16 +58,26 @@ def test_draws_differ_from_step_to_step_and_repeat_with_the_seed():
 
 def test_replayed_groups_reach_the_update_with_a_correction(tmp_path):
     """4 groups of a step and 3 of those before: rows, metrics, and truncated importance sampling unless it has some."""
-    algorithm = dataclasses.replace(preset("dr_grpo"), correction=None, replay=Replay(groups=3, max_versions=1))
+    algorithm = dataclasses.replace(
+        preset("dr_grpo"), correction=None, replay=Replay(groups=3, max_versions=1)
+    )
     seen = []
     with trainer(tmp_path / "run", algorithm=algorithm, steps=3) as made:
         assert made.learner.algorithm.correction is not None
         update = made.learner.update
-        made.learner.update = lambda batch, *rest: seen.append(len(batch.rows)) or update(batch, *rest)
+        made.learner.update = lambda batch, *rest: (
+            seen.append(len(batch.rows)) or update(batch, *rest)
+        )
         made.run()
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert seen == [16, 28, 28]
-    assert [(row["replayed"], row["groups"], row["staleness"]) for row in rows] == [(0, 4, 0), (3, 4, 1), (3, 4, 1)]
+    assert [(row["replayed"], row["groups"], row["staleness"]) for row in rows] == [
+        (0, 4, 0),
+        (3, 4, 1),
+        (3, 4, 1),
+    ]
 
 
 @pytest.mark.parametrize(

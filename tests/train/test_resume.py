@@ -37,7 +37,9 @@ RUNS = {
     "lora": {"algorithm": PRORL, "eval_every": 1, "eval_tasks": 8, "minibatch": 4, "lora_rank": 2},
     "ppo": {"algorithm": PPO, "minibatch": 8, "group_size": 4, "prompts": 4},
     "ppo-shared": {
-        "algorithm": dataclasses.replace(preset("ppo_kl"), critic=Critic(backbone="shared", warmup=1)),
+        "algorithm": dataclasses.replace(
+            preset("ppo_kl"), critic=Critic(backbone="shared", warmup=1)
+        ),
         "minibatch": 8,
         "group_size": 4,
     },
@@ -54,11 +56,23 @@ class Drawing(Bandit):
     """Its verdicts are drawn from Python's global generator, which they should not be."""
 
     def verify(self, task, completion):
-        return rlvr.Verdict("correct" if random.random() < 0.5 else "wrong", why="drawn", answer=completion[:1])
+        return rlvr.Verdict(
+            "correct" if random.random() < 0.5 else "wrong", why="drawn", answer=completion[:1]
+        )
 
 
-RUNS["turns"] = {"algorithm": "grpo", "env": Turns(), "max_tokens": 9, "stop": ("7", "a"), "max_rows": 3}
-RUNS["turns-one-step-off"] = RUNS["turns"] | {"algorithm": "dapo", "overlong": "keep", "max_staleness": 1}
+RUNS["turns"] = {
+    "algorithm": "grpo",
+    "env": Turns(),
+    "max_tokens": 9,
+    "stop": ("7", "a"),
+    "max_rows": 3,
+}
+RUNS["turns-one-step-off"] = RUNS["turns"] | {
+    "algorithm": "dapo",
+    "overlong": "keep",
+    "max_staleness": 1,
+}
 IN_FLIGHT = {"max_staleness": 3, "prompts": 2, "max_rows": 5}
 RUNS["in-flight"] = IN_FLIGHT | {"algorithm": "dapo", "max_tokens": 40, "overlong": "keep"}
 RUNS["in-flight-lora"] = IN_FLIGHT | {"algorithm": "grpo", "max_tokens": 40, "lora_rank": 2, "eval_every": 2,
@@ -90,11 +104,16 @@ def differences(a, b, path: str = "") -> list[str]:
         return [] if torch.equal(a, b) else [path]
     if isinstance(a, dict):
         return [f"{path}: {a.keys() ^ b.keys()}"] * (a.keys() != b.keys()) or [
-            place for k in a if not str(k).endswith("_s") for place in differences(a[k], b[k], f"{path}.{k}")
+            place
+            for k in a
+            if not str(k).endswith("_s")
+            for place in differences(a[k], b[k], f"{path}.{k}")
         ]
     if isinstance(a, list | tuple):
         return [f"{path}: {len(a)}, {len(b)}"] * (len(a) != len(b)) or [
-            place for i, (x, y) in enumerate(zip(a, b, strict=True)) for place in differences(x, y, f"{path}[{i}]")
+            place
+            for i, (x, y) in enumerate(zip(a, b, strict=True))
+            for place in differences(x, y, f"{path}[{i}]")
         ]
     return [] if a == b else [f"{path}: {a!r}, {b!r}"]
 
@@ -120,7 +139,12 @@ EVERY_DAY = {"prorl": 4, "in-flight-turns": 4}
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
-        pytest.param(name, EVERY_DAY.get(name, STEPS), id=name, marks=[pytest.mark.slow] * (name not in EVERY_DAY))
+        pytest.param(
+            name,
+            EVERY_DAY.get(name, STEPS),
+            id=name,
+            marks=[pytest.mark.slow] * (name not in EVERY_DAY),
+        )
         for name in RUNS
     ],
 )
@@ -164,7 +188,9 @@ def test_a_run_with_other_settings_is_not_gone_on_with(tmp_path):
     """It would be a mixture of two. All that differs is named, the algorithm's numbers too."""
     with trainer(tmp_path / "run", steps=1) as made:
         made.run()
-    with pytest.raises(UsageError, match=r"settings\.algorithm\.kl\.coefficient: float 0\.04 there.*settings\.lr: "):
+    with pytest.raises(
+        UsageError, match=r"settings\.algorithm\.kl\.coefficient: float 0\.04 there.*settings\.lr: "
+    ):
         trainer(tmp_path / "run", steps=1, algorithm="dr_grpo", lr=0.5)
 
 
@@ -221,13 +247,18 @@ def test_a_damaged_config_is_named(tmp_path):
         made.run()
     for text in ("{", "[1]"):
         (tmp_path / "run" / "config.json").write_text(text)
-        with pytest.raises(DataError, match=r"config\.json cannot be read as the settings of a run"):
+        with pytest.raises(
+            DataError, match=r"config\.json cannot be read as the settings of a run"
+        ):
             trainer(tmp_path / "run", steps=1)
 
 
 def test_a_tracker_that_is_not_there_leaves_the_folder_free(tmp_path):
     """The same command without the slip is not a run with other settings."""
-    with trainer(tmp_path / "run", steps=1, track="wandbb") as made, pytest.raises(UsageError, match="wandbb"):
+    with (
+        trainer(tmp_path / "run", steps=1, track="wandbb") as made,
+        pytest.raises(UsageError, match="wandbb"),
+    ):
         made.run()
     with trainer(tmp_path / "run", steps=1) as made:
         made.run()

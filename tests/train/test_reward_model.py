@@ -93,11 +93,14 @@ def test_the_loss_of_steps_by_hand(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", GIVEN)
-@pytest.mark.parametrize("options", [{"max_tokens": 6, "overhead_tokens": 0}, {"packing": True, "max_tokens": 12}])
+@pytest.mark.parametrize(
+    "options", [{"max_tokens": 6, "overhead_tokens": 0}, {"packing": True, "max_tokens": 12}]
+)
 def test_the_gradient_does_not_depend_on_batching(name: str, options: dict, tmp_path: Path):
     """To 1e-6, head and layers alike."""
     (a, numbers), (b, others) = (
-        gradient(made, GIVEN[name]) for made in (learner(name, tmp_path), learner(name, tmp_path, **options))
+        gradient(made, GIVEN[name])
+        for made in (learner(name, tmp_path), learner(name, tmp_path, **options))
     )
     torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
     assert numbers == pytest.approx(others, abs=1e-6)
@@ -120,15 +123,22 @@ def test_a_reward_model_learns_goes_on_and_scores(tmp_path: Path):
     for steps in (5, 12):
         with offline(tmp_path / "parts", pairs, steps=steps, **settings) as part:
             part.run()
-    states = [checkpoint.load(tmp_path / run / "checkpoints" / "step-00000012.pt") for run in ("whole", "parts")]
+    states = [
+        checkpoint.load(tmp_path / run / "checkpoints" / "step-00000012.pt")
+        for run in ("whole", "parts")
+    ]
     assert differences(*states) == []
     assert states[0]["learner"]["head"]["weight"].abs().max() > 0
     assert logged(tmp_path / "whole")[-1]["reward_preferred"] == pytest.approx(1.0)
     model = RewardModel.load(tmp_path / "whole" / "model")
     prompts = [row["prompt"] for row in rows]
-    right, wrong = (model.scores(prompts, [row[side] for row in rows]) for side in ("chosen", "rejected"))
+    right, wrong = (
+        model.scores(prompts, [row[side] for row in rows]) for side in ("chosen", "rejected")
+    )
     assert all(0 <= b < a <= 1 for a, b in zip(right, wrong, strict=True))
-    assert model.scores(prompts[:1], ["0"]) == pytest.approx(right[:1], abs=1e-6)  # alone as in a batch
+    assert model.scores(prompts[:1], ["0"]) == pytest.approx(
+        right[:1], abs=1e-6
+    )  # alone as in a batch
     assert model.scores([], []) == []
     a_part_of_a_reward(tmp_path / "whole" / "model", model)
 
@@ -136,7 +146,9 @@ def test_a_reward_model_learns_goes_on_and_scores(tmp_path: Path):
 def a_part_of_a_reward(folder: Path, model: RewardModel) -> None:
     """0.5 of the model's score on top of the verdict's 1 or 0, also through workers, which get no weights."""
     env = Bandit()
-    with pytest.raises(UsageError, match=r"has no reward_head\.safetensors, so it is no reward model"):
+    with pytest.raises(
+        UsageError, match=r"has no reward_head\.safetensors, so it is no reward model"
+    ):
         LearnedReward(folder.parent)
     part = LearnedReward(folder)
     env = env.with_reward(env.reward + 0.5 * part)
@@ -149,7 +161,9 @@ def a_part_of_a_reward(folder: Path, model: RewardModel) -> None:
         rows = [{"task": 1, "completion": text} for text in ("0", "3", "9")]
         scores = [one.score for one in rlvr.score(judged, rows, workers=workers)]
         said = model.scores([prompt] * 3, ["0", "3", "9"])
-        assert [one.parts["learned"] for one in scores] == pytest.approx([value / 2 for value in said], abs=1e-6)
+        assert [one.parts["learned"] for one in scores] == pytest.approx(
+            [value / 2 for value in said], abs=1e-6
+        )
         assert [one.verdict.correct for one in scores] == right
 
 
@@ -174,8 +188,14 @@ def test_a_process_reward_model_learns_the_shares(tmp_path: Path):
     [
         ({"prompt": "p", "completions": []}, "completions is"),
         ({"prompt": "p", "completions": ["a"], "labels": [True, False]}, "a list of 1"),
-        ({"prompt": "p", "completions": ["a"], "right": [3], "scored": [2]}, "3 of int 2 continuations"),
-        ({"prompt": "p", "completions": ["a"], "right": [0], "scored": [0]}, "no step with a label"),
+        (
+            {"prompt": "p", "completions": ["a"], "right": [3], "scored": [2]},
+            "3 of int 2 continuations",
+        ),
+        (
+            {"prompt": "p", "completions": ["a"], "right": [0], "scored": [0]},
+            "no step with a label",
+        ),
         ({"completions": ["a"], "labels": [True]}, "the prompt is"),
     ],
 )
@@ -188,7 +208,10 @@ def test_steps_that_cannot_be_used_are_refused(row: dict, said: str, tmp_path: P
 def test_labels_of_trl_are_one_continuation_each(tmp_path: Path):
     """Its columns have no counts."""
     [found] = read_steps(
-        written(tmp_path / "s.jsonl", [{"prompt": "p", "completions": ["a", "b"], "labels": [True, False]}])
+        written(
+            tmp_path / "s.jsonl",
+            [{"prompt": "p", "completions": ["a", "b"], "labels": [True, False]}],
+        )
     )
     assert (found.right, found.scored) == ([1.0, 0.0], [1.0, 1.0])
 
@@ -198,7 +221,12 @@ def test_a_reward_model_is_no_policy(tmp_path: Path):
     with pytest.raises(UsageError, match="trained on a file"):
         config(tmp_path / "run", algorithm="reward_model")
     with pytest.raises(UsageError, match="leave it out"):
-        offline(tmp_path / "run", digits(tmp_path / "p.jsonl"), algorithm="reward_model", env="arithmetic-v1")
+        offline(
+            tmp_path / "run",
+            digits(tmp_path / "p.jsonl"),
+            algorithm="reward_model",
+            env="arithmetic-v1",
+        )
     policy().save(tmp_path / "model")
     with pytest.raises(UsageError, match="is no reward model"):
         RewardModel.load(tmp_path / "model")
@@ -239,29 +267,51 @@ def test_a_prompt_that_the_template_refuses_is_the_rows_fault(folder: Path):
         "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}{{ m.content }}"
         "{% endfor %}"
     )
-    assert all(0 < one < 1 for one in model.scores(["=\ud800", [{"role": "user", "content": "1\udc00"}]], ["0", "1"]))
+    assert all(
+        0 < one < 1
+        for one in model.scores(["=\ud800", [{"role": "user", "content": "1\udc00"}]], ["0", "1"])
+    )
     with pytest.raises(UsageError, match="chat template refuses the row: TemplateError: no tools"):
         model.scores([[{"role": "tool", "content": "1"}]], ["0"])
 
 
 def test_a_run_with_a_reward_model(folder: Path, tmp_path: Path):
     """Its part is in the rewards with weight and limits, in the forecast, and not in the evaluation."""
-    settings = {"reward_model": str(folder), "reward_model_weight": 0.5, "reward_model_bounds": (0.0, 0.4)}
+    settings = {
+        "reward_model": str(folder),
+        "reward_model_weight": 0.5,
+        "reward_model_bounds": (0.0, 0.4),
+    }
     with trainer(tmp_path / "run", steps=1, eval_every=0, eval_tasks=4, **settings) as run:
         run.run()
         assert run.env.reward.bounds == (0.0, 1.2)
         assert run.eval_env.reward.bounds == (0.0, 1.0)
-        assert run.forecast.reward_model == sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+        assert run.forecast.reward_model == sum(
+            file.stat().st_size for file in folder.glob("*.safetensors")
+        )
         assert "reward model" in str(run.forecast)
     row = logged(tmp_path / "run")[-1]
     assert 0 < row["reward/learned"] <= 0.5
-    assert row["reward"] == pytest.approx(row["accuracy"] + row["reward/learned"] + row["reward/clip:0:0.4"])
-    with answering() as (url, state):  # the same model behind an address, so the run goes on with it
+    assert row["reward"] == pytest.approx(
+        row["accuracy"] + row["reward/learned"] + row["reward/clip:0:0.4"]
+    )
+    with answering() as (
+        url,
+        state,
+    ):  # the same model behind an address, so the run goes on with it
         state.version = LearnedReward(folder).version
-        with trainer(tmp_path / "run", steps=2, eval_every=0, eval_tasks=4, **settings | {"reward_model": url}) as run:
+        with trainer(
+            tmp_path / "run",
+            steps=2,
+            eval_every=0,
+            eval_tasks=4,
+            **settings | {"reward_model": url},
+        ) as run:
             run.run()
     assert sum(state.asked) >= 16
-    assert logged(tmp_path / "run")[-1]["reward/learned"] == 0.0  # it answers with the share of a letter
+    assert (
+        logged(tmp_path / "run")[-1]["reward/learned"] == 0.0
+    )  # it answers with the share of a letter
 
 
 @pytest.mark.parametrize(
@@ -290,15 +340,26 @@ def test_a_reward_model_that_cannot_be_added_is_refused(settings: dict, said: st
 
 def test_episodes_that_score_themselves_take_no_reward_model(folder: Path, tmp_path: Path):
     """There is no reward to add to."""
-    with pytest.raises(UsageError, match="computes its score itself, so reward_model cannot be added"):
+    with pytest.raises(
+        UsageError, match="computes its score itself, so reward_model cannot be added"
+    ):
         trainer(tmp_path / "run", env=Turns(), reward_model=str(folder))
 
 
 def test_the_command_takes_a_reward_model(folder: Path, tmp_path: Path, say):
     """From a file or as flags; --dry-run shows the settings and a group's scores."""
     policy().save(tmp_path / "model")
-    (tmp_path / "run.toml").write_text(f'reward_model = "{folder}"\nreward_model_bounds = [0, 0.4]\n')
-    flags = ["--env", "tests.train.bandit:Bandit", "--model", tmp_path / "model", "--run", tmp_path / "run"]
+    (tmp_path / "run.toml").write_text(
+        f'reward_model = "{folder}"\nreward_model_bounds = [0, 0.4]\n'
+    )
+    flags = [
+        "--env",
+        "tests.train.bandit:Bandit",
+        "--model",
+        tmp_path / "model",
+        "--run",
+        tmp_path / "run",
+    ]
     flags += "--algorithm grpo --steps 1 --prompts 2 --group-size 2 --max-tokens 4 --workers 0 --eval-tasks 4".split()
     flags += ["--config", tmp_path / "run.toml", "--reward-model-weight", "0.25", "--device", "cpu"]
     code, said = say("train", *flags, "--dry-run")
@@ -310,7 +371,9 @@ def test_the_command_takes_a_reward_model(folder: Path, tmp_path: Path, say):
         code, said = say("train", *flags, "--reward-model", url)
         assert code == 0, said
         assert sum(state.asked) == 4
-    code, said = say("train", *flags, "--run", tmp_path / "other", "--reward-model", "http://127.0.0.1:1")
+    code, said = say(
+        "train", *flags, "--run", tmp_path / "other", "--reward-model", "http://127.0.0.1:1"
+    )
     assert code != 0
     assert "rlvr serve --reward-model" in said
 
@@ -319,7 +382,10 @@ def test_the_command_takes_a_reward_model(folder: Path, tmp_path: Path, say):
 def test_the_served_model_is_the_one_in_the_folder(folder: Path):
     """The command, over a socket: the same version, and the same numbers to the last digit."""
     texts = ["0", "11", "", "2a", "9" * 5000]
-    with served("--reward-model", str(folder), "--device", "cpu", place="arithmetic-v1") as (_, port):
+    with served("--reward-model", str(folder), "--device", "cpu", place="arithmetic-v1") as (
+        _,
+        port,
+    ):
         there, here = ServedReward(f"http://127.0.0.1:{port}"), LearnedReward(folder)
         assert there.version == here.version
         said = [

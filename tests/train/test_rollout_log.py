@@ -20,7 +20,9 @@ def test_rollouts_can_be_read_as_a_table(tmp_path):
     group = rlvr.Group(rlvr.Task("t", "?"), [rollout(2, 1.0), rollout(3, None)])
     log_rollouts(tmp_path / PATH, [group])
     rows = read_whole(tmp_path / PATH)
-    assert [(row["rollout"], row["score"], row["outcome"], row["length_tokens"]) for row in rows] == [
+    assert [
+        (row["rollout"], row["score"], row["outcome"], row["length_tokens"]) for row in rows
+    ] == [
         (0, 1.0, "correct", 2),
         (1, None, "unscored", 3),
     ]
@@ -31,10 +33,14 @@ def test_columns_have_types_and_not_json(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     calls = (ToolCall("search", {"query": "x"}, "\ud800 found", seconds=0.5),)
     one = rollout(2, 1.0, turns=(rlvr.types.Turn(0, 2, 0.5),))
-    object.__setattr__(one, "episode", Episode((EpisodeTurn("let me see", calls), EpisodeTurn("7"))))
+    object.__setattr__(
+        one, "episode", Episode((EpisodeTurn("let me see", calls), EpisodeTurn("7")))
+    )
     task = rlvr.Task("t", [{"role": "user", "content": "json:?"}], reference={"a": 1})
     trained = {id(one): Trained(0.25, (0.25, 0.25))}
-    log_rollouts(tmp_path / PATH, [rlvr.Group(task, [one])], env_of=lambda _: "search-v1", trained=trained)
+    log_rollouts(
+        tmp_path / PATH, [rlvr.Group(task, [one])], env_of=lambda _: "search-v1", trained=trained
+    )
     table = parquet.read_table(tmp_path / PATH)
     kinds = {field.name: str(field.type) for field in table.schema}
     assert kinds["parts"].startswith("map<string, double")
@@ -50,13 +56,19 @@ def test_columns_have_types_and_not_json(tmp_path):
     )
     assert row["turns"] == [{"start": 0, "stop": 2, "reward": 0.5}]
     [call] = row["episode"][0]["calls"]
-    assert (call["name"], json.loads(call["arguments"]), call["reply"]) == ("search", {"query": "x"}, "\\ud800 found")
+    assert (call["name"], json.loads(call["arguments"]), call["reply"]) == (
+        "search",
+        {"query": "x"},
+        "\\ud800 found",
+    )
     assert row["tokens"] is None
 
 
 def test_a_run_writes_advantages_and_asked_logprobs_of_tokens(tmp_path):
     """Advantages of GRPO sum to 0 in a group.  At a rate of nearly 0 old and new log-probabilities are the same."""
-    with trainer(tmp_path / "run", steps=1, rollouts_every=1, token_logprobs=True, lr=1e-12) as made:
+    with trainer(
+        tmp_path / "run", steps=1, rollouts_every=1, token_logprobs=True, lr=1e-12
+    ) as made:
         made.run()
         ids = {made.sampler.decode([token]) for token in range(20)}
     rows = list(read_whole(tmp_path / "run" / PATH))
@@ -65,7 +77,10 @@ def test_a_run_writes_advantages_and_asked_logprobs_of_tokens(tmp_path):
         assert sum(row["advantage"] for row in group) == pytest.approx(0, abs=1e-5)
     assert any(row["advantage"] for row in rows)
     for row in rows:
-        lengths = {len(row[name]) for name in ("tokens", "token_ids", "behaviour_logprobs", "logprobs", "advantages")}
+        lengths = {
+            len(row[name])
+            for name in ("tokens", "token_ids", "behaviour_logprobs", "logprobs", "advantages")
+        }
         assert lengths == {row["length_tokens"]}
         assert row["logprobs"] == pytest.approx(row["behaviour_logprobs"], abs=1e-4)
         assert row["advantages"] == pytest.approx([row["advantage"]] * row["length_tokens"])
@@ -77,7 +92,9 @@ def test_a_run_writes_advantages_and_asked_logprobs_of_tokens(tmp_path):
 def test_log_probabilities_after_the_step_show_what_it_changed(tmp_path):
     """At a great rate they move, and unless they are asked for there are none."""
     for name, asked in (("with", True), ("without", False)):
-        with trainer(tmp_path / name, steps=1, rollouts_every=1, token_logprobs=asked, lr=0.1) as made:
+        with trainer(
+            tmp_path / name, steps=1, rollouts_every=1, token_logprobs=asked, lr=0.1
+        ) as made:
             made.run()
     moved = [
         abs(new - old)

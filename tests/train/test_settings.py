@@ -41,9 +41,15 @@ def leaves(kind) -> int:
 def test_every_number_of_an_algorithm_has_a_flag_with_an_explanation():
     """They are made from the fields, so a new one has its flag at once."""
     found = numbers()
-    assert {"clip_low", "clip_high", "clip_dual", "kl_coefficient", "gamma", "entropy", "reset_every_steps"} <= set(
-        found
-    )
+    assert {
+        "clip_low",
+        "clip_high",
+        "clip_dual",
+        "kl_coefficient",
+        "gamma",
+        "entropy",
+        "reset_every_steps",
+    } <= set(found)
     parts = [Clip, Kl]
     assert sum(name.startswith(("clip_", "kl_")) for name in found) == sum(map(leaves, parts))
     assert not {"paper", "sources", "temperature", "group_size", "prompts"} & set(found)
@@ -52,9 +58,17 @@ def test_every_number_of_an_algorithm_has_a_flag_with_an_explanation():
 
 def test_numbers_of_a_preset_change_one_by_one():
     """A part that the preset does without is made, and 0 or none take a part away."""
-    dapo = changed(preset("dapo"), {"clip_high": 0.3, "kl_coefficient": 1e-3, "dynamic_sampling": False})
-    assert (dapo.clip, dapo.kl, dapo.dynamic_sampling) == (Clip(0.2, 0.3), Kl("k3", 1e-3, "loss"), False)
-    assert changed(preset("grpo"), {"kl_coefficient": 0.0}) == dataclasses.replace(preset("grpo"), kl=None)
+    dapo = changed(
+        preset("dapo"), {"clip_high": 0.3, "kl_coefficient": 1e-3, "dynamic_sampling": False}
+    )
+    assert (dapo.clip, dapo.kl, dapo.dynamic_sampling) == (
+        Clip(0.2, 0.3),
+        Kl("k3", 1e-3, "loss"),
+        False,
+    )
+    assert changed(preset("grpo"), {"kl_coefficient": 0.0}) == dataclasses.replace(
+        preset("grpo"), kl=None
+    )
     assert changed(preset("grpo"), {"clip": "none", "objective": "reinforce"}).clip is None
     assert changed(preset("grpo"), {"kl_estimator": "k2"}).kl == Kl("k2", 0.04, "loss")
     assert all(changed(one, {}) == one for one in PRESETS.values())
@@ -67,10 +81,18 @@ def test_numbers_of_a_preset_change_one_by_one():
         ("dapo", {"clip_high": "x"}, "clip_high is str 'x'; it must be a number"),
         ("dapo", {"clip_high": float("nan")}, "clip_high is float nan; it must be a number"),
         ("dapo", {"clip_high": True}, "clip_high is bool True; it must be a number"),
-        ("dapo", {"clip_low": 2.0}, "clip.low is 2.0; it must be a number of at least 0 and of at most 1"),
+        (
+            "dapo",
+            {"clip_low": 2.0},
+            "clip.low is 2.0; it must be a number of at least 0 and of at most 1",
+        ),
         ("dapo", {"epochs": 1.5}, "epochs is float 1.5; it must be a whole number"),
         ("dapo", {"kl_estimator": "k2"}, "this algorithm has no kl; give kl_coefficient too"),
-        ("dapo", {"kl_estimator": "k9"}, "kl_estimator is str 'k9'; it must be one of 'k1', 'k2', 'k3'"),
+        (
+            "dapo",
+            {"kl_estimator": "k9"},
+            "kl_estimator is str 'k9'; it must be one of 'k1', 'k2', 'k3'",
+        ),
         ("rloo", {"clip_high": 0.3}, "this algorithm has no clip; give clip_low too"),
         ("grpo", {"clip": None}, "objective 'clipped' with clip None"),
         ("prorl", {"kl_coefficient": 0}, "reset without kl"),
@@ -84,14 +106,27 @@ def test_a_number_that_cannot_work_is_refused(name, changes, why):
 
 def test_text_after_a_flag_is_read_by_its_type():
     """A switch takes true and false, a choice its word, a list its words with commas."""
-    assert (parsed("scale", "false"), parsed("scale", "True"), parsed("epochs", "3")) == (False, True, 3)
-    assert (parsed("gamma", "1"), parsed("clip_dual", "none"), parsed("kl_place", "loss")) == (1.0, None, "loss")
-    assert "scale is str 'perhaps'; it must be true or false" in refusal(lambda: parsed("scale", "perhaps"))
+    assert (parsed("scale", "false"), parsed("scale", "True"), parsed("epochs", "3")) == (
+        False,
+        True,
+        3,
+    )
+    assert (parsed("gamma", "1"), parsed("clip_dual", "none"), parsed("kl_place", "loss")) == (
+        1.0,
+        None,
+        "loss",
+    )
+    assert "scale is str 'perhaps'; it must be true or false" in refusal(
+        lambda: parsed("scale", "perhaps")
+    )
 
 
 def test_later_changes_win_by_part():
     """A flag that takes a part away does not contradict the file's number of that part, and the other way round."""
-    assert merged({"kl_coefficient": 0.1, "gamma": 0.9}, {"kl": "none"}) == {"gamma": 0.9, "kl": "none"}
+    assert merged({"kl_coefficient": 0.1, "gamma": 0.9}, {"kl": "none"}) == {
+        "gamma": 0.9,
+        "kl": "none",
+    }
     assert merged({"kl": "none"}, {"kl_coefficient": 0.1}) == {"kl_coefficient": 0.1}
     assert merged({"clip_low": 0.1}, {"clip_high": 0.3}) == {"clip_low": 0.1, "clip_high": 0.3}
 
@@ -102,12 +137,18 @@ def test_later_changes_win_by_part():
         ("stepz = 3", "there is no setting 'stepz'; did you mean 'steps'?"),
         ('lr = "x"', "lr is str 'x'; it must be a number"),
         ("packing = 1", "packing is int 1; it must be true or false"),
-        ('schedule = "flat"', "schedule is str 'flat'; it must be one of 'constant', 'linear', 'cosine'"),
+        (
+            'schedule = "flat"',
+            "schedule is str 'flat'; it must be one of 'constant', 'linear', 'cosine'",
+        ),
         ("betas = [0.9]", "betas is list [0.9]; it must be a list of 2 numbers"),
         ('stop = "a"', "stop is str 'a'; it must be a list, each a text"),
         ("chat = nan", "chat is float nan; it must be true or false"),
         ('algorithm = "dappo"', "did you mean 'dapo'"),
-        ("[clip]\nhigh = 0.3", "there is no table 'clip'; write its numbers one by one, such as clip_low"),
+        (
+            "[clip]\nhigh = 0.3",
+            "there is no table 'clip'; write its numbers one by one, such as clip_low",
+        ),
         ('[algorithm]\nadvantage = "group_advantages"', "algorithm lacks paper"),
         ("[algorithm]\ncilp = 1", "algorithm has no 'cilp'; did you mean 'clip'?"),
         ("lr = ", "cannot read settings from"),
@@ -122,12 +163,16 @@ def test_a_file_that_cannot_work_is_one_line_that_names_it(say, written, tmp_pat
 
 def test_a_file_that_is_not_there_is_one_line(say, tmp_path):
     code, said = say("train", f"--config={tmp_path / 'none.toml'}")
-    assert (code, "none.toml: No such file or directory; give a TOML file" in said) == (2, True), said
+    assert (code, "none.toml: No such file or directory; give a TOML file" in said) == (2, True), (
+        said
+    )
 
 
 def test_a_run_from_a_file_and_one_from_its_record(say, written, tmp_path):
     """Flags win; config.json continues its own run, and begins another one where --run says so."""
-    code, said = say("train", "--config", written("clip_high = 0.5\n"), "--clip-low", 0.1, "--algorithm", "grpo")
+    code, said = say(
+        "train", "--config", written("clip_high = 0.5\n"), "--clip-low", 0.1, "--algorithm", "grpo"
+    )
     assert code == 0, said
     settings = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
     assert settings["algorithm"]["clip"] == {"low": 0.1, "high": 0.5, "dual": None}
@@ -137,7 +182,17 @@ def test_a_run_from_a_file_and_one_from_its_record(say, written, tmp_path):
     code, said = say("train", "--config", record)
     assert code == 0, said
     assert "continuing after step 2" in say.err
-    code, said = say("train", "--config", record, "--run", tmp_path / "other", "--steps", 1, "--kl-coefficient", 0)
+    code, said = say(
+        "train",
+        "--config",
+        record,
+        "--run",
+        tmp_path / "other",
+        "--steps",
+        1,
+        "--kl-coefficient",
+        0,
+    )
     assert code == 0, said
     other = json.loads((tmp_path / "other" / "config.json").read_text())["settings"]
     assert (other["steps"], other["prompts"], other["algorithm"]["kl"]) == (1, 4, None)
@@ -185,9 +240,19 @@ def test_a_dry_run_is_refused_where_the_run_would_be(say, written, tmp_path):
 
 def test_a_recipe_takes_a_file_and_numbers(say, written, tmp_path):
     """The file lies between the recipe's settings and the flags."""
-    (tmp_path / "mine.jsonl").write_text("".join(json.dumps({"problem": "1+1=", "answer": "2"}) + "\n" for _ in "ab"))
+    (tmp_path / "mine.jsonl").write_text(
+        "".join(json.dumps({"problem": "1+1=", "answer": "2"}) + "\n" for _ in "ab")
+    )
     (tmp_path / "run.toml").write_text(f'model = "{tmp_path / "none"}"\nclip_low = 0.1\nlr = 5.0\n')
-    flags = ["--config", tmp_path / "run.toml", "--data", tmp_path / "mine.jsonl", "--lr", 7.0, "--dry-run"]
+    flags = [
+        "--config",
+        tmp_path / "run.toml",
+        "--data",
+        tmp_path / "mine.jsonl",
+        "--lr",
+        7.0,
+        "--dry-run",
+    ]
     say("train", "math_dapo", *flags)
     rows = [line.split() for line in say.out.splitlines()]
     assert ["│", "clip_low", "│", "0.1", "│", "run.toml", "│"] in rows
@@ -198,7 +263,9 @@ def test_a_recipe_takes_a_file_and_numbers(say, written, tmp_path):
 def test_an_algorithm_survives_its_record(tmp_path):
     """Every preset, through JSON and back."""
     for name, algorithm in PRESETS.items():
-        (tmp_path / "c.json").write_text(json.dumps({"settings": {"algorithm": dataclasses.asdict(algorithm)}}))
+        (tmp_path / "c.json").write_text(
+            json.dumps({"settings": {"algorithm": dataclasses.asdict(algorithm)}})
+        )
         found = read_settings(tmp_path / "c.json")["algorithm"]
         assert found == algorithm, name
         assert isinstance(found, Algorithm)
@@ -214,9 +281,18 @@ def test_a_record_that_is_no_table_is_refused(tmp_path):
     ("settings", "why"),
     [
         ({"algorithm": 5}, "algorithm is int 5; it must be the name of a preset"),
-        ({"algorithm": "dpo", "group_size": 1}, "a pair has a right and a wrong completion of one prompt"),
-        ({"algorithm": "dpo", "pairs": Path("p.jsonl"), "max_staleness": 1}, "trains on a file without sampling"),
-        ({"algorithm": "grpo", "group_size": 1}, "group_advantages compares the completions of a prompt"),
+        (
+            {"algorithm": "dpo", "group_size": 1},
+            "a pair has a right and a wrong completion of one prompt",
+        ),
+        (
+            {"algorithm": "dpo", "pairs": Path("p.jsonl"), "max_staleness": 1},
+            "trains on a file without sampling",
+        ),
+        (
+            {"algorithm": "grpo", "group_size": 1},
+            "group_advantages compares the completions of a prompt",
+        ),
         ({"algorithm": "reinforce", "minibatch": 4}, "only the first step on a batch is right"),
     ],
 )

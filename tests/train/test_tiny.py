@@ -13,14 +13,32 @@ def test_a_text_comes_back_as_it_was():
     """Spaces and newlines too, which many tokenizers change; <bos> is put before it and taken off again."""
     tokenizer = character_tokenizer(CHARSET)
     ids = tokenizer("1 +  2\n=3").input_ids
-    assert ids == [1, 5, 16, 14, 16, 16, 6, 17, 15, 7]  # 0 is 4, + is 14, = is 15, the space 16, the newline 17
+    assert ids == [
+        1,
+        5,
+        16,
+        14,
+        16,
+        16,
+        6,
+        17,
+        15,
+        7,
+    ]  # 0 is 4, + is 14, = is 15, the space 16, the newline 17
     assert tokenizer.decode(ids, skip_special_tokens=True) == "1 +  2\n=3"
 
 
 def test_ids_stand_in_the_order_of_the_charset():
     """Four special tokens, then the characters: a checkpoint means the same tomorrow."""
     tokenizer = character_tokenizer("ba")
-    assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == ["<pad>", "<bos>", "<eos>", "<unk>", "b", "a"]
+    assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == [
+        "<pad>",
+        "<bos>",
+        "<eos>",
+        "<unk>",
+        "b",
+        "a",
+    ]
     assert tokenizer("abz").input_ids == [1, 5, 4, 3]  # z is unknown, and not left out
 
 
@@ -29,7 +47,10 @@ def test_saved_and_loaded_it_is_the_same_model(tmp_path):
     model, tokenizer = tiny(CHARSET, hidden=32, seed=3)
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    again, text = AutoModelForCausalLM.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    again, text = (
+        AutoModelForCausalLM.from_pretrained(tmp_path),
+        AutoTokenizer.from_pretrained(tmp_path),
+    )
     ids = tokenizer("12+34=", return_tensors="pt").input_ids
     assert text("12+34=").input_ids == ids[0].tolist()
     assert (text.bos_token, text.eos_token, text.pad_token) == ("<bos>", "<eos>", "<pad>")
@@ -53,7 +74,9 @@ def test_the_seed_fixes_the_weights_and_nothing_else():
 def test_sizes_are_what_was_asked_for():
     """Qwen2 has biases at q, k and v, Llama has none; 32 wide, 2 layers, tied or not."""
     for family, biases in (("qwen2", 32 + 16 + 16), ("llama", 0)):
-        layer = 32 * 32 + 32 * 32 + 2 * 32 * 16 + biases + 3 * 32 * 128 + 2 * 32  # q and o, k and v, MLP, norms
+        layer = (
+            32 * 32 + 32 * 32 + 2 * 32 * 16 + biases + 3 * 32 * 128 + 2 * 32
+        )  # q and o, k and v, MLP, norms
         model, tokenizer = tiny(CHARSET, hidden=32, heads=4, kv_heads=2, family=family)
         assert model.num_parameters() == 2 * layer + 32 + len(tokenizer) * 32
         untied, _ = tiny(CHARSET, hidden=32, heads=4, kv_heads=2, family=family, tied=False)

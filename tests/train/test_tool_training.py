@@ -56,7 +56,9 @@ def plain(text: str) -> str:
 
 def test_a_policy_is_trained_on_episodes_with_calls(tmp_path, monkeypatch):
     """A random policy, whose whole call is one token, calls now and then; two steps change its weights."""
-    charset = "".join(sorted(set("0123456789=:>[]coin" + '{}"abdefghjklmnpqrstuvwxyz_<>/ ,' + "aegmnrstul")))
+    charset = "".join(
+        sorted(set("0123456789=:>[]coin" + '{}"abdefghjklmnpqrstuvwxyz_<>/ ,' + "aegmnrstul"))
+    )
     model, tokenizer = tiny(charset, words=[CALL], hidden=16, layers=1, heads=2)
     tokenizer.chat_template = TEMPLATE
     policy, trained = Policy(model, tokenizer), []
@@ -88,13 +90,19 @@ def test_a_policy_is_trained_on_episodes_with_calls(tmp_path, monkeypatch):
             length = len(row.completion_ids)
             assert mask[:length].tolist() == list(row.completion_mask)
             assert not mask[length:].any()
-            own = [token for token, is_own in zip(row.completion_ids, row.completion_mask, strict=True) if is_own]
+            own = [
+                token
+                for token, is_own in zip(row.completion_ids, row.completion_mask, strict=True)
+                if is_own
+            ]
             calls = [call for call in row.episode.calls if not call.error]
             seen["calls"] += len(calls)
             seen["masked"] += len(row.completion_ids) - len(own)
             assert own.count(call_id) >= len(calls)
             for turn, recorded in zip(row.turns, row.episode.turns, strict=True):
-                said = tokenizer.decode(row.completion_ids[turn.start : turn.stop]).removesuffix("<eos>")
+                said = tokenizer.decode(row.completion_ids[turn.start : turn.stop]).removesuffix(
+                    "<eos>"
+                )
                 assert said.count(CALL) == len(recorded.calls)
                 assert plain(said.replace(CALL, "")) == plain(recorded.text)
             assert row.completion_mask[-1]

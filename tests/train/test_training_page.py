@@ -13,8 +13,13 @@ from rlvr.train.metrics import read_metrics
 from tests.train.bandit import Bandit, trainer
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
-PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("using/training.md", "reference/metrics.md"))
-NAMED = set(re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)))
+PAGE = "".join(
+    (DOCS / name).read_text(encoding="utf-8")
+    for name in ("using/training.md", "reference/metrics.md")
+)
+NAMED = set(
+    re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL))
+)
 
 
 def test_every_setting_is_named():
@@ -31,17 +36,25 @@ def test_every_preset_has_a_row_with_its_numbers():
             assert re.search(rf"clip {algorithm.clip.low}\*?, {algorithm.clip.high} ", rows[name])
         if algorithm.kl:
             number = f"{algorithm.kl.coefficient:f}".rstrip("0")
-            assert re.search(rf"{algorithm.kl.estimator} {number}\*?, {algorithm.kl.place}", rows[name])
-        assert (algorithm.temperature == 1.0) or f"temperature {algorithm.temperature}" in rows[name]
+            assert re.search(
+                rf"{algorithm.kl.estimator} {number}\*?, {algorithm.kl.place}", rows[name]
+            )
+        assert (algorithm.temperature == 1.0) or f"temperature {algorithm.temperature}" in rows[
+            name
+        ]
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
 def test_every_metric_of_a_run_is_named(tmp_path):
     """With a KL penalty, dynamic sampling, evaluation and a reward of parts."""
     env = Bandit().with_reward(rlvr.Correct() + rlvr.Overlong(max_tokens=4, cache=1))
-    with trainer(tmp_path / "run", algorithm="prorl", steps=2, env=env, eval_every=1, eval_tasks=4, eval_n=2) as made:
+    with trainer(
+        tmp_path / "run", algorithm="prorl", steps=2, env=env, eval_every=1, eval_tasks=4, eval_n=2
+    ) as made:
         made.run()
-    logged = {name for row in read_metrics(tmp_path / "run" / "metrics.jsonl") for name in row} - {"step"}
+    logged = {name for row in read_metrics(tmp_path / "run" / "metrics.jsonl") for name in row} - {
+        "step"
+    }
     said = {re.sub(r"/(low|high)$", "", re.sub(r"@\d+", "@", name)) for name in logged}
     named = {re.sub(r"@[NK]$", "@", name) for name in NAMED}
     assert {name for name in said if not name.startswith("reward/")} - named == set()

@@ -35,7 +35,9 @@ def distributions(made, batch) -> torch.Tensor:
     found = []
     for row, mask in zip(batch.rows, batch.completion_mask, strict=True):
         ids = torch.tensor([[*row.prompt_ids, *row.completion_ids]])
-        logits = made.policy.model(input_ids=ids, use_cache=False).logits[0, len(row.prompt_ids) - 1 : -1]
+        logits = made.policy.model(input_ids=ids, use_cache=False).logits[
+            0, len(row.prompt_ids) - 1 : -1
+        ]
         found.append(logits[mask[: len(row.completion_ids)]].log_softmax(-1))
     return torch.cat(found)
 
@@ -82,8 +84,14 @@ def test_a_step_is_the_natural_gradient_and_stays_in_the_region():
 def test_a_step_does_not_depend_on_batching():
     """Surrogate, products and divergence in micro-batches, packed or with shared prompts: the same weights to 1e-5."""
     found = []
-    for options in ({"share_prompts": False}, {"max_tokens": 7, "overhead_tokens": 0}, {"packing": True}):
-        made = learner(replace(REGION, trust_region=TrustRegion(cg_steps=5)), made=policy(**options))
+    for options in (
+        {"share_prompts": False},
+        {"max_tokens": 7, "overhead_tokens": 0},
+        {"packing": True},
+    ):
+        made = learner(
+            replace(REGION, trust_region=TrustRegion(cg_steps=5)), made=policy(**options)
+        )
         moved(made, batch_of())
         found.append(flat(made))
     for other in found[1:]:

@@ -11,7 +11,9 @@ from rlvr.verifiers.code.asserts import named, split
 from rlvr.verifiers.code.cases import CallCase
 
 
-def calls(test: str, style: str = "asserts", setup: str = "", entry_point: str | None = None) -> list | None:
+def calls(
+    test: str, style: str = "asserts", setup: str = "", entry_point: str | None = None
+) -> list | None:
     found = split(named(TestSuite(style, test, setup=setup, entry_point=entry_point)))
     return found and [(c.name, c.args, c.kwargs, c.rule, c.expected) for c in found]
 
@@ -56,8 +58,14 @@ def test_each_form_of_assert_becomes_the_call_that_says_the_same(test: str, call
         ("assert not list(f(1))", CallCase("f", (1,), {}, rule="false", then=("list",))),
         ("assert abs(f(1) - 0.5) < 1e-6", CallCase("f", (1,), {}, 0.5, "near", tolerance=1e-6)),
         ("assert abs(2 / 4 - f(1)) <= 1", CallCase("f", (1,), {}, 0.5, "near or at", tolerance=1)),
-        ("import math\nassert math.fabs(f(1) - 2) < 1", CallCase("f", (1,), {}, 2, "near", tolerance=1)),
-        ("assert abs(round(f(1)) - 2) < 1", CallCase("f", (1,), {}, 2, "near", then=("round",), tolerance=1)),
+        (
+            "import math\nassert math.fabs(f(1) - 2) < 1",
+            CallCase("f", (1,), {}, 2, "near", tolerance=1),
+        ),
+        (
+            "assert abs(round(f(1)) - 2) < 1",
+            CallCase("f", (1,), {}, 2, "near", then=("round",), tolerance=1),
+        ),
     ],
 )
 def test_functions_around_a_call_and_tolerances_are_kept(test: str, case: CallCase):
@@ -102,10 +110,21 @@ def test_loops_are_worked_out():
 def test_objects_that_the_program_is_given_are_made_there():
     """A tree out of the program's own class, as setup code builds it."""
     setup = "root = Node(1)\nroot.left = Node(2, key='a')\nroot.left.right = Node(3)"
-    [case] = split(TestSuite("asserts", "assert f(root, [Pair(4, 5)]) == 3", setup=setup, entry_point="f")) or []
+    [case] = (
+        split(
+            TestSuite("asserts", "assert f(root, [Pair(4, 5)]) == 3", setup=setup, entry_point="f")
+        )
+        or []
+    )
     root, [pair] = case.args
     left = root.attributes["left"]
-    assert (root.name, root.args, left.args, left.kwargs, pair.args) == ("Node", [1], [2], {"key": "a"}, [4, 5])
+    assert (root.name, root.args, left.args, left.kwargs, pair.args) == (
+        "Node",
+        [1],
+        [2],
+        {"key": "a"},
+        [4, 5],
+    )
     assert left.attributes["right"].args == [3]
 
 
@@ -265,4 +284,6 @@ def test_a_long_test_is_read_once():
     for _ in range(100):
         assert split(named(TestSuite("asserts", test)))
     assert time.process_time() - start < 0.5
-    assert split(named(TestSuite("asserts", 10 * test + "\n"))) is None  # it would fill the memory of past tests
+    assert (
+        split(named(TestSuite("asserts", 10 * test + "\n"))) is None
+    )  # it would fill the memory of past tests

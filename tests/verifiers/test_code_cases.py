@@ -20,7 +20,10 @@ def test_inputs_and_outputs_are_standard_input_and_output():
 def test_a_function_name_makes_them_calls():
     """Each input is the list of its arguments; JSON has no tuples, and so a tuple will do for a list."""
     found = read({"fn_name": "f", "inputs": [[1, [2]], [3, []]], "outputs": [[1, 2], [3]]})
-    assert [(c.name, c.args, c.expected) for c in found.cases] == [("f", (1, [2]), [1, 2]), ("f", (3, []), [3])]
+    assert [(c.name, c.args, c.expected) for c in found.cases] == [
+        ("f", (1, [2]), [1, 2]),
+        ("f", (3, []), [3]),
+    ]
     assert found.entry_point == "f"
     assert found.cases[0].holds((1, 2))
     assert not found.cases[1].holds(3)
@@ -52,7 +55,9 @@ def test_a_suite_brings_its_style():
         "prompt": "def f",
     }
     found = read(reference)
-    assert found.cases == TestSuite("check", reference["test"], setup="import math", entry_point="f")
+    assert found.cases == TestSuite(
+        "check", reference["test"], setup="import math", entry_point="f"
+    )
     assert (found.entry_point, found.prompt) == ("f", "def f")
     assert read({"test": "assert f(1)"}).cases == TestSuite("asserts", "assert f(1)")
 
@@ -76,7 +81,10 @@ def test_a_suite_brings_its_style():
         ({"test": ""}, "empty"),
         ({"test": " \n"}, "empty"),
         ({"test": 3}, "test is int 3"),
-        ({"test": "assert f()", "style": "doctest"}, "must be one of check, asserts, unittest, pytest"),
+        (
+            {"test": "assert f()", "style": "doctest"},
+            "must be one of check, asserts, unittest, pytest",
+        ),
         ({"test": "def check(c): pass", "style": "check"}, "needs an entry_point"),
         ({"test": "assert f()", "setup": ["import x"]}, "setup is list"),
     ],
@@ -87,7 +95,9 @@ def test_what_is_no_reference_is_refused_with_the_reason(reference, said: str):
         read(reference)
 
 
-@pytest.mark.parametrize("cases", [[], (), None, "cases", {}, [1], [StdioCase(), CallCase("f")], b"", 3])
+@pytest.mark.parametrize(
+    "cases", [[], (), None, "cases", {}, [1], [StdioCase(), CallCase("f")], b"", 3]
+)
 def test_no_cases_are_refused(cases):
     """All of none would pass."""
     with pytest.raises(DataError, match="cases"):

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.errors import UsageError
-from rlvr.verifiers.code.compare import COMPARATORS, Floats, comparator, exact, lines, tokens, unordered
+from rlvr.verifiers.code.compare import (
+    COMPARATORS,
+    Floats,
+    comparator,
+    exact,
+    lines,
+    tokens,
+    unordered,
+)
 
 TEXT = st.text(alphabet="ab1. \n\t\r", max_size=40)
 
@@ -50,7 +58,14 @@ def test_each_comparator_says_what_its_one_line_definition_says(output: str, exp
 
 @pytest.mark.parametrize(
     ("output", "expected"),
-    [("1\n", "1"), ("1 \r\n2\r\n", "1\n2\n"), ("\n", ""), ("1\n\n\n", "1"), ("", "  \n"), ("a\t\nb", "a\nb")],
+    [
+        ("1\n", "1"),
+        ("1 \r\n2\r\n", "1\n2\n"),
+        ("\n", ""),
+        ("1\n\n\n", "1"),
+        ("", "  \n"),
+        ("a\t\nb", "a\nb"),
+    ],
 )
 def test_lines_forgives_what_nobody_sees(output: str, expected: str):
     """Space at the ends of lines, and blank lines at the end."""
@@ -59,7 +74,15 @@ def test_lines_forgives_what_nobody_sees(output: str, expected: str):
 
 @pytest.mark.parametrize(
     ("output", "expected"),
-    [(" 1", "1"), ("1\n\n2", "1\n2"), ("1", "1\n2"), ("1\n2", "1"), ("1  2", "1 2"), ("YES", "Yes"), ("1\u00a0", "1")],
+    [
+        (" 1", "1"),
+        ("1\n\n2", "1\n2"),
+        ("1", "1\n2"),
+        ("1\n2", "1"),
+        ("1  2", "1 2"),
+        ("YES", "Yes"),
+        ("1\u00a0", "1"),
+    ],
 )
 def test_lines_keeps_what_a_reader_sees(output: str, expected: str):
     """The first line alone does not pass, nor what only Unicode calls a space."""

@@ -53,7 +53,16 @@ def test_pythons_own_leniencies_stay():
         (-0.0, 0.0),
     ]  # fmt: skip
     assert all(STRICT.holds(*pair) and STRICT.holds(*pair[::-1]) for pair in pairs)
-    others = [([1], (1,)), ("1", 1), (b"a", "a"), (deque([1]), [1]), (None, False), ([], None), (0, None), ({}, [])]
+    others = [
+        ([1], (1,)),
+        ("1", 1),
+        (b"a", "a"),
+        (deque([1]), [1]),
+        (None, False),
+        ([], None),
+        (0, None),
+        ({}, []),
+    ]
     assert not any(STRICT.holds(*pair) for pair in others)
 
 

@@ -15,7 +15,8 @@ def code(text: str, language: str = "python", **asked: str) -> str | None:
 
 
 @pytest.mark.parametrize(
-    "info", ["python", "py", "Python", "python3", "PYTHON", " python", "{.python}", "python title=a", ""]
+    "info",
+    ["python", "py", "Python", "python3", "PYTHON", " python", "{.python}", "python title=a", ""],
 )
 def test_a_block_is_found_under_each_of_its_names(info: str):
     """Also with none."""
@@ -75,12 +76,15 @@ def test_no_program_is_no_answer(text: str):
 
 def test_the_block_that_defines_the_function_comes_before_one_that_calls_it():
     """Models like to show how to use what they wrote."""
-    text = "```python\ndef area(r):\n    return r\n```\nFor example:\n```python\nprint(area(2))\n```\n"
+    text = (
+        "```python\ndef area(r):\n    return r\n```\nFor example:\n```python\nprint(area(2))\n```\n"
+    )
     assert code(text, entry_point="area") == "def area(r):\n    return r\n"
     assert code(text) == "print(area(2))\n"
     assert code(text, entry_point="perimeter") == "print(area(2))\n"
     assert "class Solution" in (
-        code("```python\nclass Solution:\n  def f(self): pass\n```\n```\nf()\n```", entry_point="f") or ""
+        code("```python\nclass Solution:\n  def f(self): pass\n```\n```\nf()\n```", entry_point="f")
+        or ""
     )
 
 
@@ -134,9 +138,15 @@ def test_a_continuation_ends_with_the_function(text: str, body: str):
 
 def test_a_completion_that_repeats_the_prompt_continues_it():
     """Some samplers return both."""
-    assert code(PROMPT + "    return r\nprint(1)", prompt=PROMPT, entry_point="area") == PROMPT + "    return r\n"
+    assert (
+        code(PROMPT + "    return r\nprint(1)", prompt=PROMPT, entry_point="area")
+        == PROMPT + "    return r\n"
+    )
     crlf = PROMPT.replace("\n", "\r\n")
-    assert code(crlf + "    return r\r\n", prompt=crlf, entry_point="area") == PROMPT + "    return r\n"
+    assert (
+        code(crlf + "    return r\r\n", prompt=crlf, entry_point="area")
+        == PROMPT + "    return r\n"
+    )
     later = f"\n{PROMPT}    return r\n\nThis is so because …"
     assert code(later, prompt=f"\n\n{PROMPT}", entry_point="area") == PROMPT + "    return r\n\n"
 
@@ -169,7 +179,9 @@ def test_a_whole_function_or_its_body_becomes_a_program(text: str):
 def test_a_future_import_stays_first():
     """Nothing but a docstring may come before it."""
     program = code(
-        "```python\nfrom __future__ import annotations\ndef area(r): return r\n```", prompt=PROMPT, entry_point="area"
+        "```python\nfrom __future__ import annotations\ndef area(r): return r\n```",
+        prompt=PROMPT,
+        entry_point="area",
     )
     assert program.startswith("from __future__")
     program = code(
@@ -203,7 +215,9 @@ def took_s(unit: str, size: int) -> float:
 def test_hostile_text_is_read_in_linear_time(unit: str):
     """Whatever a policy finds to repeat: 16 times the text takes 16 times as long, and not 256 times."""
     limit_s = 64 * max(min(took_s(unit, 20_000) for _ in range(3)), 0.005)
-    assert any(took_s(unit, 320_000) < limit_s for _ in range(3))  # a busy machine may slow one reading down
+    assert any(
+        took_s(unit, 320_000) < limit_s for _ in range(3)
+    )  # a busy machine may slow one reading down
 
 
 @pytest.mark.slow

@@ -70,7 +70,9 @@ RIGHT = {
     "says more after the verdict": HALVES + "print('x' * 100_000)",
     "takes its time afterwards": HALVES + "import time\ntime.sleep(0.2)",
     "writes byte by byte": "import os\n"
-    + HALVES.replace("print(middle, flush=True)", "for b in f'{middle}\\n': os.write(1, b.encode())"),
+    + HALVES.replace(
+        "print(middle, flush=True)", "for b in f'{middle}\\n': os.write(1, b.encode())"
+    ),
 }
 
 
@@ -83,14 +85,26 @@ def test_programs_that_are_right(program):
 WRONG = {
     "guesses on": ("for n in range(20): print(n, flush=True); input()", "WA", "too many guesses"),
     "reads ahead": ("import sys\nsys.stdin.read()", "ILE", "waited for each other"),
-    "does not flush": ("import sys\nprint(37)\nsys.stdin.readline()", "ILE", "waited for each other"),
+    "does not flush": (
+        "import sys\nprint(37)\nsys.stdin.readline()",
+        "ILE",
+        "waited for each other",
+    ),
     "waits for a child that reads": (
         "import os\nif os.fork() == 0: input(); os._exit(0)\nos.wait()",
         "ILE",
         "waited for each other",
     ),
-    "waits for a lock": ("import threading\nl = threading.Lock(); l.acquire(); l.acquire()", "ILE", "each other"),
-    "floods, with no line's end": ("import sys\nwhile True: sys.stdout.write('1' * 1000)", "OLE", "1 MiB of output"),
+    "waits for a lock": (
+        "import threading\nl = threading.Lock(); l.acquire(); l.acquire()",
+        "ILE",
+        "each other",
+    ),
+    "floods, with no line's end": (
+        "import sys\nwhile True: sys.stdout.write('1' * 1000)",
+        "OLE",
+        "1 MiB of output",
+    ),
     "floods with lines, never reads": ("while True: print('1' * 100)", "WA", "too many guesses"),
     "says nothing and ends": ("pass", "WA", "before the interactor had decided"),
     "ends in the middle": ("print(1)", "WA", "before the interactor had decided"),
@@ -101,10 +115,26 @@ WRONG = {
     "reads on after all": (HALVES + "input()", "RE", "EOFError"),
     "spins": ("while True: pass", "TLE", "over 0.4 CPU seconds"),
     "takes memory": ("x = bytearray(1 << 29)", "MLE", "over 96 MiB"),
-    "ignores the protocol": ("print('hello, what is it?', flush=True)\ninput()", "WA", "ValueError"),
-    "says bytes that are no text": ("import os\nos.write(1, b'\\xff\\xfe\\n')\ninput()", "WA", "UnicodeDecodeError"),
-    "closes its output": ("import os, time\nos.close(1); os.close(2)\ntime.sleep(60)", "WA", "before the interactor"),
-    "closes its input": ("import os\nos.close(0)\nfor n in range(50): print(n, flush=True)", "WA", "too many guesses"),
+    "ignores the protocol": (
+        "print('hello, what is it?', flush=True)\ninput()",
+        "WA",
+        "ValueError",
+    ),
+    "says bytes that are no text": (
+        "import os\nos.write(1, b'\\xff\\xfe\\n')\ninput()",
+        "WA",
+        "UnicodeDecodeError",
+    ),
+    "closes its output": (
+        "import os, time\nos.close(1); os.close(2)\ntime.sleep(60)",
+        "WA",
+        "before the interactor",
+    ),
+    "closes its input": (
+        "import os\nos.close(0)\nfor n in range(50): print(n, flush=True)",
+        "WA",
+        "too many guesses",
+    ),
     "looks for the input": (
         "import os, sys\nprint(len(os.listdir('.')), sys.argv[1:], flush=True)",
         "WA",
@@ -125,13 +155,19 @@ BROKEN = {
     "raises at once": ("1 / 0", "ZeroDivisionError"),
     "cannot read the test": ("int('x')\ninput()", "ValueError"),
     "raises later": ("input()\n1 / 0", "ZeroDivisionError"),
-    "says that it failed": ("import sys\ninput()\nprint('no answer', file=sys.stderr)\nsys.exit(3)", "no answer"),
+    "says that it failed": (
+        "import sys\ninput()\nprint('no answer', file=sys.stderr)\nsys.exit(3)",
+        "no answer",
+    ),
     "gives points": ("import sys\ninput()\nsys.exit(7)", "points"),
     "spins": ("while True: pass", "0.5 CPU seconds"),
     "spins later": ("input()\nwhile True: pass", "0.5 CPU seconds"),
     "takes memory": ("input()\nx = bytearray(1 << 30)", "MiB"),
     "floods": ("while True: print('x' * 1000)", "of output"),
-    "locks itself": ("import threading\nl = threading.Lock(); l.acquire(); l.acquire()", "no program can bring"),
+    "locks itself": (
+        "import threading\nl = threading.Lock(); l.acquire(); l.acquire()",
+        "no program can bring",
+    ),
     "does not compile": ("x x", "does not compile"),
 }
 
@@ -147,12 +183,20 @@ def test_an_interactor_that_fails_by_itself_is_our_failure(interactor, why):
 @pytest.mark.skipif(landlock_abi() < ABI, reason=f"Landlock has no version {ABI} here (Linux 6.12)")
 @pytest.mark.parametrize(
     ("program", "verdict"),
-    [(RIGHT["asks"], "AC"), *(WRONG[name][:2] for name in ("reads ahead", "floods, with no line's end"))],
+    [
+        (RIGHT["asks"], "AC"),
+        *(WRONG[name][:2] for name in ("reads ahead", "floods, with no line's end")),
+    ],
     ids=["asks", "reads ahead", "floods"],
 )
 def test_without_namespaces_too(program, verdict):
     """At the level "restricted" both boxes answer for new processes while they carry."""
-    assert judged("import os\nif os.fork() == 0: os._exit(0)\nos.wait()\n" + program, level="restricted")[0] == verdict
+    assert (
+        judged(
+            "import os\nif os.fork() == 0: os._exit(0)\nos.wait()\n" + program, level="restricted"
+        )[0]
+        == verdict
+    )
 
 
 def test_an_interactor_that_sleeps_costs_the_program_nothing():
@@ -168,7 +212,12 @@ def test_a_program_that_sleeps_is_slow_and_not_stuck():
 
 
 FLOODED = {
-    "with its time": ("while True:\n    input()\n    sum(range(200_000))", "while True: print(1)", "TLE", "used up"),
+    "with its time": (
+        "while True:\n    input()\n    sum(range(200_000))",
+        "while True: print(1)",
+        "TLE",
+        "used up",
+    ),
     "with its memory": (
         "input(); input(); x = bytearray(1 << 29)",
         "print('1' * 100_000)\nwhile True: print(1)",
@@ -212,7 +261,9 @@ def test_other_languages():
     )
     assert judged(cpp, interactor)[:2] == ("AC", "")
     assert judged("print('hello')", interactor)[0] == "WA"
-    asks = Program("bash", "for n in 50 25 37; do echo $n; said=$(head -n 1); done\ntest $said = right")
+    asks = Program(
+        "bash", "for n in 50 25 37; do echo $n; said=$(head -n 1); done\ntest $said = right"
+    )
     assert judged(asks, interactor)[:2] == ("AC", "")
     assert judged(Program("bash", "cat > /dev/null"), interactor)[0] == "ILE"
 
@@ -226,10 +277,16 @@ def test_threads_of_one_process():
 
 def test_a_reference_in_json():
     """Both programs' figures and the beginning of what was said are in the report, if that is asked for."""
-    reference = {"inputs": ["37", "5"], "interactor": {"source": GUESSES, "cpu_s": 1.0}, "cpu_s": 0.5}
+    reference = {
+        "inputs": ["37", "5"],
+        "interactor": {"source": GUESSES, "cpu_s": 1.0},
+        "cpu_s": 0.5,
+    }
     verdict = CodeVerifier().verify(f"```python\n{HALVES}\n```", reference)
     assert (verdict.why, verdict.detail) == ("AC", {"verdict": "AC", "passed": 2, "cases": 2})
-    verdict = CodeVerifier(report=True).verify("```python\nprint(5, flush=True)\ninput()\n```", reference)
+    verdict = CodeVerifier(report=True).verify(
+        "```python\nprint(5, flush=True)\ninput()\n```", reference
+    )
     assert verdict.why == "WA: case 1: it ended before the interactor had decided"
     first, second = verdict.detail["tests"]
     assert (first["ending"], first["got"]) == ("WA", "> 5\n< higher\n")
@@ -240,7 +297,9 @@ def test_a_reference_in_json():
 def test_a_broken_interactor_is_unscored():
     """An exception, which the scorer counts and drops."""
     with pytest.raises(SandboxFailed, match="the interactor failed"):
-        CodeVerifier().verify(f"```python\n{HALVES}\n```", {"inputs": ["x"], "interactor": {"source": GUESSES}})
+        CodeVerifier().verify(
+            f"```python\n{HALVES}\n```", {"inputs": ["x"], "interactor": {"source": GUESSES}}
+        )
 
 
 @pytest.mark.parametrize(

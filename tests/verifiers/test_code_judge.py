@@ -56,7 +56,13 @@ def test_all_cases_right_is_accepted():
     """Each is a run of its own."""
     box = Scripted(echo)
     found = judge(PROGRAM, cases(3), sandbox=box)
-    assert (found.verdict, found.why, found.passed, found.total, found.fraction) == ("AC", "", 3, 3, 1.0)
+    assert (found.verdict, found.why, found.passed, found.total, found.fraction) == (
+        "AC",
+        "",
+        3,
+        3,
+        1.0,
+    )
     assert [asked["stdin"] for asked in box.asked] == ["0", "1", "2"]
     assert found.first_failure is None
     assert found.accepted
@@ -68,7 +74,11 @@ def test_the_first_failing_case_gives_the_verdict_and_is_shown():
     found = judge(PROGRAM, cases(3), sandbox=box)
     assert (found.verdict, found.why) == ("WA", "case 2: line 1: '7', not '1'")
     assert [case.verdict for case in found.cases] == ["AC", "WA"]
-    assert (found.first_failure.input, found.first_failure.expected, found.first_failure.got) == ("1", "1", "7")
+    assert (found.first_failure.input, found.first_failure.expected, found.first_failure.got) == (
+        "1",
+        "1",
+        "7",
+    )
     assert len(box.asked) == 2
 
 
@@ -134,7 +144,9 @@ def test_all_cases_together_have_a_budget():
     assert [asked["limits"].wall_s for asked in box.asked] == pytest.approx([3, 2, 1])
 
 
-@pytest.mark.parametrize("budget", [{"total_cpu_s": 0}, {"total_wall_s": -1}, {"total_cpu_s": float("nan")}])
+@pytest.mark.parametrize(
+    "budget", [{"total_cpu_s": 0}, {"total_wall_s": -1}, {"total_cpu_s": float("nan")}]
+)
 def test_a_budget_is_above_zero(budget: dict):
     """NaN would never run out."""
     with pytest.raises(UsageError, match="above 0"):
@@ -146,8 +158,12 @@ def test_cases_that_any_program_passes_are_refused():
     for none in ([], [StdioCase("1", ""), StdioCase("2", "\n")]):
         with pytest.raises(DataError, match="would pass"):
             judge(PROGRAM, none, sandbox=Scripted(echo))
-    assert judge(PROGRAM, [StdioCase("1", "")], lambda i, o, e: o == i, sandbox=Scripted(echo)).accepted
-    assert judge(PROGRAM, [StdioCase("1", ""), StdioCase("2", "2")], sandbox=Scripted(ok(), ok("2"))).accepted
+    assert judge(
+        PROGRAM, [StdioCase("1", "")], lambda i, o, e: o == i, sandbox=Scripted(echo)
+    ).accepted
+    assert judge(
+        PROGRAM, [StdioCase("1", ""), StdioCase("2", "2")], sandbox=Scripted(ok(), ok("2"))
+    ).accepted
 
 
 # ------------------------------------------------------------------------------------------------ comparators
@@ -164,13 +180,20 @@ def test_a_comparator_of_ones_own_sees_input_output_and_expected():
     box = Scripted(ok("yes"), ok("no"), ok("?"))
     found = judge(PROGRAM, cases(3), compare, sandbox=box, stop=False)
     assert seen == [("0", "yes", "0"), ("1", "no", "1"), ("2", "?", "2")]
-    assert [case.why for case in found.cases] == ["", "not yes", "the output is not the expected one"]
+    assert [case.why for case in found.cases] == [
+        "",
+        "not yes",
+        "the output is not the expected one",
+    ]
 
 
 def test_a_text_that_breaks_the_comparator_is_wrong():
     """`int(output)` raises at what is no number; a model must not be able to make that our failure."""
     found = judge(
-        PROGRAM, cases(1), lambda i, output, expected: int(output) == int(expected), sandbox=Scripted(ok("x"))
+        PROGRAM,
+        cases(1),
+        lambda i, output, expected: int(output) == int(expected),
+        sandbox=Scripted(ok("x")),
     )
     assert found.verdict == "WA"
     assert "ValueError" in found.why
@@ -179,7 +202,12 @@ def test_a_text_that_breaks_the_comparator_is_wrong():
 def test_a_comparator_that_fails_on_the_expected_output_is_our_failure():
     """It would fail at any program."""
     assert (
-        judge(PROGRAM, cases(1), lambda i, output, expected: len(output / 2) == 1, sandbox=Scripted(ok("1"))).verdict
+        judge(
+            PROGRAM,
+            cases(1),
+            lambda i, output, expected: len(output / 2) == 1,
+            sandbox=Scripted(ok("1")),
+        ).verdict
         == "IE"
     )
 
@@ -210,7 +238,9 @@ def test_a_checker_program_speaks_by_its_exit_code(code, on_the_answer, verdict:
     checker = Program("python", "…", files={"lib.py": "…"})
 
     def said(code: int | None) -> Run:
-        return Run(Ending.RE if code != 0 else Ending.OK, "…", exit_code=code, stderr=b"wrong answer: 7\n")
+        return Run(
+            Ending.RE if code != 0 else Ending.OK, "…", exit_code=code, stderr=b"wrong answer: 7\n"
+        )
 
     box = Scripted(ok("7"), said(code), said(on_the_answer))
     found = judge(PROGRAM, [StdioCase("1", "5")], checker, sandbox=box)
@@ -227,7 +257,9 @@ def test_a_checker_runs_on_the_time_of_the_program():
     """An output that takes the checker long would otherwise outlast the scorer, and be our failure."""
     hangs = Run(Ending.TLE, "over 3 CPU seconds", cpu_s=3.0, wall_s=3.0)
     box = Scripted(ok("7"), hangs)
-    found = judge(PROGRAM, cases(4), Program("python", "…"), sandbox=box, total_wall_s=3, stop=False)
+    found = judge(
+        PROGRAM, cases(4), Program("python", "…"), sandbox=box, total_wall_s=3, stop=False
+    )
     assert [case.verdict for case in found.cases] == ["TLE"] * 4
     assert found.why == "case 1: no time was left for the checker"
     assert len(box.asked) == 2
@@ -242,8 +274,13 @@ def test_compiling_is_on_the_time_of_the_program_too():
     box.compile = lambda program: Run(Ending.OK, cpu_s=3.0, wall_s=3.0)
     assert judge(PROGRAM, cases(1), sandbox=box, total_cpu_s=4, total_wall_s=4).accepted
     assert (box.asked[0]["limits"].cpu_s, box.asked[0]["limits"].wall_s) == (1, 1)
-    box.compile = lambda program: Run(Ending.CE, "it does not compile", stderr=b"x\nm.cpp:1:2: error: no\n | ;\n")
-    assert judge(PROGRAM, cases(1), sandbox=box).why == "case 1: it does not compile: m.cpp:1:2: error: no"
+    box.compile = lambda program: Run(
+        Ending.CE, "it does not compile", stderr=b"x\nm.cpp:1:2: error: no\n | ;\n"
+    )
+    assert (
+        judge(PROGRAM, cases(1), sandbox=box).why
+        == "case 1: it does not compile: m.cpp:1:2: error: no"
+    )
 
 
 def test_the_reason_is_the_line_that_says_most():
@@ -293,12 +330,20 @@ def test_a_wrong_value_shows_the_call():
     """What was called, what came, what should have."""
     found = judge(PROGRAM, calls(2), sandbox=Scripted(replied(Reply(0), Reply([7]))))
     assert found.why == "case 2: [7], not 1"
-    assert (found.first_failure.input, found.first_failure.expected, found.first_failure.got) == ("f(1)", "1", "[7]")
+    assert (found.first_failure.input, found.first_failure.expected, found.first_failure.got) == (
+        "f(1)",
+        "1",
+        "[7]",
+    )
 
 
 def test_what_a_call_raises_is_an_error_and_what_is_no_value_is_wrong():
     """The first is RE as in any judge."""
-    box = Scripted(replied(Reply(error="ValueError: no"), Reply(error="NotAValue: not a value: a cycle"), Reply(2)))
+    box = Scripted(
+        replied(
+            Reply(error="ValueError: no"), Reply(error="NotAValue: not a value: a cycle"), Reply(2)
+        )
+    )
     found = judge(PROGRAM, calls(3), sandbox=box, stop=False)
     assert [(case.verdict, case.why) for case in found.cases] == [
         ("RE", "ValueError: no"), ("WA", "not a value: a cycle"), ("AC", ""),
@@ -311,7 +356,10 @@ def test_a_program_that_dies_in_a_call_goes_on_with_the_next():
     box = Scripted(replied(Reply(0), None, None, run=died), replied(Reply(2)))
     found = judge(PROGRAM, calls(3), sandbox=box, stop=False)
     assert [case.verdict for case in found.cases] == ["AC", "RE", "AC"]
-    assert [[call.args for call in asked["calls"]] for asked in box.asked] == [[(0,), (1,), (2,)], [(2,)]]
+    assert [[call.args for call in asked["calls"]] for asked in box.asked] == [
+        [(0,), (1,), (2,)],
+        [(2,)],
+    ]
     box = Scripted(replied(Reply(0), None, None, run=died))
     assert judge(PROGRAM, calls(3), sandbox=box).verdict == "RE"
     assert len(box.asked) == 1
@@ -319,7 +367,9 @@ def test_a_program_that_dies_in_a_call_goes_on_with_the_next():
 
 def test_a_program_that_keeps_dying_is_given_up():
     """Four processes, and the rest goes by the last death."""
-    box = Scripted(lambda asked: replied(*[None] * len(asked["calls"]), run=Run(Ending.MLE, "memory")))
+    box = Scripted(
+        lambda asked: replied(*[None] * len(asked["calls"]), run=Run(Ending.MLE, "memory"))
+    )
     found = judge(PROGRAM, calls(50), sandbox=box, stop=False)
     assert [case.verdict for case in found.cases] == ["MLE"] * 50
     assert len(box.asked) == 4
@@ -333,7 +383,9 @@ def test_a_program_that_ends_well_without_an_answer_has_failed():
 
 def test_what_happens_after_the_last_answer_does_not_count():
     """A thread that was left running, an atexit that crashes: the tests process would not have seen it either."""
-    found = judge(PROGRAM, calls(1), sandbox=Scripted(replied(Reply(0), run=Run(Ending.TLE, "wall", cpu_s=2))))
+    found = judge(
+        PROGRAM, calls(1), sandbox=Scripted(replied(Reply(0), run=Run(Ending.TLE, "wall", cpu_s=2)))
+    )
     assert found.accepted
 
 
@@ -349,7 +401,9 @@ def test_no_time_left_is_tle_for_the_rest():
 def test_plain_asserts_are_calls():
     """And anything else is a suite."""
     box = Scripted(replied(Reply(2), Reply(3)))
-    found = judge(PROGRAM, TestSuite("asserts", "assert f(1) == 2\nassert f(2) == 4"), sandbox=box, stop=False)
+    found = judge(
+        PROGRAM, TestSuite("asserts", "assert f(1) == 2\nassert f(2) == 4"), sandbox=box, stop=False
+    )
     assert (found.verdict, found.why) == ("WA", "case 2: 3, not 4")
     assert box.asked[0]["limits"] == box.limits  # those of a suite: for all together
 
@@ -358,8 +412,13 @@ def test_plain_asserts_are_calls():
 
 
 def suite_run(*outcomes: str, done: bool = True, **more: Any) -> TestRun:
-    given = tuple(TestCase(f"test_{i}", outcome, "…" * (outcome != "pass")) for i, outcome in enumerate(outcomes))
-    return TestRun(**({"run": ok(), "tests": ok(), "cases": given, "done": done, "died": False} | more))
+    given = tuple(
+        TestCase(f"test_{i}", outcome, "…" * (outcome != "pass"))
+        for i, outcome in enumerate(outcomes)
+    )
+    return TestRun(
+        **({"run": ok(), "tests": ok(), "cases": given, "done": done, "died": False} | more)
+    )
 
 
 @pytest.mark.parametrize(
@@ -404,7 +463,11 @@ def test_a_suite_is_told_whether_to_stop():
 def test_reasons_are_fit_to_be_recorded():
     """One line, cut, and without addresses, which would differ when the record is replayed."""
     box = Scripted(suite_run("fail"))
-    box.says = [suite_run(done=True, cases=(TestCase("t", "fail", "<A object at 0x7f00deadbeef>\n" + "x" * 999),))]
+    box.says = [
+        suite_run(
+            done=True, cases=(TestCase("t", "fail", "<A object at 0x7f00deadbeef>\n" + "x" * 999),)
+        )
+    ]
     why = judge(PROGRAM, SUITE, sandbox=box).why
     assert why.startswith("t: <A object at 0x…> xxx")
     assert len(why) < 220

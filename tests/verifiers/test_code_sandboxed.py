@@ -82,7 +82,10 @@ def test_asserts_taken_apart_and_asserts_run_whole_agree(sandbox: Sandbox, name:
     whole = TestSuite("asserts", ASSERTS + LEFT_WHOLE, entry_point="f")
     assert split(apart) is not None
     assert split(whole) is None
-    verdicts = [judge(python(source), suite, sandbox=sandbox, limits=LIMITS).verdict for suite in (apart, whole)]
+    verdicts = [
+        judge(python(source), suite, sandbox=sandbox, limits=LIMITS).verdict
+        for suite in (apart, whole)
+    ]
     assert [verdict == "AC" for verdict in verdicts] == [right, right], verdicts
     assert "IE" not in verdicts
 
@@ -103,10 +106,17 @@ THEN = "assert sorted(f(3)) == [1, 2, 3]\nassert len(set(f(2))) == 2\nassert lis
         ("class A(list):\n    __eq__ = lambda s, o: True\nf = lambda n: A()", False),
     ],
 )  # fmt: skip
-def test_functions_around_a_call_give_the_same_verdict_both_ways(sandbox: Sandbox, source: str, right: bool):
+def test_functions_around_a_call_give_the_same_verdict_both_ways(
+    sandbox: Sandbox, source: str, right: bool
+):
     """Applied in the program's process, or by the tests."""
     for test in (THEN, THEN + LEFT_WHOLE):
-        found = judge(python(source), TestSuite("asserts", test, entry_point="f"), sandbox=sandbox, limits=LIMITS)
+        found = judge(
+            python(source),
+            TestSuite("asserts", test, entry_point="f"),
+            sandbox=sandbox,
+            limits=LIMITS,
+        )
         assert found.accepted is right, found
 
 
@@ -151,10 +161,16 @@ def test_square(i):
 """
 STYLES = {
     "check": TestSuite("check", CHECK, entry_point="f"),
-    "check, plain": TestSuite("check", "def check(c):\n    assert c(3) == 9\n    assert c(4) == 16\n", entry_point="f"),
+    "check, plain": TestSuite(
+        "check", "def check(c):\n    assert c(3) == 9\n    assert c(4) == 16\n", entry_point="f"
+    ),
     "asserts": TestSuite("asserts", "assert all(f(i) == i * i for i in range(5))", entry_point="f"),
-    "asserts, loop": TestSuite("asserts", "for i in range(5):\n    assert f(i) == i * i", entry_point="f"),
-    "asserts, near": TestSuite("asserts", "assert abs(f(3) - 9) < 1e-6\nassert int(f(4)) == 16", entry_point="f"),
+    "asserts, loop": TestSuite(
+        "asserts", "for i in range(5):\n    assert f(i) == i * i", entry_point="f"
+    ),
+    "asserts, near": TestSuite(
+        "asserts", "assert abs(f(3) - 9) < 1e-6\nassert int(f(4)) == 16", entry_point="f"
+    ),
     "asserts, plain": TestSuite("asserts", "assert f(3) == 9\nassert f(4) == 16", entry_point="f"),
     "unittest": TestSuite("unittest", UNITTEST),
     "pytest": TestSuite("pytest", PYTEST),
@@ -225,7 +241,12 @@ def f(n):
 @pytest.mark.parametrize("style", STYLES)
 def test_an_honest_program_passes_every_style(with_pytest: Sandbox, style: str):
     """One program for all of them."""
-    found = judge(python("def f(n):\n    return n * n\n" + MAIN), STYLES[style], sandbox=with_pytest, limits=LIMITS)
+    found = judge(
+        python("def f(n):\n    return n * n\n" + MAIN),
+        STYLES[style],
+        sandbox=with_pytest,
+        limits=LIMITS,
+    )
     assert found.accepted, found.why
     assert found.fraction == 1
 
@@ -234,13 +255,21 @@ def test_an_honest_program_passes_every_style(with_pytest: Sandbox, style: str):
 def test_no_forged_pass(with_pytest: Sandbox, style: str, name: str):
     """Whatever it does, it has not squared anything; and none of it is our failure."""
     limits = Limits(cpu_s=1, wall_s=1)
-    found = judge(python(FORGED[name] + MAIN), STYLES[style], sandbox=with_pytest, limits=limits, total_wall_s=1.5)
+    found = judge(
+        python(FORGED[name] + MAIN),
+        STYLES[style],
+        sandbox=with_pytest,
+        limits=limits,
+        total_wall_s=1.5,
+    )
     assert found.verdict not in ("AC", "IE"), found
 
 
 def test_pytest_has_to_be_asked_for(sandbox: Sandbox):
     """A sandbox without it cannot run the tests, which says nothing about the program."""
-    found = judge(python("def f(n):\n    return n * n\n"), STYLES["pytest"], sandbox=sandbox, limits=LIMITS)
+    found = judge(
+        python("def f(n):\n    return n * n\n"), STYLES["pytest"], sandbox=sandbox, limits=LIMITS
+    )
     assert (found.verdict, found.why) == (
         "IE",
         "the suite: pytest is not installed in the sandbox; let it in with packages=('pytest',)",
@@ -257,8 +286,12 @@ def test_a_program_that_ends_early_earns_no_partial_credit(sandbox: Sandbox):
 def test_partial_credit_counts_cases(sandbox: Sandbox):
     """Right below 3: three of five."""
     program = python("def f(n):\n    return n * n if n < 3 else 0\n" + MAIN)
-    assert judge(program, STYLES["calls"], sandbox=sandbox, limits=LIMITS, stop=False).fraction == 0.6
-    assert judge(program, STYLES["unittest"], sandbox=sandbox, limits=LIMITS, stop=False).fraction == 0
+    assert (
+        judge(program, STYLES["calls"], sandbox=sandbox, limits=LIMITS, stop=False).fraction == 0.6
+    )
+    assert (
+        judge(program, STYLES["unittest"], sandbox=sandbox, limits=LIMITS, stop=False).fraction == 0
+    )
 
 
 def test_a_death_in_a_call_costs_that_call(sandbox: Sandbox):
@@ -285,7 +318,10 @@ def test_a_death_in_a_call_costs_that_call(sandbox: Sandbox):
 def test_every_verdict_comes_from_a_real_program(sandbox: Sandbox, source: str, verdict: str):
     """Standard input, standard output."""
     limits = Limits(cpu_s=1, wall_s=2, memory_mib=128, output_mib=4)
-    assert judge(python(source), [StdioCase("2\n", "4\n")], sandbox=sandbox, limits=limits).verdict == verdict
+    assert (
+        judge(python(source), [StdioCase("2\n", "4\n")], sandbox=sandbox, limits=limits).verdict
+        == verdict
+    )
 
 
 def test_comparators_reach_the_cases(sandbox: Sandbox):
@@ -304,7 +340,12 @@ def test_a_checker_program_judges_in_a_box_of_its_own(sandbox: Sandbox):
         "if 1 < d < n and n % d == 0: sys.exit(0)\nprint('no divisor', file=sys.stderr)\nsys.exit(1)"
     )
     cases = [StdioCase("15", "3"), StdioCase("77", "7")]
-    assert judge(python("n = int(input())\nprint(n // 3 if n == 15 else 11)"), cases, checker, sandbox=sandbox).accepted
+    assert judge(
+        python("n = int(input())\nprint(n // 3 if n == 15 else 11)"),
+        cases,
+        checker,
+        sandbox=sandbox,
+    ).accepted
     wrong = judge(python("print(1)"), cases, checker, sandbox=sandbox)
     assert (wrong.verdict, wrong.why) == ("WA", "case 1: no divisor")
     assert judge(python("print('x')"), cases, checker, sandbox=sandbox).verdict == "WA"
@@ -340,7 +381,11 @@ def test_the_verifier_says_what_the_judge_found():
     assert (right.outcome, right.value, right.why) == ("correct", 1.0, "AC")
     assert right.detail == {"verdict": "AC", "passed": 2, "cases": 2}
     wrong = verifier.verify("```python\nprint(2)\n```", reference)
-    assert (wrong.outcome, wrong.value, wrong.why) == ("wrong", 0.0, "WA: case 2: line 1: '2', not '6'")
+    assert (wrong.outcome, wrong.value, wrong.why) == (
+        "wrong",
+        0.0,
+        "WA: case 2: line 1: '2', not '6'",
+    )
     assert wrong.reason == "WA"
     assert CodeVerifier(partial=True).verify("```python\nprint(2)\n```", reference).value == 0.5
     nothing = verifier.verify("I do not know.", reference)
@@ -368,4 +413,6 @@ def test_a_process_has_one_sandbox_for_each_way_to_set_it_up():
 def test_a_suite_that_is_broken_is_our_failure():
     """IE is no verdict: the verifier raises what becomes UNSCORED."""
     with pytest.raises(SandboxFailed, match="the tests"):
-        CodeVerifier().verify("```python\ndef f(): pass\n```", {"test": "import no_such_module\nassert f() == 1"})
+        CodeVerifier().verify(
+            "```python\ndef f(): pass\n```", {"test": "import no_such_module\nassert f() == 1"}
+        )

@@ -79,7 +79,11 @@ def holds(text: str, kind: str, verifier: InstructionVerifier = STRICT, **argume
 
 def test_the_registry_has_what_was_published():
     """25 of IFEval, 29 of IFTrain and 58 of IFBench."""
-    assert Counter(kind.family for kind in KINDS.values()) == {"ifeval": 25, "iftrain": 29, "ifbench": 58}
+    assert Counter(kind.family for kind in KINDS.values()) == {
+        "ifeval": 25,
+        "iftrain": 29,
+        "ifbench": 58,
+    }
 
 
 VACUOUS = (
@@ -119,11 +123,14 @@ def test_no_kind_pays_for_nothing(name: str):
 def test_no_kind_pays_for_the_prompt(name: str):
     """A prompt repeated, once or twice, in a box or after its answer's keywords, is no answer."""
     arguments = {argument: ANY[argument] for argument in KINDS[name].arguments}
-    prompt = (
-        f"Write about a lighthouse keeper who collects old maps, for readers of a small magazine. {name}: {arguments}"
-    )
+    prompt = f"Write about a lighthouse keeper who collects old maps, for readers of a small magazine. {name}: {arguments}"
     task = Task("t", prompt, asked(name, **arguments))
-    for text in (prompt, f"{prompt}\n\n{prompt}", f"\\boxed{{{prompt}}}", f"harbour lantern one two {prompt}"):
+    for text in (
+        prompt,
+        f"{prompt}\n\n{prompt}",
+        f"\\boxed{{{prompt}}}",
+        f"harbour lantern one two {prompt}",
+    ):
         assert not STRICT.verify(text, task.reference, task).correct
 
 
@@ -132,31 +139,75 @@ def test_no_kind_pays_for_the_prompt(name: str):
     [
         ("keywords:existence", {"keywords": ["a.b"]}, "axb " + FILLER),
         ("keywords:existence", {"keywords": ["cat"]}, "concatenate " + FILLER),
-        ("keywords:frequency", {"keyword": "art", "frequency": 2, "relation": "at least"}, "start the party " + FILLER),
+        (
+            "keywords:frequency",
+            {"keyword": "art", "frequency": 2, "relation": "at least"},
+            "start the party " + FILLER,
+        ),
         ("keywords:forbidden_words", {"forbidden_words": ["cat"]}, "cats " + FILLER),
         ("keywords:forbidden_words", {"forbidden_words": ["C++"]}, "C++ " + FILLER),
-        ("keywords:forbidden_words", {"forbidden_words": ["bread"]}, "br\u200bead " + FILLER.replace("bread", "it")),
+        (
+            "keywords:forbidden_words",
+            {"forbidden_words": ["bread"]},
+            "br\u200bead " + FILLER.replace("bread", "it"),
+        ),
         ("language:response_language", {"language": "de"}, "12345 !!!"),
         (
             "change_case:capital_word_frequency",
             {"capital_frequency": 2, "capital_relation": "at least"},
             "A1 B-2 " + FILLER,
         ),
-        ("length_constraints:number_sentences", {"num_sentences": 8, "relation": "at least"}, FILLER + " x!" * 9),
+        (
+            "length_constraints:number_sentences",
+            {"num_sentences": 8, "relation": "at least"},
+            FILLER + " x!" * 9,
+        ),
         (
             "length_constraints:number_sentences",
             {"num_sentences": 3, "relation": "less than"},
             FILLER.replace(".", "") * 4,
         ),
-        ("length_constraints:number_words", {"num_words": 60, "relation": "at least"}, FILLER + " a_b_c.1.2.3" * 6),
-        ("length_constraints:number_paragraphs", {"num_paragraphs": 3}, FILLER + " ***bold italic*** words " + FILLER),
-        ("detectable_content:number_placeholders", {"num_placeholders": 3}, FILLER + " [][][] [1](url) - [ ] [x]"),
-        ("detectable_content:postscript", {"postscript_marker": "P.S."}, FILLER + "\nThe g.p.s. shows it."),
-        ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, FILLER + "\np.p.sausage is food."),
-        ("detectable_format:number_bullet_lists", {"num_bullets": 3}, FILLER + "\n---\n-5 degrees\n*emphasis* line"),
-        ("detectable_format:constrained_response", {}, "My answer is yes. My answer is no. My answer is maybe."),
+        (
+            "length_constraints:number_words",
+            {"num_words": 60, "relation": "at least"},
+            FILLER + " a_b_c.1.2.3" * 6,
+        ),
+        (
+            "length_constraints:number_paragraphs",
+            {"num_paragraphs": 3},
+            FILLER + " ***bold italic*** words " + FILLER,
+        ),
+        (
+            "detectable_content:number_placeholders",
+            {"num_placeholders": 3},
+            FILLER + " [][][] [1](url) - [ ] [x]",
+        ),
+        (
+            "detectable_content:postscript",
+            {"postscript_marker": "P.S."},
+            FILLER + "\nThe g.p.s. shows it.",
+        ),
+        (
+            "detectable_content:postscript",
+            {"postscript_marker": "P.P.S"},
+            FILLER + "\np.p.sausage is food.",
+        ),
+        (
+            "detectable_format:number_bullet_lists",
+            {"num_bullets": 3},
+            FILLER + "\n---\n-5 degrees\n*emphasis* line",
+        ),
+        (
+            "detectable_format:constrained_response",
+            {},
+            "My answer is yes. My answer is no. My answer is maybe.",
+        ),
         ("detectable_format:constrained_response", {}, "My answer is yes. Or maybe not."),
-        ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, FILLER + " 2*3*4*5*6\n* item one *"),
+        (
+            "detectable_format:number_highlighted_sections",
+            {"num_highlights": 2},
+            FILLER + " 2*3*4*5*6\n* item one *",
+        ),
         (
             "detectable_format:multiple_sections",
             {"section_spliter": "Section", "num_sections": 2},
@@ -169,7 +220,11 @@ def test_no_kind_pays_for_the_prompt(name: str):
         ("detectable_format:json_format", {}, "[" * 300 + f'"{FILLER}"' + "]" * 300),
         ("detectable_format:title", {}, FILLER + "\nstd::cout << a_name >> b"),
         ("combination:two_responses", {}, FILLER + "******" + FILLER + "."),
-        ("combination:two_responses", {}, FILLER + "*******" + "Something else with other words entirely, no bread."),
+        (
+            "combination:two_responses",
+            {},
+            FILLER + "*******" + "Something else with other words entirely, no bread.",
+        ),
         ("combination:repeat_prompt", {"prompt_to_repeat": FILLER}, FILLER),
         ("startend:quotation", {}, '""'),
         ("startend:quotation", {}, f'"{FILLER}" and "{FILLER}"'),
@@ -206,7 +261,11 @@ def test_the_published_checkers_holes_are_closed(kind: str, arguments: dict[str,
         ("length_constraints:number_paragraphs", {"num_paragraphs": 3}, "a ***bold italic*** b"),
         ("detectable_content:number_placeholders", {"num_placeholders": 3}, "[][][]"),
         ("detectable_content:postscript", {"postscript_marker": "P.S."}, "the g.p.s. shows it"),
-        ("detectable_format:number_bullet_lists", {"num_bullets": 3}, "---\n-5 degrees\n*emphasis* line"),
+        (
+            "detectable_format:number_bullet_lists",
+            {"num_bullets": 3},
+            "---\n-5 degrees\n*emphasis* line",
+        ),
         ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, "2*3*4*5*6"),
         ("detectable_format:json_format", {}, "NaN"),
         ("detectable_format:title", {}, "cout << a >> b"),
@@ -228,7 +287,11 @@ def test_reference_keeps_the_published_rules(kind: str, arguments: dict[str, Any
     ("kind", "arguments", "text"),
     [
         ("keywords:existence", {"keywords": ["Bread", "warm bread"]}, FILLER),
-        ("keywords:frequency", {"keyword": "bread", "frequency": 2, "relation": "less than"}, FILLER),
+        (
+            "keywords:frequency",
+            {"keyword": "bread", "frequency": 2, "relation": "less than"},
+            FILLER,
+        ),
         ("keywords:forbidden_words", {"forbidden_words": ["moth"]}, FILLER + " Her mother waits."),
         ("change_case:english_capital", {}, FILLER.upper()),
         ("change_case:english_lowercase", {}, FILLER.lower()),
@@ -237,27 +300,47 @@ def test_reference_keeps_the_published_rules(kind: str, arguments: dict[str, Any
             {"capital_frequency": 2, "capital_relation": "at least"},
             "NASA, ESA: " + FILLER,
         ),
-        ("length_constraints:number_sentences", {"num_sentences": 4, "relation": "at least"}, FILLER),
+        (
+            "length_constraints:number_sentences",
+            {"num_sentences": 4, "relation": "at least"},
+            FILLER,
+        ),
         (
             "length_constraints:number_sentences",
             {"num_sentences": 5, "relation": "less than"},
             "Dr. Who said: " + FILLER,
         ),
-        ("length_constraints:number_paragraphs", {"num_paragraphs": 2}, f"{FILLER}\n\n***\n\n{FILLER}"),
+        (
+            "length_constraints:number_paragraphs",
+            {"num_paragraphs": 2},
+            f"{FILLER}\n\n***\n\n{FILLER}",
+        ),
         (
             "length_constraints:nth_paragraph_first_word",
             {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "every"},
             f"Her day:\n\n{FILLER}",
         ),
-        ("detectable_content:number_placeholders", {"num_placeholders": 2}, f"[name], [your address]: {FILLER}"),
-        ("detectable_content:postscript", {"postscript_marker": "P.S."}, f"{FILLER}\n\n**P.S.** Come early tomorrow."),
+        (
+            "detectable_content:number_placeholders",
+            {"num_placeholders": 2},
+            f"[name], [your address]: {FILLER}",
+        ),
+        (
+            "detectable_content:postscript",
+            {"postscript_marker": "P.S."},
+            f"{FILLER}\n\n**P.S.** Come early tomorrow.",
+        ),
         (
             "detectable_format:number_bullet_lists",
             {"num_bullets": 2},
             f"{FILLER}\n* one point\n  - a point of it\n* two",
         ),
         ("detectable_format:constrained_response", {}, "My answer is no."),
-        ("detectable_format:constrained_response", {}, "There is no doubt about it. My answer is no."),
+        (
+            "detectable_format:constrained_response",
+            {},
+            "There is no doubt about it. My answer is no.",
+        ),
         (
             "detectable_format:number_highlighted_sections",
             {"num_highlights": 2},
@@ -270,8 +353,16 @@ def test_reference_keeps_the_published_rules(kind: str, arguments: dict[str, Any
         ),
         ("detectable_format:json_format", {}, f'```json\n{{"story": "{FILLER}"}}\n```'),
         ("detectable_format:title", {}, f"# <<Warm bread>>\n{FILLER}"),
-        ("combination:two_responses", {}, f"{FILLER}\n******\nOnce a fisherman lost his boat and swam home laughing."),
-        ("combination:repeat_prompt", {"prompt_to_repeat": "Tell a tale."}, f"Tell a tale.\n{FILLER}"),
+        (
+            "combination:two_responses",
+            {},
+            f"{FILLER}\n******\nOnce a fisherman lost his boat and swam home laughing.",
+        ),
+        (
+            "combination:repeat_prompt",
+            {"prompt_to_repeat": "Tell a tale."},
+            f"Tell a tale.\n{FILLER}",
+        ),
         ("startend:end_checker", {"end_phrase": "Is that all?"}, f"{FILLER} **Is that all?**"),
         ("startend:quotation", {}, f"“{FILLER}”"),
         ("startend:quotation", {}, f'"She said "come in" to all. {FILLER}"'),
@@ -279,10 +370,15 @@ def test_reference_keeps_the_published_rules(kind: str, arguments: dict[str, Any
         (
             "language:response_language",
             {"language": "ta"},
-            "நான் தமிழ் பேசுகிறேன் " * 3 + "இது ஒரு நல்ல நாள் மற்றும் வானிலை அழகாக இருக்கிறது என்று அவர் சொன்னார் நாங்கள் வீட்டில்",
+            "நான் தமிழ் பேசுகிறேன் " * 3
+            + "இது ஒரு நல்ல நாள் மற்றும் வானிலை அழகாக இருக்கிறது என்று அவர் சொன்னார் நாங்கள் வீட்டில்",
         ),
         ("copy:copy", {"prompt_to_repeat": "Say it."}, "Say it."),
-        ("copy:copying_multiple", {"prompt_to_repeat": "Say it.", "N": 2}, "Say it.\n******\nSay it."),
+        (
+            "copy:copying_multiple",
+            {"prompt_to_repeat": "Say it.", "N": 2},
+            "Say it.\n******\nSay it.",
+        ),
         ("new:copy_span_idx", {"prompt_to_repeat": "abcdefgh", "n_start": 2, "n_end": 4}, "cde"),
         (
             "copy:repeat_phrase",
@@ -301,10 +397,17 @@ def test_reference_keeps_the_published_rules(kind: str, arguments: dict[str, Any
         (
             "detectable_format:bigram_wrapping",
             {},
-            " ".join(f"<<{a} {b}>>" for a, b in zip(FILLER.split()[::2], FILLER.split()[1::2], strict=False)),
+            " ".join(
+                f"<<{a} {b}>>"
+                for a, b in zip(FILLER.split()[::2], FILLER.split()[1::2], strict=False)
+            ),
         ),
         ("ratio:sentence_type", {}, FILLER + " Is it good? Will they come?"),
-        ("format:line_indent", {}, "\n".join(" " * at + line for at, line in enumerate(FILLER.split(". ")))),
+        (
+            "format:line_indent",
+            {},
+            "\n".join(" " * at + line for at, line in enumerate(FILLER.split(". "))),
+        ),
         ("words:start_verb", {}, "Consider this. " + FILLER),
     ],
 )
@@ -323,19 +426,35 @@ def test_letter_of_a_row_may_be_a_sign():
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
-        ("keywords:existance", {}, "no instruction 'keywords:existance'; did you mean 'keywords:existence'"),
+        (
+            "keywords:existance",
+            {},
+            "no instruction 'keywords:existance'; did you mean 'keywords:existence'",
+        ),
         (
             "length_constraints:number_words",
             {"num_words": 5, "relation": "at most"},
             "relation is .*at most.*'less than' or",
         ),
         ("length_constraints:number_words", {"num_words": 5}, "needs the argument 'relation'"),
-        ("length_constraints:number_words", {"num_words": 5.5, "relation": "at least"}, "num_words is .*whole number"),
-        ("length_constraints:number_words", {"num_words": True, "relation": "at least"}, "num_words is .*whole number"),
+        (
+            "length_constraints:number_words",
+            {"num_words": 5.5, "relation": "at least"},
+            "num_words is .*whole number",
+        ),
+        (
+            "length_constraints:number_words",
+            {"num_words": True, "relation": "at least"},
+            "num_words is .*whole number",
+        ),
         ("punctuation:no_comma", {"num": 3}, "has no argument 'num'; it takes none"),
         ("keywords:existence", {"keywords": []}, "keywords is .*list of texts"),
         ("keywords:existence", {"keywords": "word"}, "keywords is .*list of texts"),
-        ("keywords:letter_frequency", {"letter": "ab", "let_frequency": 1, "let_relation": "at least"}, "letter is"),
+        (
+            "keywords:letter_frequency",
+            {"letter": "ab", "let_frequency": 1, "let_relation": "at least"},
+            "letter is",
+        ),
     ],
 )
 def test_a_row_that_cannot_be_read_is_an_error(kind: str, arguments: dict[str, Any], message: str):
@@ -364,7 +483,10 @@ def test_share_pays_for_part_and_never_for_nothing():
     assert half.verify(FILLER, both).value == 0.5
     assert half.verify("ok", both).value == 0
     assert STRICT.verify(FILLER, both).value == 0
-    assert STRICT.verify(FILLER, both).detail["instructions"] == ["", "the keyword 'harbour' is missing"]
+    assert STRICT.verify(FILLER, both).detail["instructions"] == [
+        "",
+        "the keyword 'harbour' is missing",
+    ]
 
 
 def test_loose_looks_behind_the_first_line():
@@ -377,17 +499,23 @@ def test_loose_looks_behind_the_first_line():
 def test_thinking_is_no_part_of_the_answer():
     """Commas in the thinking do not count, and an answer that only thinks is none."""
     assert holds(f"<think>a, b, c</think>{FILLER}", "punctuation:no_comma")
-    assert STRICT.verify(f"<think>{FILLER}", asked("punctuation:no_comma")).outcome is Outcome.UNPARSED
+    assert (
+        STRICT.verify(f"<think>{FILLER}", asked("punctuation:no_comma")).outcome is Outcome.UNPARSED
+    )
 
 
 HOSTILE = ("[", "<<a", "** ", " ", ".\n", "a ", "'", "Section ", "(", "!?", "A.b.", "é，")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in KINDS if "language" not in name and "english" not in name])
+@pytest.mark.parametrize(
+    "name", [name for name in KINDS if "language" not in name and "english" not in name]
+)
 def test_checks_take_linear_time(name: str):
     """20,000 `[` cost the reference 3.6 s, which is quadratic.  The slowest of ours takes 0.2 s for all of these."""
-    instruction = read_instruction(name, {argument: ANY[argument] for argument in KINDS[name].arguments})
+    instruction = read_instruction(
+        name, {argument: ANY[argument] for argument in KINDS[name].arguments}
+    )
     started = time.process_time()
     for sign in HOSTILE:
         for strict in (True, False):

@@ -42,7 +42,10 @@ class Endpoint:
             return said, {"error": {"message": "no"}}
         finish = "length" if said == "CUT" else "stop"
         choice = {"message": {"role": "assistant", "content": said}, "finish_reason": finish}
-        return 200, {"choices": [choice], "usage": {"total_tokens": 100}} if said is not None else []
+        return 200, {
+            "choices": [choice],
+            "usage": {"total_tokens": 100},
+        } if said is not None else []
 
 
 @contextmanager
@@ -82,7 +85,9 @@ def served(say=honest):
 
 def verdicts(verifier, *texts, task=TASK) -> list[rlvr.Verdict]:
     """Of several completions, at once."""
-    env = rlvr.Environment.from_rows([{"prompt": task.prompt, "reference": task.reference}], verifier=verifier)
+    env = rlvr.Environment.from_rows(
+        [{"prompt": task.prompt, "reference": task.reference}], verifier=verifier
+    )
     return [score.verdict for score in env.score_group(task, list(texts))]
 
 
@@ -99,7 +104,18 @@ def test_a_judge_says_what_the_label_says():
     assert right.detail["replies"] == ["CORRECT"]
 
 
-NO_ANSWERS = ("", " \n", ":", "...", "\u200b", "?!", "<|im_start|>", "</answer>", "x" * 501, *MASTER_KEYS)
+NO_ANSWERS = (
+    "",
+    " \n",
+    ":",
+    "...",
+    "\u200b",
+    "?!",
+    "<|im_start|>",
+    "</answer>",
+    "x" * 501,
+    *MASTER_KEYS,
+)
 
 
 def test_what_is_no_answer_never_reaches_the_judge():
@@ -166,13 +182,17 @@ def test_a_fallback_asks_only_where_the_rule_cannot_read():
     """Right and wrong by the rule stand; the judge is asked of the third, and its WRONG changes nothing."""
     with served(lambda prompt: "CORRECT") as (endpoint, url):
         rule = Fallback(MathVerifier(), judge(url))
-        right, wrong, unread = verdicts(rule, "\\boxed{42}", "\\boxed{41}", "six times seven, forty-two")
+        right, wrong, unread = verdicts(
+            rule, "\\boxed{42}", "\\boxed{41}", "six times seven, forty-two"
+        )
         assert (right.correct, wrong.outcome, unread.correct) == (True, Outcome.WRONG, True)
         assert endpoint.calls == 1
     with served(lambda prompt: "WRONG") as (endpoint, url):
         [unread] = verdicts(Fallback(MathVerifier(), judge(url)), "forty")
         assert (unread.outcome, endpoint.calls) == (Outcome.UNPARSED, 1)
-    assert "a judge comes second" in refusal(lambda: Fallback(judge("http://x/v1"), judge("http://x/v1")))
+    assert "a judge comes second" in refusal(
+        lambda: Fallback(judge("http://x/v1"), judge("http://x/v1"))
+    )
 
 
 def test_labels_are_kept_on_disk(tmp_path):
@@ -191,7 +211,9 @@ def test_a_budget_ends_the_questions(tmp_path):
     """Three calls, of all processes together; then UNSCORED."""
     cache = str(tmp_path / "judge.db")
     with served() as (endpoint, url):
-        found = [verdicts(judge(url, cache=cache, most_calls=3), f"It is {n}.")[0] for n in range(5)]
+        found = [
+            verdicts(judge(url, cache=cache, most_calls=3), f"It is {n}.")[0] for n in range(5)
+        ]
         assert [one.outcome for one in found] == [Outcome.WRONG] * 3 + [Outcome.UNSCORED] * 2
         assert found[-1].why == "judge-budget: 3 calls of 3 are used up"
         assert endpoint.calls == 3
@@ -267,8 +289,14 @@ def test_many_calls_are_in_flight():
     ("settings", "said"),
     [
         ({"prompt": "Is {answer} right?"}, "the prompt of the judge has no field {question}"),
-        ({"prompt": "{question}{reference}{answer}{delimiter}{score}"}, "the prompt has another field"),
-        ({"prompt": "{{question}} {reference}{answer}{delimiter}"}, "the prompt of the judge has no field {question}"),
+        (
+            {"prompt": "{question}{reference}{answer}{delimiter}{score}"},
+            "the prompt has another field",
+        ),
+        (
+            {"prompt": "{{question}} {reference}{answer}{delimiter}"},
+            "the prompt of the judge has no field {question}",
+        ),
         ({"labels": ("YES", "YES")}, "labels is tuple ('YES', 'YES')"),
         ({"votes": 0}, "votes is 0"),
         ({"body": "[]"}, "body is str '[]'"),
@@ -299,5 +327,7 @@ def test_a_rubric_is_a_part_with_bounds():
     assert scores[0].parts == {"correct": 1.0, "rubric": pytest.approx(1 / 3)}
     assert scores[1].parts["rubric"] == 0
     assert scores[2].verdict.outcome is Outcome.UNSCORED
-    assert refusal(lambda: rlvr.Rubric(judge(url), [("x", 0)])).startswith("Rubric: the weight of 'x' is int 0")
+    assert refusal(lambda: rlvr.Rubric(judge(url), [("x", 0)])).startswith(
+        "Rubric: the weight of 'x' is int 0"
+    )
     assert "has no method judged" in refusal(lambda: rlvr.Rubric(3))

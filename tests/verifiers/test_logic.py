@@ -19,7 +19,16 @@ GAME = {"numbers": [6, 4, 1, 1], "target": 24, "all": True}
 ROLES = {"Ann": "knight", "Bob": "knave"}
 GRID = [["Ann", "red", "cat"], ["Bob", "blue", "dog"]]
 SUDOKU = [[1, 0, 3, 4], [3, 4, 1, 2], [2, 1, 4, 3], [4, 3, 2, 0]]
-VACUOUS = ("", "ok", "x", "<answer></answer>", r"\boxed{}", "<answer>ok</answer>", r"\boxed{x}", "<answer>?</answer>")
+VACUOUS = (
+    "",
+    "ok",
+    "x",
+    "<answer></answer>",
+    r"\boxed{}",
+    "<answer>ok</answer>",
+    r"\boxed{x}",
+    "<answer>?</answer>",
+)
 
 
 def box(text: str) -> str:
@@ -27,7 +36,14 @@ def box(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "text", ["6*4*1*1", "(6 * 4) / (1 * 1) = 24", "6 × 4 × 1 ÷ 1", "((6)) * 4 + 1 - 1", r"6 \times 4 \times 1 \times 1"]
+    "text",
+    [
+        "6*4*1*1",
+        "(6 * 4) / (1 * 1) = 24",
+        "6 × 4 × 1 ÷ 1",
+        "((6)) * 4 + 1 - 1",
+        r"6 \times 4 \times 1 \times 1",
+    ],
 )
 def test_expressions_with_the_value_are_right(text: str):
     """Any of the many solutions, in any usual signs."""
@@ -68,11 +84,14 @@ def test_other_expressions_are_wrong(text: str):
 
 
 @pytest.mark.parametrize(
-    ("text", "numbers", "target"), [("1.5*4", [1, 5, 4], 6), ("2**5-8", [2, 5, 8], 24), ("6", [6, 2], 6)]
+    ("text", "numbers", "target"),
+    [("1.5*4", [1, 5, 4], 6), ("2**5-8", [2, 5, 8], 24), ("6", [6, 2], 6)],
 )
 def test_rllms_countdown_holes(text: str, numbers: list[int], target: int):
     """rllm gives 1.0 to a decimal made of two numbers, and to a power; a number alone is no expression."""
-    assert not ExpressionVerifier().verify(box(text), {"numbers": numbers, "target": target}).correct
+    assert (
+        not ExpressionVerifier().verify(box(text), {"numbers": numbers, "target": target}).correct
+    )
 
 
 def test_values_are_exact():
@@ -81,7 +100,12 @@ def test_values_are_exact():
 
 
 @pytest.mark.parametrize(
-    "text", ["Ann: knight, Bob: knave", "Bob is a knave\nAnn is a knight.", "Ann = knight; and Bob = knave"]
+    "text",
+    [
+        "Ann: knight, Bob: knave",
+        "Bob is a knave\nAnn is a knight.",
+        "Ann = knight; and Bob = knave",
+    ],
 )
 def test_roles_in_any_order_are_right(text: str):
     """Every name once."""
@@ -134,7 +158,12 @@ def test_sudoku_is_judged_by_its_rules():
 
 @pytest.mark.parametrize(
     ("verifier", "reference"),
-    [(ExpressionVerifier(), GAME), (RolesVerifier(), ROLES), (GridVerifier(), GRID), (SudokuVerifier(), SUDOKU)],
+    [
+        (ExpressionVerifier(), GAME),
+        (RolesVerifier(), ROLES),
+        (GridVerifier(), GRID),
+        (SudokuVerifier(), SUDOKU),
+    ],
 )
 def test_vacuous_answers_pay_nothing(verifier: rlvr.Verifier, reference: object):
     """Nor does a right answer outside of the box, or one beside a wrong one."""
@@ -144,7 +173,9 @@ def test_vacuous_answers_pay_nothing(verifier: rlvr.Verifier, reference: object)
         assert verdict.value == 0
 
 
-@pytest.mark.parametrize("verifier", [ExpressionVerifier(), RolesVerifier(), GridVerifier(), SudokuVerifier()])
+@pytest.mark.parametrize(
+    "verifier", [ExpressionVerifier(), RolesVerifier(), GridVerifier(), SudokuVerifier()]
+)
 @pytest.mark.parametrize("reference", [None, {}, [], "x", [["a"]][:0]])
 def test_references_that_cannot_be_read_are_errors(verifier: rlvr.Verifier, reference: object):
     """Each says what it must be."""
@@ -165,7 +196,13 @@ def test_the_zebra_solver_agrees_with_trying_all_grids():
     cases = [
         [("left", 0, 0, 1, 1), ("at", 0, 2, 0, 0)],
         [("same", 0, 0, 1, 0), ("same", 0, 1, 1, 1)],
-        [("next", 0, 0, 0, 1), ("not at", 0, 0, 0, 1), ("left", 1, 0, 1, 2), ("at", 1, 1, 0, 2), ("left", 0, 1, 0, 2)],
+        [
+            ("next", 0, 0, 0, 1),
+            ("not at", 0, 0, 0, 1),
+            ("left", 1, 0, 1, 2),
+            ("at", 1, 1, 0, 2),
+            ("left", 0, 1, 0, 2),
+        ],
         [("at", 0, 0, 0, 0), ("at", 0, 1, 0, 0)],
     ]
     for clues in cases:

@@ -98,14 +98,19 @@ WRONG = {
         (r"\{1,2\}", r"\{1,\{2\}\}"),
         ("3!4!", "34!"),
         ("xy=4", r"y=\frac{x}{4}"),
-        (r"\begin{cases}1&x>0\\0&x\le0\end{cases}", r"\begin{cases}1&\text{if }x\ge0\\0&\text{if }x<0\end{cases}"),
+        (
+            r"\begin{cases}1&x>0\\0&x\le0\end{cases}",
+            r"\begin{cases}1&\text{if }x\ge0\\0&\text{if }x<0\end{cases}",
+        ),
     ],
 }
 
 
 @pytest.mark.parametrize("family", RIGHT)
 def test_what_models_write_is_right(family):
-    rejected = [(r, a, v.why) for r, a in RIGHT[family] if not (v := VERIFIER.compare(a, r)).correct]
+    rejected = [
+        (r, a, v.why) for r, a in RIGHT[family] if not (v := VERIFIER.compare(a, r)).correct
+    ]
     assert not rejected
 
 

@@ -41,7 +41,10 @@ HANGS = r"\boxed{\int_0^{\infty} \frac{\sin(x^x)}{\ln(x+e^{x})} dx}"
 
 
 def verdicts(pairs=PAIRS) -> list[bool]:
-    return [VERIFIER.verify(rf"So \boxed{{{answer}}}.", reference).correct for answer, reference, _ in pairs]
+    return [
+        VERIFIER.verify(rf"So \boxed{{{answer}}}.", reference).correct
+        for answer, reference, _ in pairs
+    ]
 
 
 def test_the_main_thread():
@@ -147,8 +150,13 @@ def test_processes_of_all_kinds(program, tmp_path):
     """Each gets workers of its own and leaves none behind that keep it from ending."""
     file = tmp_path / "program.py"
     file.write_text("\n".join(line[8:] for line in program.splitlines()))
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run([sys.executable, str(file)], env=env, capture_output=True, text=True, timeout=60)
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        "PYTHONWARNINGS": "ignore",
+    }
+    done = subprocess.run(
+        [sys.executable, str(file)], env=env, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
 
 

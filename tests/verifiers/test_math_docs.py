@@ -30,7 +30,14 @@ def test_every_preset_is_named():
 
 def test_the_limits_are_the_limits():
     """They decide verdicts, so they are part of the contract."""
-    for number in (LIMITS.chars, LIMITS.depth, LIMITS.digits, LIMITS.cells, LIMITS.terms, LIMITS.magnitude):
+    for number in (
+        LIMITS.chars,
+        LIMITS.depth,
+        LIMITS.digits,
+        LIMITS.cells,
+        LIMITS.terms,
+        LIMITS.magnitude,
+    ):
         assert re.search(rf"(?<![\d,]){number:,}(?![\d,])", PAGE), number
     assert f"{symbolic.CPU_S} s of CPU and {symbolic.MEMORY_MIB} MiB" in PAGE
 
@@ -41,6 +48,10 @@ def test_every_reason_of_the_code_is_explained():
     explained = set(re.findall(r"`([a-z-]+)`", table))
     explained |= {"different-" + word for word in explained}
     sources = [p.read_text() for p in Path(math.__file__).parent.glob("*.py")]
-    given = {reason for text in sources for reason in re.findall(r'Decision\((?:True|False), f?"([a-z-]+)', text)}
+    given = {
+        reason
+        for text in sources
+        for reason in re.findall(r'Decision\((?:True|False), f?"([a-z-]+)', text)
+    }
     assert len(given) > 20
     assert given - {"same-unit"} <= explained

@@ -147,7 +147,10 @@ EQUAL = {
     ],
     "cases and absolute values": [
         (r"\begin{cases}x&\text{if }x\ge0\\-x&\text{if }x<0\end{cases}", "|x|"),
-        (r"\begin{cases}1&x>0\\0&\text{otherwise}\end{cases}", r"\begin{cases}0&x\le0\\1&x>0\end{cases}"),
+        (
+            r"\begin{cases}1&x>0\\0&\text{otherwise}\end{cases}",
+            r"\begin{cases}0&x\le0\\1&x>0\end{cases}",
+        ),
         ("|a-b|", "|b-a|"),
         ("||x||", "|x|"),
     ],
@@ -322,7 +325,9 @@ def test_what_is_not_equal(family):
         assert _same(b, a) is False, (b, a)
 
 
-@pytest.mark.parametrize("text", [r"\frac{1}{0}", r"\ln 0", r"\tan 90^\circ", "0^0", r"\frac{1}{\sin\pi}", "(-1)!"])
+@pytest.mark.parametrize(
+    "text", [r"\frac{1}{0}", r"\ln 0", r"\tan 90^\circ", "0^0", r"\frac{1}{\sin\pi}", "(-1)!"]
+)
 def test_what_has_no_value_equals_nothing(text):
     """Not even something else that has none."""
     assert _same(text, "1") is None

@@ -70,7 +70,9 @@ UNFINISHED = {
 
 
 def parts(table: str) -> list[str]:
-    return [text.strip() for line in table.strip().splitlines() for text in line.strip().split(" | ")]
+    return [
+        text.strip() for line in table.strip().splitlines() for text in line.strip().split(" | ")
+    ]
 
 
 @pytest.mark.parametrize("text", parts(FINISHED))
@@ -79,7 +81,9 @@ def test_what_is_finished_has_no_operation_left(text: str):
     assert not kinds(text)
 
 
-@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, row in UNFINISHED.items() for text in parts(row)])
+@pytest.mark.parametrize(
+    ("kind", "text"), [(kind, text) for kind, row in UNFINISHED.items() for text in parts(row)]
+)
 def test_what_could_be_carried_out_is_named(kind: str, text: str):
     """The kind decides whether the reference has the same."""
     assert kind in kinds(text)
@@ -164,7 +168,11 @@ def test_a_finished_answer_is_paid(reference: str, answer: str):
 def test_an_unfinished_answer_is_not_paid(reference: str, answer: str):
     """It has the right value, which is another policy's question."""
     verdict = VERIFIER.compare(answer, reference)
-    assert (verdict.outcome, verdict.reason, verdict.answer) == (Outcome.WRONG, "unfinished", answer)
+    assert (verdict.outcome, verdict.reason, verdict.answer) == (
+        Outcome.WRONG,
+        "unfinished",
+        answer,
+    )
     assert ANY.compare(answer, reference).correct
 
 
@@ -245,7 +253,11 @@ ECHOES = [  # prompt, reference, answer
     (r"Combine \[\frac{1}{t}+\frac{1}{t+1}.\]", r"\frac{2t+1}{t(t+1)}", r"\frac{1}{1+t}+\frac1t"),
     ("Simplify (a+1)(a-1) please", "a^2-1", "(a-1)(a+1)"),
     (r"Let $f(x)=\frac{x^2-9}{x+3}$. Simplify $f$.", "x-3", r"\frac{x^2-9}{x+3}"),
-    (r"Rationalize the denominator of $\frac{4}{3\sqrt7}$.", r"\frac{4\sqrt7}{21}", r"\frac{4}{3\sqrt7}"),
+    (
+        r"Rationalize the denominator of $\frac{4}{3\sqrt7}$.",
+        r"\frac{4\sqrt7}{21}",
+        r"\frac{4}{3\sqrt7}",
+    ),
     ("Solve |t| < 3.", "(-3,3)", "|t|<3"),
     (r"Find the set $\{1,2\}\cup\{5\}$.", r"\{1,2,5\}", r"\{5\}\cup\{1,2\}"),
     ("Simplify x²·(x−5)", "x^3-5x^2", "(x−5)x²"),
@@ -284,7 +296,9 @@ NO_ECHOES = [
 ]
 
 
-def verdict(prompt: str, reference: str, answer: str, verifier: MathVerifier = VERIFIER) -> rlvr.Verdict:
+def verdict(
+    prompt: str, reference: str, answer: str, verifier: MathVerifier = VERIFIER
+) -> rlvr.Verdict:
     return verifier.verify(rf"\boxed{{{answer}}}", reference, Task("t", prompt))
 
 
@@ -315,7 +329,9 @@ def test_prompts_are_chats_too():
     """All texts count, also of parts; a prompt without text is none."""
     parts = [{"type": "image"}, {"type": "text", "text": FACTOR}]
     for content in (FACTOR, parts):
-        task = Task("t", [{"role": "system", "content": None}, {"role": "user", "content": content}])
+        task = Task(
+            "t", [{"role": "system", "content": None}, {"role": "user", "content": content}]
+        )
         assert VERIFIER.verify(r"\boxed{x^3-16x^2}", "x^2(x-16)", task).reason == "restated"
     empty = VERIFIER.verify(r"\boxed{x^3-16x^2}", "x^2(x-16)", Task("t", ""))
     assert empty.detail == {"restated": "unchecked"}
@@ -324,14 +340,24 @@ def test_prompts_are_chats_too():
 def test_many_at_once_get_the_same():
     """With a task or without."""
     task = Task("t", FACTOR)
-    rows = [(r"\boxed{x^3-16x^2}", "x^2(x-16)", task), (r"\boxed{x^3-16x^2}", "x^2(x-16)"), ("7", "7", None)]
-    assert [v.reason for v in VERIFIER.verify_many(rows)] == ["restated", "symbolic-equal", "no-answer"]
+    rows = [
+        (r"\boxed{x^3-16x^2}", "x^2(x-16)", task),
+        (r"\boxed{x^3-16x^2}", "x^2(x-16)"),
+        ("7", "7", None),
+    ]
+    assert [v.reason for v in VERIFIER.verify_many(rows)] == [
+        "restated",
+        "symbolic-equal",
+        "no-answer",
+    ]
 
 
 def test_environments_pass_the_task_on():
     """math-v2 refuses an echo of the row's own problem; a reward of one's own does with the same verifier."""
     row = {"problem": FACTOR, "answer": "x^2(x-16)", "completion": r"\boxed{x^3-16x^2}"}
-    own = rlvr.Environment.from_rows([], prompt="problem", reference="answer", verifier=MathVerifier())
+    own = rlvr.Environment.from_rows(
+        [], prompt="problem", reference="answer", verifier=MathVerifier()
+    )
     for env in (rlvr.make("math-v2"), own):
         [scored] = rlvr.score(env, [row], workers=0)
         assert scored.score.verdict.reason == "restated"
@@ -348,7 +374,8 @@ def test_a_long_prompt_is_read_to_a_limit():
 
 
 @pytest.mark.parametrize(
-    "text", [r"000\sum_{k=1}^n i", r".5.\overline{3}", r"2+.5.\overline{3}", r"\prod_{k=1}^n k\cdot 3"]
+    "text",
+    [r"000\sum_{k=1}^n i", r".5.\overline{3}", r"2+.5.\overline{3}", r"\prod_{k=1}^n k\cdot 3"],
 )
 def test_odd_mathematics_in_prompt_and_answer_raises_nothing(text: str):
     """Whatever stands in them, an answer gets a verdict."""
@@ -360,5 +387,10 @@ def test_what_there_was_no_time_for_is_still_unfinished(monkeypatch: pytest.Monk
     """On a slow machine the reason is the same, and an answer that may be finished stays too hard."""
     late = Decision(False, "too-hard: 1 CPU second")
     monkeypatch.setattr(symbolic, "decide_many", lambda pairs: [late] * len(pairs))
-    verdicts = [VERIFIER.compare(*pair) for pair in ((r"\int_0^1 x dx", "1/2"), ("x^2+2x+1", "(x+1)^2"))]
-    assert [(verdict.correct, verdict.reason) for verdict in verdicts] == [(False, "unfinished"), (False, "too-hard")]
+    verdicts = [
+        VERIFIER.compare(*pair) for pair in ((r"\int_0^1 x dx", "1/2"), ("x^2+2x+1", "(x+1)^2"))
+    ]
+    assert [(verdict.correct, verdict.reason) for verdict in verdicts] == [
+        (False, "unfinished"),
+        (False, "too-hard"),
+    ]

@@ -30,9 +30,22 @@ TOKENS = [
     *r"\operatorname{lcm} \mod \pmod \gcd \lfloor \rfloor \approx \equiv \cup \cap \neg \lor \to \ldots \prime".split(),
     *"$ \\$ x y n e i 0 1 2 10 0.5 .5 5. 1,000 1e5 3:30 and or yes A (B) cm m^2 ' ~ # @".split(),
     *"` ½ √ π ∞ ≤ − × ² ₁ ° ∪ ５".split(),
-    *[" ", "\n", "\t", "\x00", "\ud800", "\u202e", "\u3000", "open('x','w')", "__import__", "lambda:"],
+    *[
+        " ",
+        "\n",
+        "\t",
+        "\x00",
+        "\ud800",
+        "\u202e",
+        "\u3000",
+        "open('x','w')",
+        "__import__",
+        "lambda:",
+    ],
 ]
-PLAIN = r"1 2 2 3 12 0.5 \frac{1}{2} x - + , , ( ) [ ] \{ \} = % \% cm \pi \sqrt{2} \pm x= or".split()
+PLAIN = (
+    r"1 2 2 3 12 0.5 \frac{1}{2} x - + , , ( ) [ ] \{ \} = % \% cm \pi \sqrt{2} \pm x= or".split()
+)
 """Of which even short texts often mean something."""
 
 
@@ -49,7 +62,10 @@ def test_no_soup_upsets_the_normal_form():
     """Alone, in a box and as the whole completion: three thousand texts, a verdict for each."""
     for text in soups("completion", 1500, 25):
         for completion in (text, rf"\boxed{{{text}}}"):
-            assert FAST.verify(completion, "123456789123456789").outcome in (Outcome.WRONG, Outcome.UNPARSED)
+            assert FAST.verify(completion, "123456789123456789").outcome in (
+                Outcome.WRONG,
+                Outcome.UNPARSED,
+            )
 
 
 def test_no_soup_upsets_the_engine(tmp_path, monkeypatch):
@@ -167,8 +183,16 @@ def latex(t: Tree, rng: random.Random) -> str:
     spellings = {
         "+": [f"{a}+{b}", f"{a} + {b}", f"{b}+{a}"],
         "-": [f"{a}-{b}", f"{a} − {b}", f"-{b}+{a}"],
-        "*": [rf"{a} \cdot {b}", rf"{b} \times {a}", rf"\left({bare[0]}\right)\left({bare[1]}\right)"],
-        "/": [rf"\frac{{{bare[0]}}}{{{bare[1]}}}", rf"\dfrac{{{bare[0]}}}{{{bare[1]}}}", f"({bare[0]})/({bare[1]})"],
+        "*": [
+            rf"{a} \cdot {b}",
+            rf"{b} \times {a}",
+            rf"\left({bare[0]}\right)\left({bare[1]}\right)",
+        ],
+        "/": [
+            rf"\frac{{{bare[0]}}}{{{bare[1]}}}",
+            rf"\dfrac{{{bare[0]}}}{{{bare[1]}}}",
+            f"({bare[0]})/({bare[1]})",
+        ],
         "^": [f"({bare[0]})^{b}", f"({bare[0]})^{{{b}}}"],
         "sqrt": [rf"\sqrt{{{bare[0]}}}", rf"\sqrt{{ {bare[0]} }}"],
         "sin": [rf"\sin({bare[0]})", rf"\sin\left({bare[0]}\right)"],
@@ -203,7 +227,9 @@ def values(t: Tree) -> list[complex] | None:
 
 
 def same(a: list[complex], b: list[complex]) -> bool:
-    return all(math.isclose(u.real, v.real, rel_tol=1e-9, abs_tol=1e-9) for u, v in zip(a, b, strict=True))
+    return all(
+        math.isclose(u.real, v.real, rel_tol=1e-9, abs_tol=1e-9) for u, v in zip(a, b, strict=True)
+    )
 
 
 def drawn(seed: int, depth: int = 3) -> tuple[Tree, random.Random]:

@@ -9,7 +9,9 @@ import pytest
 
 from rlvr.verifiers.math import MathPolicy, MathVerifier
 
-VERIFIER = MathVerifier(MathPolicy(form="any"))  # values alone: no answer here is refused for its form
+VERIFIER = MathVerifier(
+    MathPolicy(form="any")
+)  # values alone: no answer here is refused for its form
 
 ACCEPTED_THOUGH_WRONG = [
     ("p - q", "p q", "a minus between letters was taken for a hyphen between words"),

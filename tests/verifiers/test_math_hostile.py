@@ -16,11 +16,17 @@ from rlvr.types import Outcome, Verdict
 from rlvr.verifiers.math import MathVerifier, symbolic
 
 VERIFIER = MathVerifier()
-CANARY = Path(tempfile.gettempdir()) / f"rlvr-canary-{os.getpid()}"  # made if one of the texts is executed
+CANARY = (
+    Path(tempfile.gettempdir()) / f"rlvr-canary-{os.getpid()}"
+)  # made if one of the texts is executed
 NEVER_BEGUN = {"tower", "factorial", "long", "boxes", "strange", "program"}
 """Kinds that are decided without the engine, or by its first look."""
 ALL = [  # of those that keep the engine busy, one in three is enough for every day
-    pytest.param(text, id=f"{kind}-{number}", marks=[pytest.mark.slow] * (kind not in NEVER_BEGUN and number % 3 > 0))
+    pytest.param(
+        text,
+        id=f"{kind}-{number}",
+        marks=[pytest.mark.slow] * (kind not in NEVER_BEGUN and number % 3 > 0),
+    )
     for number, (kind, text) in enumerate(hostile(str(CANARY)))
 ]
 QUICK = [text for kind, text in hostile(str(CANARY)) if kind in NEVER_BEGUN]
@@ -68,7 +74,9 @@ def test_what_can_be_seen_from_the_text_costs_nothing():
 
 def test_the_same_text_gets_the_same_verdict_again():
     """Limits are static, so the second time differs in nothing."""
-    assert [verdict(completion) for completion in QUICK] == [verdict(completion) for completion in QUICK]
+    assert [verdict(completion) for completion in QUICK] == [
+        verdict(completion) for completion in QUICK
+    ]
 
 
 def test_hard_is_wrong_each_time():
@@ -113,7 +121,8 @@ def test_markers_do_not_open_a_side_door(marker):
 
 @pytest.mark.parametrize("size", [10**4, 10**5, 10**6])
 @pytest.mark.parametrize(
-    "part", ["\\boxed{", "\\boxed{1}", "<think>", "</think>", "answer is ", "{", "$", "\\frac", " ", "\n"]
+    "part",
+    ["\\boxed{", "\\boxed{1}", "<think>", "</think>", "answer is ", "{", "$", "\\frac", " ", "\n"],
 )
 def test_time_grows_with_the_length_and_not_with_its_square(part, size):
     """A million characters of anything take well under a second."""

@@ -31,12 +31,37 @@ SAME = {
         "(5)",
         "５",
     ],
-    "fractions": [r"\frac{1}{2}", r"\dfrac12", r"\tfrac{1}2", r"\frac 12", "1/2", "0.5", ".5", "0.50", "½", "2^{-1}"],
+    "fractions": [
+        r"\frac{1}{2}",
+        r"\dfrac12",
+        r"\tfrac{1}2",
+        r"\frac 12",
+        "1/2",
+        "0.5",
+        ".5",
+        "0.50",
+        "½",
+        "2^{-1}",
+    ],
     "negative": ["-3", "−3", "- 3", "–3", r"-\frac{6}{2}", r"\frac{-6}{2}", "-(3)"],
     "mixed": [r"1\frac{4}{5}", r"1 \frac45", "1 4/5", "9/5", "1.8", "1⅘"],
     "thousands": ["10080", "10,080", r"10,\!080", "10{,}080", r"10\,080", "10 080", "10080.00"],
-    "repeating": [r"\frac{1}{6}", r"0.1\overline{6}", r"0.1\bar6", "0.1(6)", "0.1666...", r"0.1666\dots"],
-    "scientific": ["6.02e3", "6.02E+3", r"6.02\times 10^{3}", r"6.02 \cdot 10^3", "6.02×10³", "6020"],
+    "repeating": [
+        r"\frac{1}{6}",
+        r"0.1\overline{6}",
+        r"0.1\bar6",
+        "0.1(6)",
+        "0.1666...",
+        r"0.1666\dots",
+    ],
+    "scientific": [
+        "6.02e3",
+        "6.02E+3",
+        r"6.02\times 10^{3}",
+        r"6.02 \cdot 10^3",
+        "6.02×10³",
+        "6020",
+    ],
     "powers": ["2^{100}", "1267650600228229401496703205376", "2**100", r"2^{99}\cdot 2"],
     "factorial": ["5!", "120", r"5 \times 4!"],
     "double factorial": ["7!!", "105"],
@@ -196,7 +221,12 @@ ROUNDED = [
     # (reference, answer, expected, reason)
     ("0.458", r"\frac{27}{59}", True, "0.45763 rounds to it"),
     ("41.495", r"\frac{2904644}{70000}", True, "41.49491… rounds to it"),
-    ("41.494", r"\frac{2904644}{70000}", False, "and begins with this, which is cut off and half a unit too far away"),
+    (
+        "41.494",
+        r"\frac{2904644}{70000}",
+        False,
+        "and begins with this, which is cut off and half a unit too far away",
+    ),
     ("3.14", r"\frac{22}{7}", True, "3.1428… rounds to it"),
     ("3.142", r"\frac{22}{7}", False, "and to 3.143, not to this"),
     (r"41.4\%", r"\frac{29}{70}", True, "41.43 % does, and a percent sign moves the point"),
@@ -231,19 +261,36 @@ def test_a_misspelt_setting_is_refused():
 
 NUMBERS = st.one_of(
     st.integers(-(10**30), 10**30).map(str),
-    st.tuples(st.integers(-999, 999), st.integers(1, 999)).map(lambda f: rf"\frac{{{f[0]}}}{{{f[1]}}}"),
+    st.tuples(st.integers(-999, 999), st.integers(1, 999)).map(
+        lambda f: rf"\frac{{{f[0]}}}{{{f[1]}}}"
+    ),
     st.tuples(st.integers(-999, 999), st.integers(1, 999)).map(lambda f: f"{f[0]}/{f[1]}"),
     st.decimals(-1000, 1000, places=3).map(str),
 )
 EXACT = MathPolicy(rounding="exact")  # rounding has a direction, equality has none
 ATOMS = st.one_of(
     NUMBERS,
-    st.sampled_from(["x", r"\pi", r"\sqrt{2}", "2x+1", "B", r"\text{even}", r"\infty", "5 cm", "30^\\circ", "3:30 pm"]),
+    st.sampled_from(
+        [
+            "x",
+            r"\pi",
+            r"\sqrt{2}",
+            "2x+1",
+            "B",
+            r"\text{even}",
+            r"\infty",
+            "5 cm",
+            "30^\\circ",
+            "3:30 pm",
+        ]
+    ),
 )
 ANSWERS = st.recursive(
     ATOMS,
     lambda inner: st.one_of(
-        st.lists(inner, min_size=2, max_size=3).map(lambda xs: r"\left(" + ", ".join(xs) + r"\right)"),
+        st.lists(inner, min_size=2, max_size=3).map(
+            lambda xs: r"\left(" + ", ".join(xs) + r"\right)"
+        ),
         st.lists(inner, min_size=1, max_size=3).map(lambda xs: r"\{" + ", ".join(xs) + r"\}"),
         st.lists(inner, min_size=2, max_size=3).map(", ".join),
         inner.map("x = {}".format),
@@ -287,7 +334,9 @@ def test_no_text_breaks_the_comparison(a, b):
 @given(ANSWERS, ANSWERS)
 def test_spacing_and_sized_brackets_do_not_matter(a, b):
     r"""Spaces around signs, and \left \right, change nothing."""
-    spaced = a.replace(",", " , ").replace("{", "{ ").replace(r"\left(", "(").replace(r"\right)", ")")
+    spaced = (
+        a.replace(",", " , ").replace("{", "{ ").replace(r"\left(", "(").replace(r"\right)", ")")
+    )
     assert compare(spaced, b) is compare(a, b)
 
 

@@ -64,13 +64,19 @@ AGREE_NEARLY = {
         ("|x|", r"\sqrt x\sqrt x"),
         (r"\frac{|x|}{x}", r"1+0\ln x"),
         (r"\sqrt{x^2-4}", r"\sqrt{x-2}\sqrt{x+2}"),
-        (r"\sqrt{ab}", r"\sqrt a\sqrt b"),  # -1 and -1: 1 has a root, and the product of the roots is -1
+        (
+            r"\sqrt{ab}",
+            r"\sqrt a\sqrt b",
+        ),  # -1 and -1: 1 has a root, and the product of the roots is -1
         ("x", r"x+\frac{0}{|x|+x}"),
         ("x", r"\begin{cases}x&x<1000\end{cases}"),
     ],
     "out of sight": [("x", r"\frac{\log_2(4^x)}{2}+\lfloor|x|/10^8\rfloor")],
     "equations": [("y=1000-x", "y=|x-1000|"), ("|x|-y=0", r"\sqrt x\sqrt x-y=0")],
-    "constants of integration": [("x^2+C", r"x^2+\max(0,x-10^5)+C"), ("|x|+C", r"\sqrt x\sqrt x+C")],
+    "constants of integration": [
+        ("x^2+C", r"x^2+\max(0,x-10^5)+C"),
+        ("|x|+C", r"\sqrt x\sqrt x+C"),
+    ],
 }
 
 
@@ -120,7 +126,10 @@ RIGHT = {
         ("(a^b)^c", "a^{bc}"),
         (r"\binom{2n}{n}", r"\frac{(2n)!}{n!^2}"),
     ],
-    "square roots": [("x^{3/2}", r"x\sqrt x"), (r"\frac{1}{\sqrt{x+1}+\sqrt x}", r"\sqrt{x+1}-\sqrt x")],
+    "square roots": [
+        ("x^{3/2}", r"x\sqrt x"),
+        (r"\frac{1}{\sqrt{x+1}+\sqrt x}", r"\sqrt{x+1}-\sqrt x"),
+    ],
 }
 
 

@@ -37,7 +37,11 @@ SAME = {
         (r"P(A\cap B)/2", r"\frac12P(B\cap A)"),
         ("T(n)=2T(n/2)+n", r"T(n)=n+2T(\frac n2)"),
     ],
-    "the gamma function": [(r"\Gamma(6)", "120"), (r"\Gamma(\frac12)", r"\sqrt\pi"), (r"\Gamma(n+2)", "(n+1)!")],
+    "the gamma function": [
+        (r"\Gamma(6)", "120"),
+        (r"\Gamma(\frac12)", r"\sqrt\pi"),
+        (r"\Gamma(n+2)", "(n+1)!"),
+    ],
     "a value": [("f(4)=7", "7"), ("g(-1)=2", "2")],
 }
 

@@ -82,7 +82,12 @@ UNIONS = [
     ("(1,2) \\cup (2,\\infty)", r"x > 1, x \ne 2", True, "with one point left out"),
     (r"x \neq 0", r"(-\infty,0) \cup (0,\infty)", True, "unequal"),
     (r"\mathbb{R} \setminus \{0\}", r"x \ne 0", True, "a difference of sets"),
-    (r"\mathbb{R} \setminus \{1,2\}", r"(-\infty,1) \cup (1,2) \cup (2,\infty)", True, "two points left out"),
+    (
+        r"\mathbb{R} \setminus \{1,2\}",
+        r"(-\infty,1) \cup (1,2) \cup (2,\infty)",
+        True,
+        "two points left out",
+    ),
     (r"a \le -2 \text{ or } a = 1", r"(-\infty,-2] \cup \{1\}", True, "and a single point"),
     (r"a \le -2 \text{ or } a = 1", r"(-\infty,-2] \cup \{2\}", False, "another point"),
     (r"(1,2) \cup (3,4)", "(1,4)", False, "a gap"),
@@ -119,16 +124,46 @@ PARAMETERS = [
     (r"k\pi", r"n\pi \text{ where } n \text{ is an integer}", True, "declared on one side"),
     (r"k\pi, k \in \mathbb{Z}", r"n\pi, n \in \mathbb{N}", False, "another range"),
     (r"k\pi, k \in \mathbb{Z}", r"k\pi \text{ for any integer } k", True, "in words"),
-    ("(-32 + 3x, 64 - 5x)", r"(-32+3t, 64-5t) \text{ for some integer } t", True, "throughout a tuple"),
-    ("(-32 + 3x, 64 - 5x)", r"(-32+3t, 64-5s) \text{ for some integer } t", None, "one letter for one"),
+    (
+        "(-32 + 3x, 64 - 5x)",
+        r"(-32+3t, 64-5t) \text{ for some integer } t",
+        True,
+        "throughout a tuple",
+    ),
+    (
+        "(-32 + 3x, 64 - 5x)",
+        r"(-32+3t, 64-5s) \text{ for some integer } t",
+        None,
+        "one letter for one",
+    ),
     ("f(x) = x", r"f(x) = x \text{ for all } x \in \mathbb{R}", True, "what a function is given"),
-    ("f(x)=x, f(x)=-x", r"f(x)=x \text{ and } f(x)=-x \text{ for all real } x", True, "at the end of a list"),
+    (
+        "f(x)=x, f(x)=-x",
+        r"f(x)=x \text{ and } f(x)=-x \text{ for all real } x",
+        True,
+        "at the end of a list",
+    ),
 ]
 
 MATRICES = [
-    (r"\begin{pmatrix} \frac12 & 2 \end{pmatrix}", r"\begin{bmatrix} 0.5 & 2 \end{bmatrix}", True, "brackets"),
-    (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{pmatrix} 1 & 3 \\ 2 & 4 \end{pmatrix}", False, "cells"),
-    (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix} 1 & 2 \end{pmatrix}", False, "column and row"),
+    (
+        r"\begin{pmatrix} \frac12 & 2 \end{pmatrix}",
+        r"\begin{bmatrix} 0.5 & 2 \end{bmatrix}",
+        True,
+        "brackets",
+    ),
+    (
+        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
+        r"\begin{pmatrix} 1 & 3 \\ 2 & 4 \end{pmatrix}",
+        False,
+        "cells",
+    ),
+    (
+        r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}",
+        r"\begin{pmatrix} 1 & 2 \end{pmatrix}",
+        False,
+        "column and row",
+    ),
 ]
 
 SIGNS = [

@@ -30,7 +30,11 @@ RIGHT = {
         ("(2x-1)(x+4)>0", r"x<-4\text{ or }x>\frac12"),
         (r"(x-3)^2\le0", r"x\ge3\text{ and }x\le3"),
     ],
-    "equations with a denominator": [("xy=3", r"y=\frac3x"), (r"b=\frac{6}{a^2}", "a^2b=6"), ("a=3b", r"b=\frac a3")],
+    "equations with a denominator": [
+        ("xy=3", r"y=\frac3x"),
+        (r"b=\frac{6}{a^2}", "a^2b=6"),
+        ("a=3b", r"b=\frac a3"),
+    ],
     "sets": [
         (r"\mathbb{R}\setminus\{2\}", r"\mathbb{R}-\{2\}"),
         (r"\{2\}", r"(1,2]\cap[2,3)"),
@@ -72,7 +76,11 @@ WRONG = [
     ("x^2<2", r"(-1.414,\sqrt2)", "rounded"),
     (r"2x^2-4x\le30", r"x\in[-3,5)", "an end is missing"),
     (r"(x-6)(x+1)>0", r"x\in[-\infty,-1)\cup(6,\infty)", "infinity belongs to no interval"),
-    (r"x^2>5", r"[-\infty,-\sqrt5)\cup(\sqrt5,\infty)", "the same beside ends that are no fractions"),
+    (
+        r"x^2>5",
+        r"[-\infty,-\sqrt5)\cup(\sqrt5,\infty)",
+        "the same beside ends that are no fractions",
+    ),
     ("t^2-7t+10=0", "t=2", "one of two"),
     (r"\frac{x-3}{x+1}\ge0", r"(-\infty,-1]\cup[3,\infty)", "a pole"),
     (r"\frac{x}{x}=1", r"\mathbb{R}", "a hole"),

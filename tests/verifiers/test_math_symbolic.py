@@ -187,14 +187,27 @@ def test_a_fork_server_outlives_the_children_it_loses():
 
     with WorkerPool(setup, spares=0, memory_mib=256, quiet=True) as pool:
         items = ["a", "hang", "b", "grow", "c", "crash", "crash", "d", "killed", "e"]
-        expected = ["a", "lost: time", "b", "lost: memory", "c", "lost: crash", "lost: crash", "d", "lost: died", "e"]
+        expected = [
+            "a",
+            "lost: time",
+            "b",
+            "lost: memory",
+            "c",
+            "lost: crash",
+            "lost: crash",
+            "d",
+            "lost: died",
+            "e",
+        ]
         assert pool.run(items, wall_s=30.0) == expected
 
 
 @pytest.mark.parametrize("reference", [r"p\to q", r"P(A|B)", r"\frac{", "x +", r"x ) + 1"])
 def test_a_reference_beyond_the_engine_is_compared_as_text(reference):
     """Its own text is right and anything else wrong: no answer can choose to go unscored."""
-    assert symbolic.decide(r"\sqrt{2}", reference, COMPETITION) == symbolic.Decision(False, symbolic.NOTATION)
+    assert symbolic.decide(r"\sqrt{2}", reference, COMPETITION) == symbolic.Decision(
+        False, symbolic.NOTATION
+    )
     assert symbolic.check_reference(reference) is not None
     assert symbolic.check_reference(r"\frac{x}{2}") is None
 
@@ -255,7 +268,9 @@ def test_a_right_answer_survives_a_kill_from_outside(whom):
     symbolic.warm()
     assert symbolic.decide("x+x", "2x", COMPETITION).equal is True
     workers = [worker._process.pid for worker in symbolic._workers()._all]
-    children = {pid: Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in workers}
+    children = {
+        pid: Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in workers
+    }
     [(worker, child)] = [(pid, int(found[0])) for pid, found in children.items() if found]
     os.kill(child, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as thread:
@@ -307,7 +322,11 @@ def test_a_fork_gets_workers_of_its_own():
         "assert symbolic.decide('3+x', 'x+3', COMPETITION).equal\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], env=_environment(), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program],
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
 
@@ -337,7 +356,11 @@ def test_the_engine_prints_nothing():
         "    MathVerifier().verify(r'\\boxed{' + text + '}', r'\\sqrt{x}')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], env=_environment(), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program],
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -345,7 +368,11 @@ def test_the_engine_prints_nothing():
 def test_the_engine_never_executes_text(tmp_path):
     """In process, so that a file it might write would be seen."""
     target = tmp_path / "written"
-    for text in (f"__import__('pathlib').Path('{target}').touch()", f"open('{target}','w')", r"\write18{touch x}"):
+    for text in (
+        f"__import__('pathlib').Path('{target}').touch()",
+        f"open('{target}','w')",
+        r"\write18{touch x}",
+    ):
         engine.handle((text, "x+1", COMPETITION, False))
     assert not target.exists()
 
@@ -374,7 +401,10 @@ def test_sympy_gives_a_second_opinion(answer, reference, why):
 def test_a_contradiction_is_said(monkeypatch):
     """Either our decision or SymPy's is wrong, and a person has to look."""
     monkeypatch.setattr(engine, "is_zero", lambda gap, positive=False: False)
-    assert engine.handle((r"\sqrt{8}", r"2\sqrt{2}", COMPETITION, True)) == (True, "symbolic-equal: refuted")
+    assert engine.handle((r"\sqrt{8}", r"2\sqrt{2}", COMPETITION, True)) == (
+        True,
+        "symbolic-equal: refuted",
+    )
 
 
 def test_algebra_is_bounded_by_its_operations():

@@ -114,7 +114,8 @@ DURATIONS = [
 
 
 @pytest.mark.parametrize(
-    ("reference", "answer", "expected", "why"), [*UNITS, *MONEY, *ANGLES, *TIMES, *DATES, *DURATIONS]
+    ("reference", "answer", "expected", "why"),
+    [*UNITS, *MONEY, *ANGLES, *TIMES, *DATES, *DURATIONS],
 )
 def test_what_stands_around_a_number_counts(reference, answer, expected, why):
     """Both ways round: no verdict depends on which side is trusted."""
@@ -140,7 +141,12 @@ def test_the_policy_says_what_units_are_worth():
         ("square inches", "inch^2", Fraction(127, 5000) ** 2, (("m", 2),)),
         ("km/h", "kilometre / hour", Fraction(5, 18), (("m", 1), ("s", -1))),
         ("cents", "cent", Fraction(1, 100), (("dollar", 1),)),
-        ("cubic feet per minute", "foot^3 / minute", Fraction(381, 1250) ** 3 / 60, (("m", 3), ("s", -1))),
+        (
+            "cubic feet per minute",
+            "foot^3 / minute",
+            Fraction(381, 1250) ** 3 / 60,
+            (("m", 3), ("s", -1)),
+        ),
     ],
 )
 def test_a_unit_has_one_name_and_an_exact_size(text, name, size, dimension):

@@ -189,7 +189,8 @@ def test_many_are_judged_as_one_by_one():
 
 
 @pytest.mark.parametrize(
-    ("reference", "understood"), [("5", True), (r"x^2+\sqrt{2}", True), (r"\text{east}", True), (r"p \to q", False)]
+    ("reference", "understood"),
+    [("5", True), (r"x^2+\sqrt{2}", True), (r"\text{east}", True), (r"p \to q", False)],
 )
 def test_a_reference_can_be_checked_when_data_is_loaded(reference, understood):
     """What no engine understands is equal to its own text alone, and the report says so."""
@@ -261,12 +262,23 @@ def test_threads_and_asyncio_see_what_the_main_thread_sees():
         assert all(got == expected for got in threads.map(lambda _: _all_verdicts(), range(32)))
 
     async def in_a_loop() -> list[list[tuple[Outcome, str]]]:
-        return [_all_verdicts(), *await asyncio.gather(*(asyncio.to_thread(_all_verdicts) for _ in range(8)))]
+        return [
+            _all_verdicts(),
+            *await asyncio.gather(*(asyncio.to_thread(_all_verdicts) for _ in range(8))),
+        ]
 
     assert all(got == expected for got in asyncio.run(in_a_loop()))
 
 
-NASTY = ["\ud800", "\x00", "\\", "{" * 10**6, "\\boxed{" * 10**5, "\\boxed{" + "9" * 10**6 + "}", "\\boxed{\ud800\x00}"]
+NASTY = [
+    "\ud800",
+    "\x00",
+    "\\",
+    "{" * 10**6,
+    "\\boxed{" * 10**5,
+    "\\boxed{" + "9" * 10**6 + "}",
+    "\\boxed{\ud800\x00}",
+]
 
 
 @pytest.mark.parametrize("completion", NASTY, ids=range(len(NASTY)))
@@ -288,5 +300,7 @@ def test_importing_it_is_light():
         "import sys; import rlvr.verifiers.math; "
         "print([m for m in ('sympy', 'math_verify', 'latex2sympy2_extended', 'numpy', 'torch') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout.strip() == "[]"

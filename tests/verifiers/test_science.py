@@ -144,7 +144,10 @@ def test_an_equation_must_be_balanced_over_the_same_species(answer: str, why: st
 def test_charges_are_balanced_too():
     """Fe^3+ is iron with three charges, in any of the usual spellings."""
     assert formula("MnO4- + 5 Fe^2+ + 8H+ -> Mn^2+ + 5Fe³⁺ + 4H2O", PERMANGANATE).correct
-    assert formula("MnO4- + Fe^2+ + 8 H+ -> Mn^2+ + Fe^3+ + 4 H2O", PERMANGANATE).why == "unbalanced: charge"
+    assert (
+        formula("MnO4- + Fe^2+ + 8 H+ -> Mn^2+ + Fe^3+ + 4 H2O", PERMANGANATE).why
+        == "unbalanced: charge"
+    )
 
 
 def test_a_formula_is_compared_by_its_groups():

@@ -62,9 +62,18 @@ def test_a_query_with_the_same_rows_is_right(query):
         ("SELECT nothing FROM pets", "error"),
         ("SELECT zeroblob(1000000000)", "refused"),
         ("SELECT hex(hex(hex(printf('%4000d', 1)))) FROM pets", "error"),
-        ("WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t", "too-many-rows"),
-        ("WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT max(n) FROM t", "budget"),
-        (f"WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT {LONG_CELLS} FROM t", "too-large"),
+        (
+            "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t",
+            "too-many-rows",
+        ),
+        (
+            "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT max(n) FROM t",
+            "budget",
+        ),
+        (
+            f"WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT {LONG_CELLS} FROM t",
+            "too-large",
+        ),
         (
             "```sql\nSELECT name FROM pets\n```\n```sql\nSELECT name FROM pets WHERE kind = 'dog'\n```",
             "several-answers",
@@ -81,7 +90,12 @@ def test_a_query_that_is_right_by_chance_or_does_more_than_read_is_wrong(query, 
 
 
 def test_no_query_is_no_answer():
-    assert sql("").outcome is sql("<think>SELECT").outcome is sql("```sql\n```").outcome is Outcome.UNPARSED
+    assert (
+        sql("").outcome
+        is sql("<think>SELECT").outcome
+        is sql("```sql\n```").outcome
+        is Outcome.UNPARSED
+    )
     assert {sql(text).outcome for text in ("ok", "x", "SELECT", "?")} == {Outcome.WRONG}
 
 
@@ -91,7 +105,10 @@ def test_order_counts_where_the_reference_asks_for_it():
     assert sql(right, ORDERED).correct
     assert sql(wrong, ORDERED).reason == "other-order"
     assert sql(wrong, {**ORDERED, "ordered": False}).correct
-    inner = {**PETS, "query": "SELECT name FROM (SELECT * FROM pets ORDER BY id DESC) WHERE name <> 'order by'"}
+    inner = {
+        **PETS,
+        "query": "SELECT name FROM (SELECT * FROM pets ORDER BY id DESC) WHERE name <> 'order by'",
+    }
     assert sql(wrong, inner).correct
 
 
@@ -100,8 +117,12 @@ def test_numbers_are_equal_within_rounding():
     reference = {**PETS, "query": "SELECT SUM(age) FROM pets"}
     assert sql("SELECT SUM(age) * 1.0000000001 FROM pets", reference).correct
     assert not sql("SELECT SUM(age) * 1.00001 FROM pets", reference).correct
-    assert sql("SELECT COUNT(*) * 1.0 FROM pets", {**PETS, "query": "SELECT COUNT(*) FROM pets"}).correct
-    assert not sql("SELECT CAST(COUNT(*) AS TEXT) FROM pets", {**PETS, "query": "SELECT COUNT(*) FROM pets"}).correct
+    assert sql(
+        "SELECT COUNT(*) * 1.0 FROM pets", {**PETS, "query": "SELECT COUNT(*) FROM pets"}
+    ).correct
+    assert not sql(
+        "SELECT CAST(COUNT(*) AS TEXT) FROM pets", {**PETS, "query": "SELECT COUNT(*) FROM pets"}
+    ).correct
 
 
 @pytest.mark.parametrize(
@@ -111,8 +132,14 @@ def test_numbers_are_equal_within_rounding():
         ({"fillings": [{"pets": [[1]]}]}, "the database cannot be made"),
         ({"fillings": [{"pets": "x"}]}, "the rows of table 'pets' are str 'x'"),
         ({"fillings": {"pets": []}}, "fillings is dict"),
-        ({"query": "SELECT x FROM pets"}, "the reference query str 'SELECT x FROM pets' cannot be run: error"),
-        ({"query": "SELECT 1"}, "the reference query str 'SELECT 1' gives the same rows on every filling"),
+        (
+            {"query": "SELECT x FROM pets"},
+            "the reference query str 'SELECT x FROM pets' cannot be run: error",
+        ),
+        (
+            {"query": "SELECT 1"},
+            "the reference query str 'SELECT 1' gives the same rows on every filling",
+        ),
         ({"query": ""}, "the reference has no 'query'"),
     ],
 )
@@ -132,7 +159,11 @@ def test_a_single_filling_gets_a_second_one():
 
 SCHEMA = {
     "type": "object",
-    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "tags": {"type": "array"}},
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer"},
+        "tags": {"type": "array"},
+    },
     "required": ["name"],
 }
 ASKED = {"schema": SCHEMA, "values": {"/name": "Ada", "/tags/1": {"a/b": True}}}
@@ -178,7 +209,10 @@ def test_a_text_of_the_schema_alone_is_not_paid(text, outcome, reason):
     [
         ({"schema": SCHEMA}, "the reference asks for no values"),
         ({"schema": {"type": "objekt"}, "values": {"/a": 1}}, "the schema is none: 'objekt'"),
-        ({"schema": {"$ref": "https://example.org/x"}, "values": {"/a": 1}}, "the schema refers to"),
+        (
+            {"schema": {"$ref": "https://example.org/x"}, "values": {"/a": 1}},
+            "the schema refers to",
+        ),
         ({"values": {"a": 1}}, "the reference asks for a value at 'a'"),
         ({"valeus": {"/a": 1}}, "the reference has 'valeus'"),
         ("x", "the reference is str 'x'"),
@@ -195,14 +229,27 @@ FUNCTIONS = [
         "name": "geo.area",
         "parameters": {
             "type": "dict",
-            "properties": {"side": {"type": "float"}, "n": {"type": "integer"}, "unit": {"type": "string"}},
+            "properties": {
+                "side": {"type": "float"},
+                "n": {"type": "integer"},
+                "unit": {"type": "string"},
+            },
             "required": ["side"],
         },
     },
-    {"name": "say", "parameters": {"properties": {"what": {"type": "string"}, "loud": {"type": "boolean"}}}},
+    {
+        "name": "say",
+        "parameters": {"properties": {"what": {"type": "string"}, "loud": {"type": "boolean"}}},
+    },
 ]
-ONE = {"functions": FUNCTIONS, "calls": [{"geo.area": {"side": [2.0], "n": [5, ""], "unit": ["cm", ""]}}]}
-TWO = {"functions": FUNCTIONS, "calls": [{"say": {"what": ["yes", "no"]}}, {"say": {"what": ["yes"]}}]}
+ONE = {
+    "functions": FUNCTIONS,
+    "calls": [{"geo.area": {"side": [2.0], "n": [5, ""], "unit": ["cm", ""]}}],
+}
+TWO = {
+    "functions": FUNCTIONS,
+    "calls": [{"say": {"what": ["yes", "no"]}}, {"say": {"what": ["yes"]}}],
+}
 
 
 def calls(text: str, reference=ONE) -> rlvr.Verdict:
@@ -280,9 +327,15 @@ def test_parallel_calls_are_matched_in_any_order():
     ("change", "said"),
     [
         ({"calls": []}, "the reference is dict"),
-        ({"calls": [{"sing": {}}]}, "a call of 'sing' is asked for, and the functions are geo.area, say"),
+        (
+            {"calls": [{"sing": {}}]},
+            "a call of 'sing' is asked for, and the functions are geo.area, say",
+        ),
         ({"calls": [{"say": {"how": ["x"]}}]}, "say has no argument 'how'"),
-        ({"calls": [{"say": {"what": "x"}}]}, "say has no argument 'what', or no list of accepted values"),
+        (
+            {"calls": [{"say": {"what": "x"}}]},
+            "say has no argument 'what', or no list of accepted values",
+        ),
     ],
 )
 def test_a_reference_of_calls_that_cannot_be_used_is_an_error(change, said):

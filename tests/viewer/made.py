@@ -77,7 +77,8 @@ def run_folder(folder: Path, *, lr: float = 1e-3, steps: int = 3) -> Path:
         json.dumps({"settings": {"lr": lr, "clip": {"low": 0.2}}, "versions": {"rlvr": "9"}})
     )
     lines = [
-        {"step": i, "accuracy": i / 4, "reward": i / 4, "reward/correct": i / 4, "kl": None} for i in range(steps + 1)
+        {"step": i, "accuracy": i / 4, "reward": i / 4, "reward/correct": i / 4, "kl": None}
+        for i in range(steps + 1)
     ]
     write(folder / "metrics.jsonl", lines)
     for step in (1, 3):

@@ -64,7 +64,9 @@ def test_other_machines_are_let_in_only_when_told(host: str, scored: Path, capsy
     assert re.search("RLVR_API_KEY|cannot listen", capsys.readouterr().err)
 
 
-def test_other_machines_are_let_in_by_a_key_that_cannot_be_guessed(scored: Path, capsys, monkeypatch):
+def test_other_machines_are_let_in_by_a_key_that_cannot_be_guessed(
+    scored: Path, capsys, monkeypatch
+):
     """A short one is refused, as `rlvr serve` refuses it."""
     monkeypatch.setenv("RLVR_API_KEY", "short")
     assert main(["view", str(scored), "--host", "0.0.0.0", "--port", "0"]) == 2
@@ -75,7 +77,10 @@ def test_the_command_serves_until_it_is_stopped(scored: Path):
     """Prints its address, answers, and ends with 0 on Ctrl-C; its temporary files are gone."""
     command = [sys.executable, "-m", "rlvr", "view", str(scored), "--port", "0"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={"PYTHONUNBUFFERED": "1", "TMPDIR": str(scored.parent)}
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PYTHONUNBUFFERED": "1", "TMPDIR": str(scored.parent)},
     ) as process:
         try:
             assert process.stdout is not None
@@ -93,8 +98,13 @@ def test_the_command_serves_until_it_is_stopped(scored: Path):
 
 def test_a_record_of_every_kind_is_in_the_page(tmp_path: Path):
     """Five of each reason: a rare one is not lost among many."""
-    rows = [record(i, outcome="correct", why="") for i in range(300)] + [record(300, outcome="unparsed", why="rare: x")]
-    assert main(["view", str(write(tmp_path / "a.jsonl", rows)), "--export", str(tmp_path / "p.html")]) == 0
+    rows = [record(i, outcome="correct", why="") for i in range(300)] + [
+        record(300, outcome="unparsed", why="rare: x")
+    ]
+    assert (
+        main(["view", str(write(tmp_path / "a.jsonl", rows)), "--export", str(tmp_path / "p.html")])
+        == 0
+    )
     text = (tmp_path / "p.html").read_text(encoding="utf-8")
     assert text.count('<article class="side"') == 6
     assert "6 of 301 rows" in text

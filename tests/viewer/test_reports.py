@@ -21,7 +21,10 @@ HOSTILE = "</pre><script>alert(1)</script>\x1b[2J\u202e"
 @pytest.fixture(scope="module")
 def reports() -> dict[str, dict[str, Any]]:
     """One of each kind, as its command writes it."""
-    rows = [{"task": 1, "completion": f"1{HOSTILE}", "label": True}, {"task": 2, "completion": "2", "label": True}]
+    rows = [
+        {"task": 1, "completion": f"1{HOSTILE}", "label": True},
+        {"task": 2, "completion": "2", "label": True},
+    ]
     both = [*rows, {"task": 2, "completion": "3", "label": False}]
     metric = {"value": 0.5, "low": 0.4, "high": 0.6, "tasks": 10}
     return {
@@ -36,15 +39,26 @@ def reports() -> dict[str, dict[str, Any]]:
 
 WORDS = {
     "audit": ("Audit of Trials", "false negatives", "50.00%", "labelled right"),
-    "ranking": ("the reward model against labels", "1.000 [", "mean of 1 tasks", "mean score of wrong", "0.250"),
-    "one-sided": ("no task has both a right and a wrong completion", "mean score of right completions"),
+    "ranking": (
+        "the reward model against labels",
+        "1.000 [",
+        "mean of 1 tasks",
+        "mean score of wrong",
+        "0.250",
+    ),
+    "one-sided": (
+        "no task has both a right and a wrong completion",
+        "mean score of right completions",
+    ),
     "check": ("Check of qa-v1", "It passes", "earned by no text"),
     "evaluation": ("avg@4", "0.4000 to 0.6000", "10.0% truncated, 2 unscored"),
 }
 
 
 @pytest.mark.parametrize("kind", WORDS)
-def test_a_report_is_shown_beside_rows_and_alone(kind: str, reports, browse, scored: Path, tmp_path: Path):
+def test_a_report_is_shown_beside_rows_and_alone(
+    kind: str, reports, browse, scored: Path, tmp_path: Path
+):
     """The same tables in the viewer, in its one page, and from the command itself; texts stay texts."""
     path = tmp_path / f"{kind}.json"
     path.write_text(json.dumps(reports[kind]))
@@ -70,13 +84,26 @@ def test_what_is_no_report_is_one_line(browse, scored: Path, tmp_path: Path):
     page = browse(half, lacking, scored).get("/").text
     assert "cannot be read as JSON" in page
     assert "looks like a report, and lacks something" in page
-    assert browse(other).get("/0/", follow_redirects=True).status_code == 200  # rows, of which one is broken
+    assert (
+        browse(other).get("/0/", follow_redirects=True).status_code == 200
+    )  # rows, of which one is broken
 
 
 def test_check_writes_its_report(tmp_path: Path, capsys):
     """--html and -o, beside the table."""
     page, report = tmp_path / "check.html", tmp_path / "check.json"
-    command = ["check", "qa-v1", "--tasks", "1", "--only", "tasks", "--html", str(page), "-o", str(report)]
+    command = [
+        "check",
+        "qa-v1",
+        "--tasks",
+        "1",
+        "--only",
+        "tasks",
+        "--html",
+        str(page),
+        "-o",
+        str(report),
+    ]
     assert main(command) == 0
     assert "Check of qa-v1" in page.read_text()
     assert json.loads(report.read_text())["env"] == "qa-v1"

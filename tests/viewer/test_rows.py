@@ -53,7 +53,10 @@ def test_rows_are_filtered_and_sorted(query: str, lines: list[int], scored: Path
 def test_reasons_are_counted(scored: Path, browse):
     """Three of twelve are wrong, all for one reason; a click on it filters by it."""
     page = browse(scored).get("/").text
-    assert '<a href="?outcome=wrong&amp;reason=different-number">different-number</a></td><td class="n">3 ' in page
+    assert (
+        '<a href="?outcome=wrong&amp;reason=different-number">different-number</a></td><td class="n">3 '
+        in page
+    )
     assert "25.0%" in page
     parts = re.search(r'part=format">format</a>(.*?)</tr>', page)
     assert parts is not None
@@ -85,7 +88,10 @@ def test_a_group_stands_side_by_side(scored: Path, browse):
     assert page.count('<article class="side"') == 2  # the other two are of another environment
     assert "truncated" in page
     assert "format -0.1" not in page
-    assert "format -0.1" in browse(scored).get("/0/group", params={"task": "sums/1", "env": "odd"}).text
+    assert (
+        "format -0.1"
+        in browse(scored).get("/0/group", params={"task": "sums/1", "env": "odd"}).text
+    )
 
 
 def test_records_that_cannot_be_read_are_shown_beside_the_others(tmp_path: Path, browse):
@@ -104,10 +110,34 @@ def test_records_that_cannot_be_read_are_shown_beside_the_others(tmp_path: Path,
 def test_records_with_odd_values_are_rows_like_others(tmp_path: Path, browse):
     """Another program wrote them: numbers as text, no parts, an infinite reward, a reference too large for a float."""
     odd = [
-        {"completion": None, "outcome": 7, "total": "1", "parts": [1], "length_tokens": 10**30, "why": None},
-        {"completion": ["a"], "outcome": None, "total": float("nan"), "parts": {"a": float("inf"), "b": "x"}},
-        {"completion": "x", "outcome": "correct", "total": 10**400, "prompt": [{"role": "user", "content": "hi"}]},
-        {"completion": "", "outcome": "wrong", "answer": 3, "why": "r" * 10_000, "task": {"a": 1}, "env": "e" * 1000},
+        {
+            "completion": None,
+            "outcome": 7,
+            "total": "1",
+            "parts": [1],
+            "length_tokens": 10**30,
+            "why": None,
+        },
+        {
+            "completion": ["a"],
+            "outcome": None,
+            "total": float("nan"),
+            "parts": {"a": float("inf"), "b": "x"},
+        },
+        {
+            "completion": "x",
+            "outcome": "correct",
+            "total": 10**400,
+            "prompt": [{"role": "user", "content": "hi"}],
+        },
+        {
+            "completion": "",
+            "outcome": "wrong",
+            "answer": 3,
+            "why": "r" * 10_000,
+            "task": {"a": 1},
+            "env": "e" * 1000,
+        },
     ]
     client = browse(write(tmp_path / "a.jsonl", odd))
     assert shown(client.get("/0/rows").text) == [1, 2, 3, 4]
@@ -160,7 +190,9 @@ def test_a_file_whose_writer_was_stopped_is_not_followed(tmp_path: Path, browse)
     assert "data-renew" not in page
 
 
-def test_parquet_that_another_tool_is_writing_is_read_once_it_is_whole(scored: Path, tmp_path: Path, browse):
+def test_parquet_that_another_tool_is_writing_is_read_once_it_is_whole(
+    scored: Path, tmp_path: Path, browse
+):
     """Its end is written last: until then nothing is wrong with it."""
     with Journal(tmp_path / "whole.parquet") as journal:
         journal.write(record(0))
@@ -180,7 +212,10 @@ def test_a_file_that_is_replaced_is_read_anew(scored: Path, browse):
     """An overwritten output is another file: no row of the first is left."""
     client = browse(scored)
     assert len(shown(client.get("/0/").text)) == 12
-    other = write(scored.with_name("other"), [record(i, outcome="unparsed", why="no-answer") for i in range(40)])
+    other = write(
+        scored.with_name("other"),
+        [record(i, outcome="unparsed", why="no-answer") for i in range(40)],
+    )
     other.replace(scored)
     page = client.get("/0/").text
     assert len(shown(page)) == 40
@@ -211,7 +246,9 @@ def test_a_last_line_that_is_written_anew_is_read_anew(tmp_path: Path, browse):
     with path.open("r+b") as file:
         file.truncate(size)
         file.seek(size)
-        file.writelines(json.dumps(record(i, outcome="unparsed")).encode() + b"\n" for i in (21, 22))
+        file.writelines(
+            json.dumps(record(i, outcome="unparsed")).encode() + b"\n" for i in (21, 22)
+        )
     assert shown(client.get("/0/rows?outcome=unparsed").text) == [21, 22]
     assert "22 rows" in client.get("/0/rows").text
     assert shown(client.get("/0/rows?outcome=broken").text) == []
@@ -222,7 +259,9 @@ def test_a_row_that_cannot_be_taken_costs_only_itself(depth: int, tmp_path: Path
     """Brackets that JSON can follow, and Python cannot make a text of."""
     path = write(tmp_path / "a.jsonl", [record(i) for i in range(4)])
     lines = path.read_bytes().splitlines(keepends=True)
-    lines[1] = b'{"id": %b, "completion": "x", "outcome": "wrong"}\n' % (b"[" * depth + b"]" * depth)
+    lines[1] = b'{"id": %b, "completion": "x", "outcome": "wrong"}\n' % (
+        b"[" * depth + b"]" * depth
+    )
     path.write_bytes(b"".join(lines))
     client = browse(path)
     assert shown(client.get("/0/rows").text) == [1, 2, 3, 4]
@@ -299,7 +338,9 @@ def test_a_partial_file_is_followed_where_there_are_no_locks(tmp_path: Path, mon
     assert "no process writes it" not in client.get("/0/").text
 
 
-def test_a_partial_file_that_was_removed_is_not_the_output_of_an_earlier_run(tmp_path: Path, browse):
+def test_a_partial_file_that_was_removed_is_not_the_output_of_an_earlier_run(
+    tmp_path: Path, browse
+):
     """The older output beside it has other rows."""
     older = write(tmp_path / "a.jsonl", [record(i) for i in range(3)])
     os.utime(older, (1, 1))
@@ -325,14 +366,21 @@ def test_parquet_of_another_tool_is_named_in_one_line(tmp_path: Path, scored: Pa
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and then nothing")
     client = browse(tmp_path / "other.parquet", tmp_path / "cut.parquet", scored)
     page = client.get("/0/").text
-    assert "holds no scored completions: its rows lack completion and outcome, and have text, when" in page
+    assert (
+        "holds no scored completions: its rows lack completion and outcome, and have text, when"
+        in page
+    )
     assert "cut.parquet: is cut short, or still being written" in client.get("/1/").text
     assert len(re.findall(r'<a class="row"', client.get("/2/").text)) == 12
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(b"\x1f\x8b123", "is packed"), (b"[1, 2]", "neither JSON lines nor Parquet"), (b"\0\1", "neither JSON lines")],
+    [
+        (b"\x1f\x8b123", "is packed"),
+        (b"[1, 2]", "neither JSON lines nor Parquet"),
+        (b"\0\1", "neither JSON lines"),
+    ],
 )
 def test_files_that_hold_no_rows_are_refused(content: bytes, says: str, tmp_path: Path):
     """One line names the file, the rule and the way out."""
@@ -352,7 +400,9 @@ def test_a_path_that_is_not_there_does_not_hide_the_others(scored: Path, tmp_pat
     assert "no run" in page
 
 
-@pytest.mark.parametrize("query", ["step=x", "length_min=-1", "part_min=a", "truncated=yes", "order=id", "page=1e3"])
+@pytest.mark.parametrize(
+    "query", ["step=x", "length_min=-1", "part_min=a", "truncated=yes", "order=id", "page=1e3"]
+)
 def test_a_filter_that_cannot_be_is_named(query: str, scored: Path, browse):
     """An address that was typed by hand."""
     answer = browse(scored).get(f"/0/rows?{query}")
@@ -376,7 +426,9 @@ def test_reasons_are_counted_by_slice(scored: Path, browse):
     table = page[page.index("Reasons by environment") :]
     cells = [re.sub("<[^>]+>", " ", row).split() for row in re.findall("<tr>(.*?)</tr>", table)]
     assert cells[1] == ["rows", "6", "6"]
-    assert ["wrong", "different-number", "0", "0.0%", "3", "50.0%"] in [sorted_pair(row) for row in cells]
+    assert ["wrong", "different-number", "0", "0.0%", "3", "50.0%"] in [
+        sorted_pair(row) for row in cells
+    ]
     assert "8 or longer" in browse(scored).get("/0/rows?by=length").text
     assert browse(scored).get("/0/rows?by=task").status_code == 400
 
@@ -389,7 +441,9 @@ def sorted_pair(row: list[str]) -> list[str]:
 def test_two_scored_files_show_where_they_disagree(tmp_path: Path, browse):
     """Joined by id, in whatever order; a click on a cell lists its rows, each with both texts."""
     first = write(tmp_path / "a.jsonl", [record(i) for i in range(12)])
-    changed = [record(i, **({"outcome": "wrong", "why": "strict"} if i == 4 else {})) for i in range(13)]
+    changed = [
+        record(i, **({"outcome": "wrong", "why": "strict"} if i == 4 else {})) for i in range(13)
+    ]
     second = write(tmp_path / "b.jsonl", changed[::-1])
     client = browse(first, second)
     assert "/compare" in client.get("/").text

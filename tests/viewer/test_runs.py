@@ -24,7 +24,10 @@ def test_a_run_has_curves_steps_and_settings(tmp_path: Path, browse):
     page = client.get("/0/").text
     titles = re.findall("<figcaption>(.*?)</figcaption>", page)
     assert titles == ["accuracy", "reward and its parts"]  # kl was never a number
-    assert set(re.findall(r'href="(/0/rows\?step=\d+)"', page)) == {"/0/rows?step=1", "/0/rows?step=3"}
+    assert set(re.findall(r'href="(/0/rows\?step=\d+)"', page)) == {
+        "/0/rows?step=1",
+        "/0/rows?step=3",
+    }
     assert "settings.clip.low</td>" in page
     assert "versions.rlvr</td>" in page
     for address in set(re.findall(r'href="(/[^"]*)"', page)):
@@ -50,7 +53,9 @@ def test_rollouts_of_a_step_are_filtered_like_any_rows(tmp_path: Path, browse):
         ("step=1&advantage_min=1.5", 1),
     ],
 )
-def test_rollouts_are_filtered_by_a_range_of_advantages(query: str, count: int, tmp_path: Path, browse):
+def test_rollouts_are_filtered_by_a_range_of_advantages(
+    query: str, count: int, tmp_path: Path, browse
+):
     """Those of the fixture are -1.5 to 1.5 in each of two steps; the bounds are in the address and in the form."""
     page = browse(run_folder(tmp_path / "a")).get(f"/0/rows?{query}").text
     assert page.count('<a class="row"') == count
@@ -65,7 +70,10 @@ def test_a_task_is_followed_across_steps(tmp_path: Path, browse):
     page = client.get("/0/rows?task=sums/0").text
     table = page[page.index("this task by step") : page.index("8 rows")]
     cells = [re.sub("<[^>]+>", " ", row).split() for row in re.findall("<tr>(.*?)</tr>", table)][1:]
-    assert cells == [["1", "4", "1", "0.25", "1", "all-wrong"], ["3", "4", "3", "0.75", "1", "all-wrong"]]
+    assert cells == [
+        ["1", "4", "1", "0.25", "1", "all-wrong"],
+        ["3", "4", "3", "0.75", "1", "all-wrong"],
+    ]
     group = client.get("/0/group?task=sums/0&step=3").text
     assert group.count('<article class="side"') == 4
     assert "\\boxed{<mark>2</mark>} at step 3" in group
@@ -102,7 +110,10 @@ def test_a_run_says_whether_a_process_trains_in_it(tmp_path: Path, browse):
             page = client.get(address).text
             assert "Being written: step 3 of 5." in page or "/row/" in address
             assert '<body data-renew="5">' in page
-    for steps, said in ((5, "Stopped at step 3 of 5: no process trains in it now."), (3, "Ended: step 3 of 3.")):
+    for steps, said in (
+        (5, "Stopped at step 3 of 5: no process trains in it now."),
+        (3, "Ended: step 3 of 3."),
+    ):
         settings["settings"]["steps"] = steps
         (run / "config.json").write_text(json.dumps(settings))
         page = client.get("/0/").text
@@ -140,7 +151,9 @@ def test_damaged_metrics_and_rollouts_cost_only_themselves(tmp_path: Path, brows
     client = browse(run)
     page = client.get("/0/rows?step=3").text
     assert page.count('<a class="row"') == 4
-    assert "step-00000001.parquet: is cut short, or still being written" in client.get("/0/rows").text
+    assert (
+        "step-00000001.parquet: is cut short, or still being written" in client.get("/0/rows").text
+    )
     assert "line 2 cannot be read" in client.get("/0/").text
 
 
@@ -153,7 +166,9 @@ def test_rollouts_of_another_shape_cost_only_themselves(column: str, tmp_path: P
     pq.write_table(odd, run / "rollouts" / "step-00000001.parquet")
     client = browse(run)
     page = client.get("/0/rows").text
-    assert page.count('<a class="row"') == (6 if column == "step" else 4)  # a column that rollouts do not have
+    assert page.count('<a class="row"') == (
+        6 if column == "step" else 4
+    )  # a column that rollouts do not have
     assert ("step-00000001.parquet: cannot be read as Parquet" in page) == (column != "step")
     assert client.get(f"/0/row/{1 << 32}").status_code in (200, 404)
 
@@ -164,7 +179,10 @@ def test_rollouts_that_cannot_be_stored_cost_only_themselves(tmp_path: Path, bro
     first = run / "rollouts" / "step-00000001.parquet"
     table = pq.read_table(first)
     pq.write_table(table.append_column("task", table["task"]), first)
-    pq.write_table(pa.table({"completion": ["x"], "outcome": ["wrong"]}), first.with_name("step-4294967296.parquet"))
+    pq.write_table(
+        pa.table({"completion": ["x"], "outcome": ["wrong"]}),
+        first.with_name("step-4294967296.parquet"),
+    )
     client = browse(run)
     page = client.get("/0/rows").text
     assert page.count('<a class="row"') == 4
@@ -186,7 +204,9 @@ def test_curves_come_without_the_database():
                 assert pages.run_page(sources.all[0], "/0/")["panels"]
         print({"duckdb", "pyarrow", "fastapi", "torch"} & set(sys.modules))
     """
-    found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
+    )
     assert found.stdout.strip() == "set()"
 
 
@@ -207,7 +227,9 @@ def test_links_out_of_a_run_are_not_followed(tmp_path: Path, browse):
     assert "rows?step=9" not in page
 
 
-@pytest.mark.parametrize("values", [[1.0], [2.0] * 3, [0.0, 1e-12], [1e299, -1e299], [None, float("nan"), 1.0]])
+@pytest.mark.parametrize(
+    "values", [[1.0], [2.0] * 3, [0.0, 1e-12], [1e299, -1e299], [None, float("nan"), 1.0]]
+)
 def test_curves_stay_in_their_frame(values: list[float | None]):
     """One point, a flat line, tiny and huge numbers, gaps."""
     rows = [{"step": i, "loss": value, "<b>": 1.0} for i, value in enumerate(values)]
@@ -216,7 +238,9 @@ def test_curves_stay_in_their_frame(values: list[float | None]):
     assert "<b>" not in panel.svg
     assert "?&lt;0&gt;" in panel.svg or not panel.svg.count("<a ")
     places = [
-        tuple(map(float, it.split(","))) for them in re.findall('points="([^"]*)"', panel.svg) for it in them.split()
+        tuple(map(float, it.split(",")))
+        for them in re.findall('points="([^"]*)"', panel.svg)
+        for it in them.split()
     ]
     assert all(0 <= x <= 420 and 0 <= y <= 200 for x, y in places)
     assert "nan" not in panel.svg
@@ -279,7 +303,11 @@ def test_a_search_in_rollouts_finds_any_column(tmp_path: Path, browse):
     run = run_folder(tmp_path / "a")
     rows = rollouts(5)
     rows[2]["episode"] = [
-        {"text": "", "calls": [{"name": "look", "arguments": "{}", "reply": "the needle"}], "user": None}
+        {
+            "text": "",
+            "calls": [{"name": "look", "arguments": "{}", "reply": "the needle"}],
+            "user": None,
+        }
     ]
     rows[1]["prompt"], rows[1]["messages"] = None, [{"role": "user", "content": "hay needle"}]
     write_rollouts(run / "rollouts" / "step-00000005.parquet", rows)

@@ -49,41 +49,66 @@ def require_harmless(page: str) -> None:
     assert set(found.names) <= ALLOWED
     assert not {name for name in found.attributes if name.startswith("on") or name == "style"}
     assert all(re.match(r"[/?#][^/]|[/?]$|#", it) for it in found.references), found.references
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]", page)
+    assert not re.search(
+        r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]", page
+    )
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_texts_are_shown_as_text(name: str, tmp_path: Path, browse):
     """In every field that a record has, on every page."""
     text = HOSTILE[name]
-    fields = dict.fromkeys(("completion", "prompt", "reference", "why", "answer", "task", "env", "outcome", "id"), text)
-    row = record(0, **fields, parts={text: 1.0}, detail={text: text}, meta={text: text}, config={text: text})
+    fields = dict.fromkeys(
+        ("completion", "prompt", "reference", "why", "answer", "task", "env", "outcome", "id"), text
+    )
+    row = record(
+        0, **fields, parts={text: 1.0}, detail={text: text}, meta={text: text}, config={text: text}
+    )
     path = write(tmp_path / "a.jsonl", [row, {**row, "outcome": "wrong"}])
     with path.open("ab") as file:
         file.write(text.encode("utf-8", "surrogatepass") + b"\n")
     client = browse(path)
     group = re.search(r'href="(/0/group[^"]*)"', client.get("/0/").text)
     assert group is not None
-    addresses = ["/", "/0/rows?outcome=wrong", "/0/row/0", "/0/row/2", group[1].replace("&amp;", "&")]
+    addresses = [
+        "/",
+        "/0/rows?outcome=wrong",
+        "/0/row/0",
+        "/0/row/2",
+        group[1].replace("&amp;", "&"),
+    ]
     for address in addresses:
         answer = client.get(address)
         assert answer.status_code == 200
         require_harmless(answer.text)
-    require_harmless(client.get("/0/rows", params={"q": text.encode("utf-8", "replace"), "task": "<b>"}).text)
+    require_harmless(
+        client.get("/0/rows", params={"q": text.encode("utf-8", "replace"), "task": "<b>"}).text
+    )
     with Shown([path]) as sources:
         require_harmless(export(sources).decode())
 
 
 def test_script_tags_are_readable(tmp_path: Path, browse):
     """Shown as they were written, not taken away."""
-    page = browse(write(tmp_path / "a.jsonl", [record(0, completion="<script>x</script>\x1b[1m")])).get("/0/row/0").text
+    page = (
+        browse(write(tmp_path / "a.jsonl", [record(0, completion="<script>x</script>\x1b[1m")]))
+        .get("/0/row/0")
+        .text
+    )
     assert "&lt;script&gt;x&lt;/script&gt;\\u001b[1m" in page
 
 
-@pytest.mark.parametrize("text", ["x" * 1_000_000, "\n" * 1_000_000, "\u202e<" * 500_000], ids=["long", "lines", "rtl"])
+@pytest.mark.parametrize(
+    "text", ["x" * 1_000_000, "\n" * 1_000_000, "\u202e<" * 500_000], ids=["long", "lines", "rtl"]
+)
 def test_a_long_text_is_cut_and_the_rest_can_be_seen(text: str, tmp_path: Path, browse):
     """A page holds 20,000 characters at once; the last piece and the whole plain text are a click away."""
-    client = browse(write(tmp_path / "a.jsonl", [record(i, completion=text + " END", answer="END") for i in range(3)]))
+    client = browse(
+        write(
+            tmp_path / "a.jsonl",
+            [record(i, completion=text + " END", answer="END") for i in range(3)],
+        )
+    )
     for address in ("/0/", "/0/row/0", "/0/group?task=sums/0&env=even"):
         assert len(client.get(address).content) < 300_000
     page = client.get("/0/row/0").text
@@ -102,24 +127,38 @@ def test_many_line_breaks_are_counted(tmp_path: Path, browse):
     text = "first" + "\n" * 29 + "second" + "\n" * 5000 + "\\boxed{7}"
     client = browse(write(tmp_path / "a.jsonl", [record(0, completion=text, answer="7")]))
     page = client.get("/0/row/0").text
-    assert "first" + "\n" * 29 + 'second\n<span class="cut">… 5,000 line breaks …</span>\n\\boxed{<mark' in page
+    assert (
+        "first"
+        + "\n" * 29
+        + 'second\n<span class="cut">… 5,000 line breaks …</span>\n\\boxed{<mark'
+        in page
+    )
     assert client.get("/0/text/0/completion").text == text
 
 
 def test_pages_may_load_nothing_from_elsewhere(scored: Path, browse):
     """The policy stands on every answer, refusals included, and allows no inline script or style."""
     client = browse(scored)
-    for address in ("/0/", "/0/text/0/completion", "/static/viewer.js", "/nowhere", "/0/rows?step=x"):
+    for address in (
+        "/0/",
+        "/0/text/0/completion",
+        "/static/viewer.js",
+        "/nowhere",
+        "/0/rows?step=x",
+    ):
         policy = client.get(address).headers["content-security-policy"]
         assert policy.startswith("default-src 'none'")
         assert "unsafe" not in policy
         assert "http" not in policy
     for path in ("style.css", "viewer.js"):
-        assert not re.search(r"url\(|@import|https?:|innerHTML|eval", client.get(f"/static/{path}").text)
+        assert not re.search(
+            r"url\(|@import|https?:|innerHTML|eval", client.get(f"/static/{path}").text
+        )
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8010", "localhost.evil.example", "127.0.0.1.evil", "", "@"]
+    "host",
+    ["evil.example", "evil.example:8010", "localhost.evil.example", "127.0.0.1.evil", "", "@"],
 )
 def test_a_name_that_leads_here_is_refused(host: str, scored: Path, browse):
     """DNS rebinding: a page of evil.example lets its name lead to 127.0.0.1 and asks as its own."""
@@ -139,7 +178,12 @@ def test_addresses_and_given_names_are_ours(host: str, scored: Path, browse):
 def test_with_a_key_every_page_asks_for_it(scored: Path, browse):
     """As `rlvr serve` does, but in the way that browsers know."""
     client = browse(scored, key="s3cret")
-    for given in (None, "Basic !!", "Bearer s3cret", "Basic " + base64.b64encode(b"me:wrong").decode()):
+    for given in (
+        None,
+        "Basic !!",
+        "Bearer s3cret",
+        "Basic " + base64.b64encode(b"me:wrong").decode(),
+    ):
         answer = client.get("/0/", headers={"authorization": given} if given else {})
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Basic")
@@ -182,7 +226,9 @@ def test_what_was_not_given_cannot_be_reached(address: str, scored: Path, browse
 def test_pages_are_read_only(scored: Path, browse):
     """No request changes anything."""
     client = browse(scored)
-    assert {client.request(method, "/0/").status_code for method in ("POST", "PUT", "DELETE", "PATCH")} == {405}
+    assert {
+        client.request(method, "/0/").status_code for method in ("POST", "PUT", "DELETE", "PATCH")
+    } == {405}
 
 
 def test_a_file_name_is_no_pattern(tmp_path: Path, browse):

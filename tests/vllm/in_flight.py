@@ -34,7 +34,9 @@ def require_versions_reach_the_correction(made: Trainer, most: int = 2) -> None:
     for step, batch in batches:
         versions = torch.full(batch.completion_mask.shape, step)
         for line, row in zip(versions, batch.rows, strict=True):
-            line[: len(row.completion_ids)] = torch.tensor(list(row.token_versions) or [row.weights_version])
+            line[: len(row.completion_ids)] = torch.tensor(
+                list(row.token_versions) or [row.weights_version]
+            )
             several += bool(row.token_versions)
         expected = torch.zeros_like(batch.behaviour_logprobs)
         for version in versions.unique().tolist():

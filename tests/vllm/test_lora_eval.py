@@ -18,13 +18,18 @@ from tests.vllm.test_vllm import PROMPTS, apart, differences, drawn, perturbed
 def test_an_adapter_is_the_policys(engines, tmp_path, swap):
     """After each of five changes of the adapter; the engine's numbers are those of the policy with it."""
     engines.close()
-    policy = made(tied=True, family="llama")  # whose head vLLM has adapters for, which Qwen2's has not
+    policy = made(
+        tied=True, family="llama"
+    )  # whose head vLLM has adapters for, which Qwen2's has not
     policy.add_lora(rank=4)
     policy.save_description(tmp_path)
     rows = [
-        TokenRow(policy.tokenization.encode(text), policy.tokenization.encode("46 7+8")[1:]) for text in PROMPTS[:4]
+        TokenRow(policy.tokenization.encode(text), policy.tokenization.encode("46 7+8")[1:])
+        for text in PROMPTS[:4]
     ]
-    with VLLMSampler(tmp_path, policy.tokenization, adapter=AdapterSettings(policy.lora.config, swap=swap)) as sampler:
+    with VLLMSampler(
+        tmp_path, policy.tokenization, adapter=AdapterSettings(policy.lora.config, swap=swap)
+    ) as sampler:
         for step in range(5):
             with torch.no_grad():
                 for parameter in policy.lora.parameters.values():
@@ -50,9 +55,16 @@ def test_an_evaluation_is_that_of_the_policy(tied):
 
 def require_same_evaluation(sampler, policy):
     greedy = Sampling(max_tokens=8, temperature=0.0)
-    reports = [evaluate(Bandit(split="test"), one, sampling=greedy, limit=20) for one in (sampler, policy.sampler())]
-    assert [task.correct for task in reports[0].tasks] == [task.correct for task in reports[1].tasks]
-    assert [task.answers for task in reports[0].tasks] == [task.answers for task in reports[1].tasks]
+    reports = [
+        evaluate(Bandit(split="test"), one, sampling=greedy, limit=20)
+        for one in (sampler, policy.sampler())
+    ]
+    assert [task.correct for task in reports[0].tasks] == [
+        task.correct for task in reports[1].tasks
+    ]
+    assert [task.answers for task in reports[0].tasks] == [
+        task.answers for task in reports[1].tasks
+    ]
 
 
 class Turns(rlvr.MultiTurnEnv):
@@ -77,7 +89,18 @@ def test_commands_sample_from_the_engine(engines, tmp_path, say):
     made(tied=True, family="llama").save(model)
     where = "tests.train.bandit:Bandit"
     code, said = say(
-        "eval", where, "--model", model, "--sampler", "vllm", "--limit", 8, "--max-tokens", 4, "--workers", 0
+        "eval",
+        where,
+        "--model",
+        model,
+        "--sampler",
+        "vllm",
+        "--limit",
+        8,
+        "--max-tokens",
+        4,
+        "--workers",
+        0,
     )
     assert code == 0, said
     assert "avg@1" in said

@@ -34,9 +34,14 @@ class Pair:
         self.policy = made(tied=True, family="llama")
         self.policy.save_description(folder / "model")
         self.folder = folder
-        self.servers = StartedServers(folder / "model", 2, flags=["--max-rows", "64"], log=folder / "log")
+        self.servers = StartedServers(
+            folder / "model", 2, flags=["--max-rows", "64"], log=folder / "log"
+        )
         self.sampler = ServerSampler(
-            self.servers.urls, self.policy.tokenization, model_sizes(self.policy.model.config), in_flight=64
+            self.servers.urls,
+            self.policy.tokenization,
+            model_sizes(self.policy.model.config),
+            in_flight=64,
         )
 
 
@@ -101,7 +106,9 @@ def test_completions_that_are_under_way_go_on_with_the_new_weights(pair):
         before, after = old.logprobs([one])[0].tolist(), pair.policy.logprobs([one])[0].tolist()
         expected = before[:switch] + after[switch:]
         assert max(abs(a - b) for a, b in zip(expected, one.logprobs, strict=True)) < 1e-4
-    assert mixed or all(one.weights_version == 1 or len(one.completion_ids) < 200 for one in found.values())
+    assert mixed or all(
+        one.weights_version == 1 or len(one.completion_ids) < 200 for one in found.values()
+    )
 
 
 def test_what_is_taken_back_goes_on_from_its_tokens(pair):
@@ -146,15 +153,22 @@ def test_a_server_that_is_killed_loses_and_changes_nothing(pair):
     for p, prompt in enumerate(PROMPTS):
         for g in range(8):
             seed = 2**62 + 100 * p + g
-            pair.sampler.submit(Request((p, g), tuple(pair.sampler.encode(prompt)), PLAIN, seed, 24))
+            pair.sampler.submit(
+                Request((p, g), tuple(pair.sampler.encode(prompt)), PLAIN, seed, 24)
+            )
     found, after = {}, random.Random(os.getpid()).randrange(1, 100)
     while len(found) < 128:
         if len(found) >= after and pair.sampler._servers[1].ready:
             pair.servers.kill(1)
             after = 1000
         found.update(pair.sampler.poll())
-    assert all(list(found[key].completion_ids) == list(expected[key].completion_ids) for key in expected)
-    assert all(list(found[key].logprobs) == pytest.approx(list(expected[key].logprobs), abs=1e-4) for key in expected)
+    assert all(
+        list(found[key].completion_ids) == list(expected[key].completion_ids) for key in expected
+    )
+    assert all(
+        list(found[key].logprobs) == pytest.approx(list(expected[key].logprobs), abs=1e-4)
+        for key in expected
+    )
     pair.servers.start_again(1)
     until = time.monotonic() + 300
     while not pair.sampler._servers[1].ready and time.monotonic() < until:
@@ -162,7 +176,9 @@ def test_a_server_that_is_killed_loses_and_changes_nothing(pair):
     probes = pair.sampler.probe([], pair.sampler.encode("12+34="))
     assert [probe.version for probe in probes] == [7, 7]
     found = drawn(pair.sampler)
-    assert all(list(found[key].completion_ids) == list(expected[key].completion_ids) for key in expected)
+    assert all(
+        list(found[key].completion_ids) == list(expected[key].completion_ids) for key in expected
+    )
 
 
 def test_evaluations_and_episodes_over_servers_are_those_of_the_policy(pair, say):
@@ -200,7 +216,10 @@ def test_servers_that_cannot_be_used_are_named_with_what_mends_it(pair):
     url, tokens = pair.servers.urls[0], pair.policy.tokenization
     sizes = model_sizes(pair.policy.model.config)
     said = refusal(lambda: ServerSampler([url], tokens, {**sizes, "hidden_size": 96}))
-    assert said == f"{url} has another model (hidden_size 64 instead of 96): start it with the trainer's --model"
+    assert (
+        said
+        == f"{url} has another model (hidden_size 64 instead of 96): start it with the trainer's --model"
+    )
 
 
 def test_training_with_completions_under_way_while_weights_change(pair, tmp_path):
@@ -225,7 +244,8 @@ def test_adapters_over_a_server_are_the_policys(engines, tmp_path, monkeypatch):
     policy.add_lora(rank=4)
     policy.save_description(tmp_path / "model")
     rows = [
-        TokenRow(policy.tokenization.encode(text), policy.tokenization.encode("46 7+8")[1:]) for text in PROMPTS[:4]
+        TokenRow(policy.tokenization.encode(text), policy.tokenization.encode("46 7+8")[1:])
+        for text in PROMPTS[:4]
     ]
     sizes, version = model_sizes(policy.model.config), 0
     flags = ["--lora-rank", "8", "--key-env", "SAMPLER_KEY"]
@@ -247,7 +267,10 @@ def test_adapters_over_a_server_are_the_policys(engines, tmp_path, monkeypatch):
                     theirs = sampler.logprobs(rows)
                     assert max(map(abs, differences(policy.logprobs(rows).tolist(), theirs))) < 1e-4
                     with policy.lora.off():
-                        assert max(map(abs, differences(policy.logprobs(rows).tolist(), theirs))) > 1e-3
+                        assert (
+                            max(map(abs, differences(policy.logprobs(rows).tolist(), theirs)))
+                            > 1e-3
+                        )
                 found = drawn(sampler, n=2).values()
                 assert {one.weights_version for one in found} == {version}
                 assert apart(policy, found) < 1e-4
@@ -282,7 +305,11 @@ def test_servers_end_with_the_process_that_started_them(tmp_path):
 def _shared(pid: int) -> set[str]:
     """Files of shared memory that a process has."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    return {line[line.index("/dev/shm/") :] for line in lines if "/dev/shm/" in line and "(deleted)" not in line}
+    return {
+        line[line.index("/dev/shm/") :]
+        for line in lines
+        if "/dev/shm/" in line and "(deleted)" not in line
+    }
 
 
 def _members(group: int) -> list[int]:

@@ -21,9 +21,23 @@ from tests.vllm.test_vllm import differences, perturbed
 
 def trainer(tmp_path: Path, engine, **settings) -> Trainer:
     """A run over the engine of this process, on an environment that a tiny policy solves in a few steps."""
-    settings = {"steps": 3, "max_tokens": 8, "prompts": 8, "eval_every": None, "workers": 0} | settings
-    config = Config(env="bandit", model="tiny", run=tmp_path / "run", algorithm="grpo", lr=1e-2, **settings)
-    return Trainer(config, policy=engine.policy, env=Bandit(), eval_env=Bandit(split="test"), sampler=engine.sampler)
+    settings = {
+        "steps": 3,
+        "max_tokens": 8,
+        "prompts": 8,
+        "eval_every": None,
+        "workers": 0,
+    } | settings
+    config = Config(
+        env="bandit", model="tiny", run=tmp_path / "run", algorithm="grpo", lr=1e-2, **settings
+    )
+    return Trainer(
+        config,
+        policy=engine.policy,
+        env=Bandit(),
+        eval_env=Bandit(split="test"),
+        sampler=engine.sampler,
+    )
 
 
 def canary(made: Trainer):
@@ -76,7 +90,9 @@ def test_a_part_of_the_weights_ends_the_run(tied, tmp_path, monkeypatch):
         monkeypatch.setattr(
             tied.sampler,
             "_load",
-            lambda weights: load({name: one for name, one in weights.items() if name != "model.norm.weight"}),
+            lambda weights: load(
+                {name: one for name, one in weights.items() if name != "model.norm.weight"}
+            ),
         )
         said = canary(made)
     assert "took 25 of its 26 weights, and not model.norm.weight" in said
@@ -111,7 +127,9 @@ def test_checksums_alone_do_not_see_a_stale_head(tied, monkeypatch):
     rows = [TokenRow(tied.sampler.encode("12+34="), tied.sampler.encode("46 7+8")[1:])]
 
     def apart():
-        return max(map(abs, differences(tied.policy.logprobs(rows).tolist(), tied.sampler.logprobs(rows))))
+        return max(
+            map(abs, differences(tied.policy.logprobs(rows).tolist(), tied.sampler.logprobs(rows)))
+        )
 
     with monkeypatch.context() as broken:
         broken.setattr(vllm_worker, "pack_tied_head", lambda model: None)

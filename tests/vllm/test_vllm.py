@@ -41,7 +41,11 @@ def perturbed(policy, scale=0.05, seed=1):
 
 def differences(ours, theirs):
     """Theirs minus ours, where ours are padded."""
-    pairs = [pair for left, right in zip(ours, theirs, strict=True) for pair in zip(left, right, strict=False)]
+    pairs = [
+        pair
+        for left, right in zip(ours, theirs, strict=True)
+        for pair in zip(left, right, strict=False)
+    ]
     return [b - a for a, b in pairs]
 
 
@@ -65,7 +69,9 @@ def test_a_seed_alone_decides(tied):
     """All 128, in the same batch again, in another order of requests, and 24 of them beside nothing else."""
     first = drawn(tied.sampler)
     again = drawn(tied.sampler)
-    assert [list(one.completion_ids) for one in first.values()] == [list(again[key].completion_ids) for key in first]
+    assert [list(one.completion_ids) for one in first.values()] == [
+        list(again[key].completion_ids) for key in first
+    ]
     few = drawn(tied.sampler, PROMPTS[:3])
     assert all(list(first[key].completion_ids) == list(few[key].completion_ids) for key in few)
     assert len({tuple(one.completion_ids) for one in first.values()}) > 100
@@ -119,7 +125,9 @@ def test_stop_texts_and_stop_tokens(tied):
     stopped = [one for one in found if not one.truncated]
     assert stopped
     assert not any("=" in one.text or "x" in one.text for one in found)
-    ids = {tied.policy.tokenizer.convert_tokens_to_ids(text) for text in "=x"} | tied.policy.tokenization.end_ids
+    ids = {
+        tied.policy.tokenizer.convert_tokens_to_ids(text) for text in "=x"
+    } | tied.policy.tokenization.end_ids
     assert all(one.completion_ids[-1] in ids for one in stopped)
     special = drawn(tied.sampler, n=2, sampling=Sampling(max_tokens=64, stop=("<unk>",))).values()
     unknown = tied.policy.tokenizer.convert_tokens_to_ids("<unk>")
@@ -164,9 +172,13 @@ def test_a_request_over_its_time_fails_and_leaves_the_engine(tied, monkeypatch):
 def test_what_cannot_be_sampled_is_refused(tied):
     """Too long, or a temperature that vLLM would change."""
     ids = tuple(tied.sampler.encode("1+1="))
-    assert "was started for 256" in refusal(lambda: tied.sampler.submit(Request(0, ids, PLAIN, 0, 256)))
+    assert "was started for 256" in refusal(
+        lambda: tied.sampler.submit(Request(0, ids, PLAIN, 0, 256))
+    )
     cold = replace(PLAIN, temperature=0.001)
-    assert "vLLM raises it to 0.01" in refusal(lambda: tied.sampler.submit(Request(0, ids, cold, 0, 8)))
+    assert "vLLM raises it to 0.01" in refusal(
+        lambda: tied.sampler.submit(Request(0, ids, cold, 0, 8))
+    )
 
 
 def test_heads_of_a_width_that_the_cpu_does_not_have_are_refused_at_once(tmp_path):
@@ -177,7 +189,9 @@ def test_heads_of_a_width_that_the_cpu_does_not_have_are_refused_at_once(tmp_pat
     policy = Policy(*tiny("0123", hidden=48, heads=2, layers=1))
     policy.save_description(tmp_path)
     said = refusal(lambda: VLLMSampler(tmp_path, policy.tokenization))
-    assert said.startswith("the model's attention heads are 24 wide, and vLLM's attention on a CPU has only 32, 64")
+    assert said.startswith(
+        "the model's attention heads are 24 wide, and vLLM's attention on a CPU has only 32, 64"
+    )
 
 
 def test_the_global_generators_are_left_as_they_were(tied, monkeypatch):
@@ -201,7 +215,10 @@ def test_the_global_generators_are_left_as_they_were(tied, monkeypatch):
 def test_each_sync_brings_all_weights(engines, is_tied):
     """Twenty random changes of all weights; each time log-probabilities of given rows and of sampled ones agree."""
     engine = engines.of(tied=is_tied)
-    rows = [TokenRow(engine.sampler.encode(text), engine.sampler.encode("46 7+8")[1:]) for text in PROMPTS[:4]]
+    rows = [
+        TokenRow(engine.sampler.encode(text), engine.sampler.encode("46 7+8")[1:])
+        for text in PROMPTS[:4]
+    ]
     for step in range(1, 21):
         perturbed(engine.policy, seed=step)
         engine.sampler.sync(engine.policy.weights(), step)
@@ -225,7 +242,9 @@ def test_a_part_of_the_weights_is_refused(tied):
 def test_a_name_that_the_engine_does_not_know_is_refused(tied):
     """Before anything is loaded, so that the engine goes on with what it has."""
     weights = {**tied.policy.weights(), "model.oops": torch.zeros(1)}
-    assert "1 names that the engine does not know, such as model.oops" in refusal(lambda: tied.sampler.sync(weights, 1))
+    assert "1 names that the engine does not know, such as model.oops" in refusal(
+        lambda: tied.sampler.sync(weights, 1)
+    )
     assert apart(tied.policy, drawn(tied.sampler, n=1).values()) < 1e-4
 
 
@@ -295,5 +314,7 @@ def test_a_second_version_of_vllm_is_refused(monkeypatch):
     from rlvr.samplers import vllm as module
 
     monkeypatch.setattr(vllm, "__version__", "0.40.1")
-    with pytest.raises(UsageError, match=r"vLLM 0\.40\.1 is installed, and weights are sent to 0\.32 alone"):
+    with pytest.raises(
+        UsageError, match=r"vLLM 0\.40\.1 is installed, and weights are sent to 0\.32 alone"
+    ):
         module._require_vllm()

@@ -40,7 +40,16 @@ def leave(way: str) -> object:
     raise AssertionError(way)
 
 
-WAYS = ["return", "exit", "exit with a text", "raise", "end", "run out of memory", "be killed", "live on"]
+WAYS = [
+    "return",
+    "exit",
+    "exit with a text",
+    "raise",
+    "end",
+    "run out of memory",
+    "be killed",
+    "live on",
+]
 
 
 QUICK = {"os": ("return", "exit", "raise", "run out of memory"), "libc": ("return",)}
@@ -118,13 +127,17 @@ def out_of_place(number: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "places", [(0, 4, 9), pytest.param(range(len(out_of_place(1))), marks=pytest.mark.slow)], ids=["three", "all"]
+    "places",
+    [(0, 4, 9), pytest.param(range(len(out_of_place(1))), marks=pytest.mark.slow)],
+    ids=["three", "all"],
 )
 def test_a_reply_out_of_place_is_the_loss_of_its_worker(places):
     """Never an exception of the run, and never a result.  Each costs a worker, which takes a third of a second."""
     with WorkerPool(writing, spares=0) as pool:
         for place in places:
-            frame = out_of_place(2 if place != places[0] else 1)[place]  # the worker of the last two is used again
+            frame = out_of_place(2 if place != places[0] else 1)[
+                place
+            ]  # the worker of the last two is used again
             found = pool.run([0, 1, frame, 3, 4], wall_s=WALL_S)
             assert [found[0], found[1], found[3], found[4]] == [0, 1, 3, 4], frame
             assert isinstance(found[2], WorkerDied), frame

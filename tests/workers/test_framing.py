@@ -67,7 +67,9 @@ def test_frames_are_taken_from_a_buffer_as_they_are_complete():
 def test_the_clock_of_another_process():
     """It stands while that waits, and is 0 for a process that is gone."""
     busy = "import time\nwhile time.process_time() < 0.2: pass\nprint(time.process_time(), flush=True)\ninput()"
-    child = subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     with child:
         used = float(child.stdout.readline())
         assert cpu_s(child.pid) == pytest.approx(used, abs=0.1) or sys.platform != "linux"

@@ -17,7 +17,9 @@ def test_it_is_made_once_for_each_set_of_arguments():
         return object()
 
     found = []
-    threads = [threading.Thread(target=lambda: (begin.wait(), found.append(thing("a")))) for _ in range(16)]
+    threads = [
+        threading.Thread(target=lambda: (begin.wait(), found.append(thing("a")))) for _ in range(16)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

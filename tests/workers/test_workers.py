@@ -28,7 +28,9 @@ def pids(pool: WorkerPool) -> set[int]:
 
 
 @pytest.mark.parametrize(
-    "item", [None, 0, "", "\ud800\x00", "ä" * 1_000_000, [1.5, {"a": [True, None]}]], ids=lambda i: ascii(i)[:9]
+    "item",
+    [None, 0, "", "\ud800\x00", "ä" * 1_000_000, [1.5, {"a": [True, None]}]],
+    ids=lambda i: ascii(i)[:9],
 )
 def test_an_item_goes_there_and_comes_back(pool, item):
     """Lone surrogates, NUL and a megabyte are ordinary model output."""
@@ -62,9 +64,17 @@ def test_whatever_an_item_does_has_a_name(pool, item, error, text):
 
 def test_a_lost_item_costs_itself_alone(pool):
     """Those before it in the same request keep their results, those after it get another worker."""
-    got = pool.run([1, "@kill", 2, "@raise", 3, "@hoard", 4, "@exit", 5, "@forge", 6], wall_s=WALL_S)
+    got = pool.run(
+        [1, "@kill", 2, "@raise", 3, "@hoard", 4, "@exit", 5, "@forge", 6], wall_s=WALL_S
+    )
     assert got[::2] == [1, 2, 3, 4, 5, 6]
-    assert [type(lost) for lost in got[1::2]] == [WorkerDied, WorkerError, WorkerError, WorkerError, WorkerDied]
+    assert [type(lost) for lost in got[1::2]] == [
+        WorkerDied,
+        WorkerError,
+        WorkerError,
+        WorkerError,
+        WorkerDied,
+    ]
 
 
 def test_memory_used_up_in_small_pieces_is_still_reported():
@@ -134,7 +144,8 @@ def test_an_item_that_cannot_be_unpacked_costs_itself_alone(pool):
 def test_an_item_that_cannot_be_packed_is_the_callers_error(pool):
     """It never left this process; the message says what to keep out of it."""
     with pytest.raises(
-        UsageError, match=r"cannot be sent to a worker process: TypeError: cannot pickle .*; keep locks"
+        UsageError,
+        match=r"cannot be sent to a worker process: TypeError: cannot pickle .*; keep locks",
     ):
         pool.run([1, threading.Lock()], wall_s=WALL_S)
     assert pool.call(1, wall_s=WALL_S) == 1
@@ -175,7 +186,10 @@ def test_each_item_has_the_whole_of_its_time():
 def test_waiting_for_a_worker_does_not_count():
     """Six callers of one worker: the last one waits 1.25 s for its turn, and its second has not begun."""
     with WorkerPool(acting, spares=0) as pool, ThreadPoolExecutor(6) as threads:
-        assert list(threads.map(lambda item: pool.call(item, wall_s=1.0), ["@nap"] * 6)) == ["@nap"] * 6
+        assert (
+            list(threads.map(lambda item: pool.call(item, wall_s=1.0), ["@nap"] * 6))
+            == ["@nap"] * 6
+        )
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])
@@ -194,12 +208,16 @@ def test_a_limit_may_be_as_good_as_none(pool, limit):
 
 
 @pytest.mark.parametrize(
-    "numbers", [{"workers": 0}, {"workers": 1.5}, {"workers": None}, {"spares": -1}, {"memory_mib": 0}], ids=str
+    "numbers",
+    [{"workers": 0}, {"workers": 1.5}, {"workers": None}, {"spares": -1}, {"memory_mib": 0}],
+    ids=str,
 )
 def test_a_pool_refuses_numbers_that_cannot_work(numbers):
     """The value and the rule are named."""
     [(name, value)] = numbers.items()
-    with pytest.raises(UsageError, match=f"{name} is {value!r}; it must be a whole number of at least [01]"):
+    with pytest.raises(
+        UsageError, match=f"{name} is {value!r}; it must be a whole number of at least [01]"
+    ):
         WorkerPool(acting, **numbers)
 
 
@@ -308,7 +326,10 @@ def test_a_setup_that_raises_is_reported():
     def setup():
         raise ImportError("no module named 'chess'")
 
-    with WorkerPool(setup, quiet=True) as pool, pytest.raises(WorkerError, match="ImportError: no module") as caught:
+    with (
+        WorkerPool(setup, quiet=True) as pool,
+        pytest.raises(WorkerError, match="ImportError: no module") as caught,
+    ):
         pool.warm()
     assert "in setup" in caught.value.traceback
 
@@ -347,7 +368,10 @@ def test_a_setup_that_is_too_slow_is_given_up():
 
         signal.pause()
 
-    with WorkerPool(setup, spares=0, start_s=0.3) as pool, pytest.raises(WorkerDied, match=r"not ready within 0\.3 s"):
+    with (
+        WorkerPool(setup, spares=0, start_s=0.3) as pool,
+        pytest.raises(WorkerDied, match=r"not ready within 0\.3 s"),
+    ):
         pool.warm()
 
 
@@ -382,7 +406,9 @@ def test_what_a_worker_prints_stays_off_our_stdout():
     """
     import cloudpickle
 
-    done = subprocess.run([sys.executable, "-c", code], input=cloudpickle.dumps(setup), capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=cloudpickle.dumps(setup), capture_output=True
+    )
     assert (done.stdout, done.stderr) == (b"None\n", b"chatter\n")
 
 
@@ -412,7 +438,9 @@ def test_results_come_one_by_one(fifo):
     """The first is told while the second is still at work; a lost one is told in its place."""
     told: list[tuple[int, object]] = []
     with WorkerPool(acting) as pool:
-        results = pool.run([1, "@kill", 3], wall_s=PATIENCE_S, on_result=lambda *one: told.append(one))
+        results = pool.run(
+            [1, "@kill", 3], wall_s=PATIENCE_S, on_result=lambda *one: told.append(one)
+        )
     assert told == list(enumerate(results))
     assert isinstance(told[1][1], WorkerDied)
 
@@ -422,7 +450,12 @@ def test_a_caller_that_gives_up_frees_the_worker(fifo):
     told: list[tuple[int, object]] = []
     with WorkerPool(acting) as pool:
         with pytest.raises(GivenUp):
-            pool.run([1, "@hang"], wall_s=1e6, on_result=lambda *one: told.append(one), give_up=lambda: bool(told))
+            pool.run(
+                [1, "@hang"],
+                wall_s=1e6,
+                on_result=lambda *one: told.append(one),
+                give_up=lambda: bool(told),
+            )
         assert told == [(0, 1)]
         assert pool.lost == 1
         assert pool.call(2, wall_s=PATIENCE_S) == 2

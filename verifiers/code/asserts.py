@@ -57,7 +57,9 @@ def _first_called(test: str, setup: str) -> str | None:
 def _given(node: ast.AST) -> list[str]:
     """The names that a node binds: by assignment, import, definition or as an argument."""
     match node:
-        case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.alias(asname=str() as name):
+        case (
+            ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.alias(asname=str() as name)
+        ):
             return [name]
         case ast.alias(name=name):
             return [name.partition(".")[0]]
@@ -78,21 +80,37 @@ def split(suite: TestSuite) -> tuple[CallCase, ...] | None:
 
 
 @lru_cache(maxsize=512)
-def _split(style: str, test: str, setup: str, entry_point: str | None) -> tuple[CallCase, ...] | None:
+def _split(
+    style: str, test: str, setup: str, entry_point: str | None
+) -> tuple[CallCase, ...] | None:
     try:
         reader = _Reader(entry_point)
         body = ast.parse(test).body
         if style == "check":
             body = reader.body_of_check(body)
-        cases = [case for statements in (ast.parse(setup).body, body) for case in reader.cases(statements)]
+        cases = [
+            case
+            for statements in (ast.parse(setup).body, body)
+            for case in reader.cases(statements)
+        ]
         for case in cases:
             write([case.args, case.kwargs])
-            if b'{"new"' in write(case.expected):  # what is compared with an object of the program is not known here
+            if b'{"new"' in write(
+                case.expected
+            ):  # what is compared with an object of the program is not known here
                 return None
         return tuple(cases) or None
     except (NotPlain, NotAValue, SyntaxError):
         return None
-    except (ArithmeticError, TypeError, ValueError, LookupError, AttributeError, RecursionError, MemoryError):
+    except (
+        ArithmeticError,
+        TypeError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+        MemoryError,
+    ):
         return None
 
 
@@ -109,14 +127,22 @@ class _Reader:
         """The body of `def check(candidate):`, if the module has that and otherwise only binds names."""
         rest = [node for node in module if not isinstance(node, ast.FunctionDef)]
         # Some files call it in their last line; the process that runs the tests does not call it twice either.
-        if rest and ast.unparse(rest[-1]) == f"check({self.entry_point})" and module[-1] is rest[-1]:
+        if (
+            rest
+            and ast.unparse(rest[-1]) == f"check({self.entry_point})"
+            and module[-1] is rest[-1]
+        ):
             rest.pop()
         if list(self.cases(rest)):
             raise NotPlain
         match [node for node in module if isinstance(node, ast.FunctionDef)]:
             case [ast.FunctionDef(name="check", decorator_list=[], args=args, body=body)]:
                 given = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
-                if [arg for arg in given if arg] != args.args or len(args.args) != 1 or args.defaults:
+                if (
+                    [arg for arg in given if arg] != args.args
+                    or len(args.args) != 1
+                    or args.defaults
+                ):
                     raise NotPlain
                 self.foreign.discard("candidate")
                 self.foreign.add(args.args[0].arg)
@@ -140,11 +166,15 @@ class _Reader:
                     yield from self.cases(body if self.known(test) else other)
                 case ast.Import(names=names) if all(_is_standard(n.name) for n in names):
                     known.opaque.update((n.asname or n.name).partition(".")[0] for n in names)
-                case ast.ImportFrom(module=str() as module, names=names, level=0) if _is_standard(module):
+                case ast.ImportFrom(module=str() as module, names=names, level=0) if _is_standard(
+                    module
+                ):
                     known.opaque.update(n.asname or n.name for n in names)
                     if "*" in known.opaque:
                         raise NotPlain
-                case ast.FunctionDef(name=name, decorator_list=[], args=ast.arguments(defaults=[], kw_defaults=[])):
+                case ast.FunctionDef(
+                    name=name, decorator_list=[], args=ast.arguments(defaults=[], kw_defaults=[])
+                ):
                     known.opaque.add(name)
                 case ast.Assign(targets=[target], value=value):
                     self.bind(target, self.known(value))
@@ -162,12 +192,18 @@ class _Reader:
 
     def asserted(self, test: ast.expr) -> Iterator[CallCase]:
         """The case of an assertion; none for `assert True`."""
-        match test:  # the assert's message may hold calls too, but is evaluated only after a failure
+        match (
+            test
+        ):  # the assert's message may hold calls too, but is evaluated only after a failure
             case ast.Constant(value=value) if value:
                 return
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 yield replace(self.call(operand), rule="false")
-            case ast.Compare(left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None | True | False as value)]):
+            case ast.Compare(
+                left=left,
+                ops=[ast.Is()],
+                comparators=[ast.Constant(value=None | True | False as value)],
+            ):
                 yield replace(self.call(left), rule="is", expected=value)
             case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
                 called, other = (left, right) if self.is_call(left) else (right, left)
@@ -194,9 +230,15 @@ class _Reader:
     def difference(self, node: ast.expr) -> tuple[ast.expr, ast.expr]:
         """The call and the number in `abs(f(x) - y)`, which `math.fabs` may stand for."""
         match node:
-            case ast.Call(func=function, args=[ast.BinOp(left=left, op=ast.Sub(), right=right)], keywords=[]):
+            case ast.Call(
+                func=function, args=[ast.BinOp(left=left, op=ast.Sub(), right=right)], keywords=[]
+            ):
                 known = self.expressions
-                by_name = isinstance(function, ast.Name) and function.id == "abs" and not self.hidden("abs")
+                by_name = (
+                    isinstance(function, ast.Name)
+                    and function.id == "abs"
+                    and not self.hidden("abs")
+                )
                 if by_name or (ast.unparse(function) == "math.fabs" and "math" in known.opaque):
                     return (left, right) if self.is_call(left) else (right, left)
         raise NotPlain
@@ -216,7 +258,9 @@ class _Reader:
         assert isinstance(node, ast.Call)
         assert self.entry_point is not None
         args = tuple(map(self.known, node.args))
-        kwargs = {keyword.arg: self.known(keyword.value) for keyword in node.keywords if keyword.arg}
+        kwargs = {
+            keyword.arg: self.known(keyword.value) for keyword in node.keywords if keyword.arg
+        }
         if len(kwargs) != len(node.keywords):  # f(**more)
             raise NotPlain
         self.passed.update((id(part), part) for part in _mutable([args, kwargs]))
@@ -228,7 +272,9 @@ class _Reader:
         """True for a call of the entry point; False if the tests define that name themselves."""
         match node:
             case ast.Call(func=ast.Name(id=name)):
-                return name in self.foreign and not {name, self.entry_point} & self.expressions.opaque
+                return (
+                    name in self.foreign and not {name, self.entry_point} & self.expressions.opaque
+                )
         return False
 
     def is_call(self, node: ast.expr) -> bool:

@@ -8,7 +8,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from rlvr.sandbox import Call, CallRun, Ending, Interaction, Limits, Program, Run, Sandbox, TestRun, TestSuite
+from rlvr.sandbox import (
+    Call,
+    CallRun,
+    Ending,
+    Interaction,
+    Limits,
+    Program,
+    Run,
+    Sandbox,
+    TestRun,
+    TestSuite,
+)
 from rlvr.validate import require_seconds
 
 __all__ = ["CaseRunner"]
@@ -38,7 +49,12 @@ class CaseRunner:
     """
 
     def __init__(
-        self, program: Program, sandbox: Sandbox, limits: Limits, total_cpu_s: float | None, total_wall_s: float | None
+        self,
+        program: Program,
+        sandbox: Sandbox,
+        limits: Limits,
+        total_cpu_s: float | None,
+        total_wall_s: float | None,
     ) -> None:
         for name, value in (("total_cpu_s", total_cpu_s), ("total_wall_s", total_wall_s)):
             require_seconds(name, value, or_none=True)
@@ -110,7 +126,11 @@ class CaseRunner:
             limits: of this run, beside the time that is left.
         """
         share = self._share(1, limits)
-        return None if share is None else self._spent(self._sandbox.run(program, limits=share), _itself)
+        return (
+            None
+            if share is None
+            else self._spent(self._sandbox.run(program, limits=share), _itself)
+        )
 
     def interact(self, interactor: Program, limits: Limits, accepts: int) -> Interaction | None:
         """Run the program together with an interactor, whose CPU time is its own.
@@ -130,7 +150,9 @@ class CaseRunner:
         self.wall_s += max(run.wall_s - run.starved_s for run in (done.program, done.interactor))
         return done
 
-    def _timed(self, start: Callable[..., _T], run_of: Callable[[_T], Run], cases: int = 1) -> _T | None:
+    def _timed(
+        self, start: Callable[..., _T], run_of: Callable[[_T], Run], cases: int = 1
+    ) -> _T | None:
         limits = self._share(cases)
         return None if limits is None else self._spent(start(limits=limits), run_of)
 

@@ -28,10 +28,21 @@ from rlvr.sandbox import Program, TestSuite
 from rlvr.validate import require_number, require_one_of, require_whole
 from rlvr.verifiers.code.equality import JSON, STRICT, Equality
 
-__all__ = ["CallCase", "Cases", "CheckerProgram", "CodeReference", "Interactor", "StdioCase", "checked_cases", "read"]
+__all__ = [
+    "CallCase",
+    "Cases",
+    "CheckerProgram",
+    "CodeReference",
+    "Interactor",
+    "StdioCase",
+    "checked_cases",
+    "read",
+]
 
 _STYLES: Final = ("check", "asserts", "unittest", "pytest")
-_TYPING: Final = "from typing import *"  # starter code uses `List[int]`, and the contests' judges import it
+_TYPING: Final = (
+    "from typing import *"  # starter code uses `List[int]`, and the contests' judges import it
+)
 _FORMS = "{'inputs': […], 'outputs': […]}, the same with 'fn_name' or 'interactor', or {'test': '…', 'style': '…'}"
 
 
@@ -82,7 +93,9 @@ class CallCase:
         if self.rule == "is":
             return value is self.expected and not listed
         if self.rule == "equal":
-            return (self.equality.iterators or not listed) and self.equality.holds(value, self.expected)
+            return (self.equality.iterators or not listed) and self.equality.holds(
+                value, self.expected
+            )
         if self.rule == "in":
             return not listed and any(self.equality.holds(value, item) for item in self.expected)
         if self.rule.startswith("near"):
@@ -92,7 +105,9 @@ class CallCase:
     def _is_near(self, value: Any) -> bool:
         try:
             off = abs(value - self.expected)
-            return bool(off < self.tolerance or (self.rule == "near or at" and off == self.tolerance))
+            return bool(
+                off < self.tolerance or (self.rule == "near or at" and off == self.tolerance)
+            )
         except (ArithmeticError, TypeError, ValueError):
             return False
 
@@ -144,7 +159,9 @@ class Interactor:
     def __post_init__(self) -> None:
         require_one_of("the interactor's protocol", self.protocol, ("testlib", "icpc"))
         if self.cpu_s is not None:
-            object.__setattr__(self, "cpu_s", require_number("the interactor's cpu_s", self.cpu_s, above=0))
+            object.__setattr__(
+                self, "cpu_s", require_number("the interactor's cpu_s", self.cpu_s, above=0)
+            )
         if self.memory_mib is not None:
             require_whole("the interactor's memory_mib", self.memory_mib, 1)
 
@@ -183,7 +200,9 @@ def checked_cases(cases: Any) -> Cases:
     if isinstance(cases, TestSuite):
         return cases
     if isinstance(cases, (str, bytes, Mapping)) or not isinstance(cases, Sequence):
-        raise DataError(f"the cases are {brief(cases)}; they must be a list of StdioCase or CallCase, or a TestSuite")
+        raise DataError(
+            f"the cases are {brief(cases)}; they must be a list of StdioCase or CallCase, or a TestSuite"
+        )
     kinds = {type(case) for case in cases}
     if not kinds:
         raise DataError("there are no cases: every program would pass")
@@ -211,10 +230,14 @@ def read(reference: Any) -> CodeReference:
     if interactor and "outputs" not in reference and isinstance(reference.get("inputs"), list):
         reference = {**reference, "outputs": [""] * len(reference["inputs"])}
     if "inputs" not in reference or "outputs" not in reference:
-        raise DataError(f"the reference has {', '.join(map(repr, reference)) or 'nothing'}; it must be {_FORMS}")
+        raise DataError(
+            f"the reference has {', '.join(map(repr, reference)) or 'nothing'}; it must be {_FORMS}"
+        )
     inputs, outputs = _list(reference, "inputs"), _list(reference, "outputs")
     if len(inputs) != len(outputs):
-        raise DataError(f"the reference has {len(inputs)} inputs and {len(outputs)} outputs; they must be as many")
+        raise DataError(
+            f"the reference has {len(inputs)} inputs and {len(outputs)} outputs; they must be as many"
+        )
     name = _text(reference, "fn_name")
     pairs = zip(inputs, outputs, strict=True)
     cases: Cases = _calls(name, inputs, outputs) if name else [_stdio(*pair) for pair in pairs]
@@ -234,7 +257,9 @@ def _checker(given: Any, name: str | None) -> CheckerProgram | None:
     if given is None:
         return None
     if name:
-        raise DataError("the reference has both 'checker' and 'fn_name'; values of calls are compared, not checked")
+        raise DataError(
+            "the reference has both 'checker' and 'fn_name'; values of calls are compared, not checked"
+        )
     return CheckerProgram(_helper("checker", given, ()), given.get("protocol", "testlib"))
 
 
@@ -244,29 +269,45 @@ def _interactor(reference: Mapping[str, Any]) -> Interactor | None:
         return None
     for other in ("fn_name", "checker", "test"):
         if reference.get(other) is not None:
-            raise DataError(f"the reference has both 'interactor' and {other!r}; an interactor alone decides")
+            raise DataError(
+                f"the reference has both 'interactor' and {other!r}; an interactor alone decides"
+            )
     limits = ("cpu_s", "memory_mib")
     program = _helper("interactor", given, limits)
-    return Interactor(program, given.get("protocol", "testlib"), *(given.get(name) for name in limits))
+    return Interactor(
+        program, given.get("protocol", "testlib"), *(given.get(name) for name in limits)
+    )
 
 
 def _helper(what: str, given: Any, more: tuple[str, ...]) -> Program:
     """The task's own program."""
     if not isinstance(given, Mapping) or not isinstance(given.get("source"), str):
-        raise DataError(f"the reference's {what} is {brief(given)}; it must be an object with 'source'")
+        raise DataError(
+            f"the reference's {what} is {brief(given)}; it must be an object with 'source'"
+        )
     if given.keys() - {"source", "language", "protocol", "files", *more}:
-        raise DataError(f"the reference's {what} has {', '.join(map(repr, given))}, of which one is unknown")
+        raise DataError(
+            f"the reference's {what} has {', '.join(map(repr, given))}, of which one is unknown"
+        )
     return Program(given.get("language", "python"), given["source"], given.get("files") or {})
 
 
 def _suite(reference: Mapping[str, Any], entry_point: str | None) -> TestSuite:
-    test, setup, style = _text(reference, "test"), _text(reference, "setup"), reference.get("style", "asserts")
+    test, setup, style = (
+        _text(reference, "test"),
+        _text(reference, "setup"),
+        reference.get("style", "asserts"),
+    )
     if style not in _STYLES:
-        raise DataError(f"the reference's style is {brief(style)}; it must be one of {', '.join(_STYLES)}")
+        raise DataError(
+            f"the reference's style is {brief(style)}; it must be one of {', '.join(_STYLES)}"
+        )
     if not test or not test.strip():
         raise DataError("the reference's test is empty: every program would pass")
     if style == "check" and entry_point is None:
-        raise DataError("the reference's style is 'check', and so it needs an entry_point: what check() is called with")
+        raise DataError(
+            "the reference's style is 'check', and so it needs an entry_point: what check() is called with"
+        )
     return TestSuite(style=style, test=test, setup=setup or "", entry_point=entry_point)
 
 
@@ -293,18 +334,24 @@ def _calls(name: str, inputs: list[Any], outputs: list[Any]) -> list[CallCase]:
         elif isinstance(given, list):
             args = given
         else:
-            raise DataError(f"an input of {name} is {brief(given)}; it must be the list of its arguments")
+            raise DataError(
+                f"an input of {name} is {brief(given)}; it must be the list of its arguments"
+            )
         calls.append((args, expected))
     wrapped = all(isinstance(expected, list) and len(expected) == 1 for _, expected in calls)
     equality = replace(JSON, single=True) if wrapped else JSON
-    return [CallCase(name, tuple(args), {}, expected, equality=equality) for args, expected in calls]
+    return [
+        CallCase(name, tuple(args), {}, expected, equality=equality) for args, expected in calls
+    ]
 
 
 def _json(text: str, name: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"an argument or a value of {name} is no JSON: {brief(text)} ({error})") from None
+        raise DataError(
+            f"an argument or a value of {name} is no JSON: {brief(text)} ({error})"
+        ) from None
 
 
 def _text(reference: Mapping[str, Any], key: str) -> str | None:

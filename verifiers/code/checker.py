@@ -54,7 +54,11 @@ def as_checker(compare: Compare, runner: CaseRunner, limits: Limits) -> Checker:
     if isinstance(compare, Program):
         compare = CheckerProgram(compare)
     assert not isinstance(compare, Interactor)  # `judge` has it run with the program
-    return _Boxed(compare, runner, limits) if isinstance(compare, CheckerProgram) else _Here(comparator(compare))
+    return (
+        _Boxed(compare, runner, limits)
+        if isinstance(compare, CheckerProgram)
+        else _Here(comparator(compare))
+    )
 
 
 def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
@@ -69,7 +73,10 @@ def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
     Raises:
         DataError: every expected output is empty.
     """
-    if isinstance(compare, Program | CheckerProgram | Interactor) or comparator(compare) not in COMPARATORS.values():
+    if (
+        isinstance(compare, Program | CheckerProgram | Interactor)
+        or comparator(compare) not in COMPARATORS.values()
+    ):
         return
     if not any(case.stdout and case.stdout.strip() for case in cases):
         raise DataError("every expected output is empty: a program that does nothing would pass")
@@ -102,7 +109,9 @@ class _Here:
         if said is True:
             return _AC, ""
         if said is not False and not isinstance(said, str):
-            raise UsageError(f"the comparator returned {brief(said)}; it must be True, False, or a text: why not")
+            raise UsageError(
+                f"the comparator returned {brief(said)}; it must be True, False, or a text: why not"
+            )
         return _WA, said or "the output is not the expected one"
 
 
@@ -125,7 +134,9 @@ class _Boxed:
             return found, first_line(said)
         if said.ending is Ending.CE:
             return _IE, f"the checker does not compile: {first_line(said)}"
-        why = "over its time" if said.ending is Ending.TLE else said.why  # how much time was left is not for records
+        why = (
+            "over its time" if said.ending is Ending.TLE else said.why
+        )  # how much time was left is not for records
         if case.stdout is not None:
             again = self._run(case, case.stdout)
             if again is None:

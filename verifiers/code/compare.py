@@ -17,7 +17,16 @@ from typing import ClassVar, Final, TypeAlias
 from rlvr.errors import UsageError, brief
 from rlvr.validate import require_number
 
-__all__ = ["COMPARATORS", "Comparator", "Floats", "comparator", "exact", "lines", "tokens", "unordered"]
+__all__ = [
+    "COMPARATORS",
+    "Comparator",
+    "Floats",
+    "comparator",
+    "exact",
+    "lines",
+    "tokens",
+    "unordered",
+]
 
 Comparator: TypeAlias = Callable[[str, str, str], bool | str]
 """(input, output, expected) → True, False, or the difference.  Bytes that are not UTF-8 come as lone surrogates."""
@@ -25,7 +34,9 @@ Comparator: TypeAlias = Callable[[str, str, str], bool | str]
 _SPACE = " \t\r\n\f\v"
 _TOKEN = re.compile(r"\S+", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)  # neither nan, inf, hex nor 1_000
+_NUMBER = re.compile(
+    r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII
+)  # neither nan, inf, hex nor 1_000
 _DIGITS = 1000  # a longer token is compared as text
 _SHOWN = 60
 
@@ -73,7 +84,9 @@ def unordered(input: str, output: str, expected: str) -> bool | str:
     if got != wanted:  # before a flood of lines is taken apart
         return f"{got} lines, not {wanted}"
     # Sorted rather than counted: no choice of lines makes sorting slow, as it can a hash table.
-    return _first_difference("sorted line", zip(sorted(_lines(output)), sorted(_lines(expected)), strict=True))
+    return _first_difference(
+        "sorted line", zip(sorted(_lines(output)), sorted(_lines(expected)), strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +109,16 @@ class Floats:
 
     def __post_init__(self) -> None:
         for name in ("abs_tol", "rel_tol"):
-            object.__setattr__(self, name, require_number(f"Floats: {name}", getattr(self, name), 0))
+            object.__setattr__(
+                self, name, require_number(f"Floats: {name}", getattr(self, name), 0)
+            )
 
     def __call__(self, input: str, output: str, expected: str) -> bool | str:
         if output == expected:
             return True
-        return _first_difference("token", zip_longest(_tokens(output), _tokens(expected)), self.close)
+        return _first_difference(
+            "token", zip_longest(_tokens(output), _tokens(expected)), self.close
+        )
 
     def close(self, got: str, wanted: str) -> bool:
         """True if a token is close enough to the expected one.
@@ -111,7 +128,9 @@ class Floats:
         """
         if got == wanted:
             return True
-        if max(len(got), len(wanted)) > _DIGITS or not (_NUMBER.fullmatch(got) and _NUMBER.fullmatch(wanted)):
+        if max(len(got), len(wanted)) > _DIGITS or not (
+            _NUMBER.fullmatch(got) and _NUMBER.fullmatch(wanted)
+        ):
             return False
         if _INTEGER.fullmatch(got) and _INTEGER.fullmatch(wanted):
             return int(got) == int(wanted)

@@ -13,7 +13,9 @@ from typing import Final
 __all__ = ["continued", "cut_at_top_level", "preceded"]
 
 _INDENT: Final = "    "
-_FUTURE = re.compile(r"^from[ \t]+__future__[ \t]+import[ \t]*+(?:\([^)]*+\)|[^\n]++)(?:\n|\Z)", re.MULTILINE)
+_FUTURE = re.compile(
+    r"^from[ \t]+__future__[ \t]+import[ \t]*+(?:\([^)]*+\)|[^\n]++)(?:\n|\Z)", re.MULTILINE
+)
 # Strings that are never closed end with their line, or for triple quotes with the text.
 _TOKEN = re.compile(
     r'''"""(?:[^"\\]|\\.|"(?!""))*+(?:"""|\\?\Z)'''
@@ -65,7 +67,9 @@ def continued(prompt: str, code: str) -> str:
         if len(lines) > 1:
             indent = len(lines[1]) - len(lines[1].lstrip())
         if len(lines) == 1 or indent == 0 or (opens and indent <= len(_INDENT)):
-            code = "".join(_INDENT + line if line.strip() else line for line in code.splitlines(keepends=True))
+            code = "".join(
+                _INDENT + line if line.strip() else line for line in code.splitlines(keepends=True)
+            )
         else:
             code = cut_at_top_level(_INDENT + code.lstrip("\n"))
     return f"{prompt}{'' if prompt.endswith(chr(10)) else chr(10)}{code}"

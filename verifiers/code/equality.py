@@ -45,7 +45,9 @@ class Equality:
 
     def __post_init__(self) -> None:
         for name in ("abs_tol", "rel_tol"):
-            object.__setattr__(self, name, require_number(f"Equality: {name}", getattr(self, name), 0))
+            object.__setattr__(
+                self, name, require_number(f"Equality: {name}", getattr(self, name), 0)
+            )
 
     def holds(self, got: Any, expected: Any) -> bool:
         """True if the values are equal.
@@ -56,7 +58,12 @@ class Equality:
         """
         if self._same(got, expected):
             return True
-        return self.single and isinstance(expected, list) and len(expected) == 1 and self._same(got, expected[0])
+        return (
+            self.single
+            and isinstance(expected, list)
+            and len(expected) == 1
+            and self._same(got, expected[0])
+        )
 
     def _same(self, got: Any, expected: Any) -> bool:
         if isinstance(expected, (list, tuple)) and isinstance(got, (list, tuple)):

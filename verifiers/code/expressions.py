@@ -18,7 +18,9 @@ from rlvr.sandbox.guest.values import New
 
 __all__ = ["Expressions", "NotPlain"]
 
-_LONGEST: Final = 1 << 16  # items of a sequence, and the greatest operand of `**` and of a repetition
+_LONGEST: Final = (
+    1 << 16
+)  # items of a sequence, and the greatest operand of `**` and of a repetition
 _LARGEST: Final = 1 << 64  # of an operand of `+ - * / // %`
 _STEPS: Final = 100_000  # in one test
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
@@ -112,7 +114,11 @@ class Expressions:
             case ast.Set(elts=items):
                 return set(map(self.value, items))
             case ast.Dict(keys=keys, values=values) if None not in keys:
-                return {self.value(k): self.value(v) for k, v in zip(keys, values, strict=True) if k is not None}
+                return {
+                    self.value(k): self.value(v)
+                    for k, v in zip(keys, values, strict=True)
+                    if k is not None
+                }
             case ast.UnaryOp(op=op, operand=operand) if type(op) in _SIGNS:
                 return _SIGNS[type(op)](self._data(operand))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
@@ -124,7 +130,9 @@ class Expressions:
             case ast.IfExp(test=test, body=body, orelse=other):
                 return self.value(body if self._data(test) else other)
             case ast.Subscript(value=value, slice=ast.Slice(lower=lower, upper=upper, step=step)):
-                parts = [None if part is None else self.value(part) for part in (lower, upper, step)]
+                parts = [
+                    None if part is None else self.value(part) for part in (lower, upper, step)
+                ]
                 return self._data(value)[slice(*parts)]
             case ast.Subscript(value=value, slice=key):
                 return self._data(value)[self._data(key)]
@@ -134,7 +142,9 @@ class Expressions:
                 return list(self._items(elt, generators))
             case ast.SetComp(elt=elt, generators=generators):
                 return set(self._items(elt, generators))
-            case ast.Attribute(value=ast.Name(id="math"), attr=name) if name in _MATH and "math" in self.opaque:
+            case ast.Attribute(value=ast.Name(id="math"), attr=name) if (
+                name in _MATH and "math" in self.opaque
+            ):
                 return getattr(math, name)
             case ast.Call(func=func, args=args, keywords=keywords):
                 return self._called(func, args, keywords)
@@ -176,27 +186,41 @@ class Expressions:
         if len(given) != len(keywords):  # f(**more)
             raise NotPlain
         match func:
-            case ast.Attribute(value=ast.Name(id="math"), attr=name) if name in _MATH and "math" in self.opaque:
+            case ast.Attribute(value=ast.Name(id="math"), attr=name) if (
+                name in _MATH and "math" in self.opaque
+            ):
                 return getattr(math, name)(*values)
             case ast.Name(id=name) if name in _FUNCTIONS and not self._hidden(name):
                 for value in values:
                     self._sized(value)
                 if name == "range" and (not values or len(range(*values)) > _LONGEST):
                     raise NotPlain
-                if given.keys() - {"reverse", "start", "strict"} or any(isinstance(value, New) for value in values):
+                if given.keys() - {"reverse", "start", "strict"} or any(
+                    isinstance(value, New) for value in values
+                ):
                     raise NotPlain
-                if name in ("int", "float") and isinstance(values[0] if values else 0, str) and len(values[0]) > 1000:
+                if (
+                    name in ("int", "float")
+                    and isinstance(values[0] if values else 0, str)
+                    and len(values[0]) > 1000
+                ):
                     raise NotPlain
                 if name == "sum" and not all(isinstance(item, int | float) for item in values[0]):
                     raise NotPlain
-                if name in ("list", "tuple", "set", "frozenset", "sorted", "bytes") and any(map(callable, values)):
+                if name in ("list", "tuple", "set", "frozenset", "sorted", "bytes") and any(
+                    map(callable, values)
+                ):
                     raise NotPlain
                 if name == "bytes" and not all(isinstance(value, list) for value in values):
                     raise NotPlain
                 value = _FUNCTIONS[name](*values, **given)
-                return list(value) if name in ("enumerate", "reversed", "zip") else self._sized(value)
+                return (
+                    list(value) if name in ("enumerate", "reversed", "zip") else self._sized(value)
+                )
             case ast.Name(id=name) if name[:1].isupper() and not self._hidden(name):
-                if not hasattr(builtins, name) and name not in STANDARD_NAMES:  # or tests mean Python's own
+                if (
+                    not hasattr(builtins, name) and name not in STANDARD_NAMES
+                ):  # or tests mean Python's own
                     return New(name, values, given)
         raise NotPlain
 
@@ -269,11 +293,17 @@ class Expressions:
 
 def _evaluated(op: type[ast.operator], left: Any, right: Any) -> Any:
     """The result of an operation on operands of bounded size, since powers and repeated sequences may grow large."""
-    repeated = isinstance(left, str | bytes | list | tuple) or isinstance(right, str | bytes | list | tuple)
+    repeated = isinstance(left, str | bytes | list | tuple) or isinstance(
+        right, str | bytes | list | tuple
+    )
     most = _LONGEST if repeated or op is ast.Pow else _LARGEST
     for value in (left, right):
         size = len(value) if isinstance(value, str | bytes | list | tuple) else value
-        if isinstance(size, bool) or not isinstance(size, int | float | complex) or not abs(size) <= most:
+        if (
+            isinstance(size, bool)
+            or not isinstance(size, int | float | complex)
+            or not abs(size) <= most
+        ):
             raise NotPlain
     if op is ast.Mod and not isinstance(left, int | float):  # a text's own formatting
         raise NotPlain

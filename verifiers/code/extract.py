@@ -45,7 +45,9 @@ _OPENS: Final = {
         | process\. )""",
         re.VERBOSE,
     ),
-    "bash": re.compile(r"\s*(?:#|(?:awk|cat|echo|for|if|printf|read|sed|set|sort|while)\b|[A-Za-z_]\w*+=)"),
+    "bash": re.compile(
+        r"\s*(?:#|(?:awk|cat|echo|for|if|printf|read|sed|set|sort|while)\b|[A-Za-z_]\w*+=)"
+    ),
 }
 
 
@@ -63,7 +65,11 @@ class CodeExtraction:
 
 
 def extract(
-    text: str, language: str = "python", *, prompt: str | None = None, entry_point: str | None = None
+    text: str,
+    language: str = "python",
+    *,
+    prompt: str | None = None,
+    entry_point: str | None = None,
 ) -> CodeExtraction | None:
     """The program in a completion; None if there is none.
 
@@ -102,11 +108,15 @@ def _marked(text: str, language: str, entry_point: str | None) -> CodeExtraction
     if tag >= 0 and not inside:  # inside of a block it is part of the program
         end = text.find(_TAG_END, tag)
         answer = text[tag + len(_TAG) : end if end >= 0 else len(text)]
-        return _chosen(list(fenced_blocks(answer)), language, entry_point) or CodeExtraction(answer.strip("\n"), "tag")
+        return _chosen(list(fenced_blocks(answer)), language, entry_point) or CodeExtraction(
+            answer.strip("\n"), "tag"
+        )
     return _chosen(blocks, language, entry_point)
 
 
-def _chosen(blocks: list[FencedBlock], language: str, entry_point: str | None) -> CodeExtraction | None:
+def _chosen(
+    blocks: list[FencedBlock], language: str, entry_point: str | None
+) -> CodeExtraction | None:
     named = [block for block in blocks if block.language in _NAMES[language]]
     bare = [block for block in blocks if not block.language]
     for some in (named, bare):
@@ -141,4 +151,6 @@ def _defines(code: str, name: str) -> bool:
 @lru_cache(maxsize=4096)
 def _definition(name: str) -> re.Pattern[str]:
     word = re.escape(name)
-    return re.compile(rf"^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+{word}\b|^{word}[ \t]*[:=]", re.MULTILINE)
+    return re.compile(
+        rf"^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+{word}\b|^{word}[ \t]*[:=]", re.MULTILINE
+    )

@@ -25,7 +25,9 @@ __all__ = ["dealt", "decided"]
 _AC, _WA, _IE, _ILE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.IE, CaseVerdict.ILE
 _OVER: Final = {Ending.TLE, Ending.MLE, Ending.OLE}
 _MUCH: Final = 64 << 10  # bytes: more than an interactor need keep
-_KEPT: Final = 16  # bytes of memory for each byte that the program may say: a list of short texts in Python
+_KEPT: Final = (
+    16  # bytes of memory for each byte that the program may say: a list of short texts in Python
+)
 
 _SAYS: Final = {"testlib": {0: _AC, 1: _WA, 2: _WA}, "icpc": {42: _AC, 43: _WA}}
 _ACCEPTS: Final = {"testlib": 0, "icpc": 42}
@@ -35,7 +37,9 @@ _ARGS: Final = {"testlib": (_INPUT, _OUTPUT, _ANSWER), "icpc": (_INPUT, _ANSWER,
 _Finding: TypeAlias = tuple[CaseVerdict | None, str]
 
 
-def dealt(interactor: Interactor, case: StdioCase, limits: Limits, program: Limits) -> tuple[Program, Limits, int]:
+def dealt(
+    interactor: Interactor, case: StdioCase, limits: Limits, program: Limits
+) -> tuple[Program, Limits, int]:
     """The interactor with a case's input and answer, its limits, and the exit code with which it accepts.
 
     Args:
@@ -101,14 +105,23 @@ def _failed(done: Interaction, interactor: Interactor) -> _Finding:
         return _WA, f"the interactor cannot read it: {_last_line(theirs.stderr)}"
     if done.asked and theirs.ending in _OVER:
         wall = "wall seconds" in theirs.why
-        if theirs.ending is Ending.TLE and not wall and (done.unread or 2 * done.since_s < theirs.cpu_s):
+        if (
+            theirs.ending is Ending.TLE
+            and not wall
+            and (done.unread or 2 * done.since_s < theirs.cpu_s)
+        ):
             return CaseVerdict.TLE, "the interactor's time was used up with what it said"
         if theirs.ending is not Ending.TLE and done.said > _MUCH:
             return CaseVerdict.OLE, "it said more than the interactor can take in"
     if theirs.exit_code == 7 and interactor.protocol == "testlib":
         return _IE, "the interactor gives points, which are no verdict"
     why = _last_line(theirs.stderr) or theirs.why
-    return _IE, f"the interactor failed: {theirs.why}: {why}" if why != theirs.why else f"the interactor failed: {why}"
+    return (
+        _IE,
+        f"the interactor failed: {theirs.why}: {why}"
+        if why != theirs.why
+        else f"the interactor failed: {why}",
+    )
 
 
 def _last_line(stderr: bytes) -> str:

@@ -15,7 +15,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from rlvr.sandbox import Call, CallRun, Ending, Limits, Program, Reply, Run, Sandbox, TestRun, TestSuite
+from rlvr.sandbox import (
+    Call,
+    CallRun,
+    Ending,
+    Limits,
+    Program,
+    Reply,
+    Run,
+    Sandbox,
+    TestRun,
+    TestSuite,
+)
 from rlvr.verifiers.code.asserts import named, split
 from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import CallCase, Cases, Interactor, StdioCase, checked_cases
@@ -23,14 +34,30 @@ from rlvr.verifiers.code.checker import Checker, Compare, as_checker, refuse_emp
 from rlvr.verifiers.code.equality import shown
 from rlvr.verifiers.code.interactive import dealt, decided
 from rlvr.verifiers.code.shared import shared_sandbox
-from rlvr.verifiers.code.verdicts import CaseResult, CaseVerdict, Failure, Judgement, cut, one_line, plain
+from rlvr.verifiers.code.verdicts import (
+    CaseResult,
+    CaseVerdict,
+    Failure,
+    Judgement,
+    cut,
+    one_line,
+    plain,
+)
 
 __all__ = ["judge"]
 
-_AC, _WA, _TLE, _RE, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.TLE, CaseVerdict.RE, CaseVerdict.IE
+_AC, _WA, _TLE, _RE, _IE = (
+    CaseVerdict.AC,
+    CaseVerdict.WA,
+    CaseVerdict.TLE,
+    CaseVerdict.RE,
+    CaseVerdict.IE,
+)
 _FINAL: Final = frozenset((CaseVerdict.CE, _IE))  # verdicts of one case that hold for all cases
 _OUTCOMES: Final = {"pass": _AC, "fail": _WA, "error": _RE}
-_RESTARTS = 3  # of a program that ends during a call; then the other cases get the last one's verdict
+_RESTARTS = (
+    3  # of a program that ends during a call; then the other cases get the last one's verdict
+)
 _SHORT = 200
 _LATE = "no time was left for it"
 _ERROR = re.compile(
@@ -84,7 +111,9 @@ def judge(
     if isinstance(compare, Interactor):
         return _concluded(runner, _talked(runner, fed, compare, sandbox.limits), len(fed), stop)
     refuse_empty(compare, fed)
-    return _concluded(runner, _fed(runner, fed, as_checker(compare, runner, sandbox.limits)), len(fed), stop)
+    return _concluded(
+        runner, _fed(runner, fed, as_checker(compare, runner, sandbox.limits)), len(fed), stop
+    )
 
 
 def _concluded(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: bool) -> Judgement:
@@ -105,7 +134,13 @@ def _concluded(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: 
     result, failure = first
     why = f"{result.name}: {result.why}" if result.why else result.name
     return Judgement(
-        result.verdict, why, tuple(results), total, first_failure=failure, cpu_s=runner.cpu_s, wall_s=runner.wall_s
+        result.verdict,
+        why,
+        tuple(results),
+        total,
+        first_failure=failure,
+        cpu_s=runner.cpu_s,
+        wall_s=runner.wall_s,
     )
 
 
@@ -144,7 +179,9 @@ def _fed(runner: CaseRunner, cases: Sequence[StdioCase], checker: Checker) -> It
             yield CaseResult(name, _TLE, _LATE), Failure(name, cut(case.stdin), expected, "")
             continue
         verdict, why = (
-            checker.check(case, run) if run.ending is Ending.OK else (_verdict_on(run), _reason(run, runner.limits))
+            checker.check(case, run)
+            if run.ending is Ending.OK
+            else (_verdict_on(run), _reason(run, runner.limits))
         )
         result = CaseResult(name, verdict, one_line(why), run.cpu_s, run.memory_mib)
         yield result, Failure(name, cut(case.stdin), expected, cut(run.stdout), _tail(run))
@@ -162,13 +199,19 @@ def _talked(
         name, answer = f"case {number}", cut(case.stdout or "")
         built = runner.compiled()
         if built is not None:
-            yield CaseResult(name, _verdict_on(built), one_line(_reason(built, runner.limits))), None
+            yield (
+                CaseResult(name, _verdict_on(built), one_line(_reason(built, runner.limits))),
+                None,
+            )
             continue
         done = runner.interact(*dealt(interactor, case, limits, runner.limits))
         if done is None:
             late = theirs > runner.cpu_s
             why = "the interactor has used up the time for all cases" if late else _LATE
-            yield CaseResult(name, _IE if late else _TLE, why), Failure(name, cut(case.stdin), answer, "")
+            yield (
+                CaseResult(name, _IE if late else _TLE, why),
+                Failure(name, cut(case.stdin), answer, ""),
+            )
             continue
         theirs += done.interactor.cpu_s
         verdict, why = decided(done, interactor)
@@ -176,7 +219,12 @@ def _talked(
             verdict, why = _verdict_on(done.program), _reason(done.program, runner.limits)
         run = done.program
         result = CaseResult(
-            name, verdict, one_line(why), run.cpu_s, run.memory_mib, interactor_cpu_s=done.interactor.cpu_s
+            name,
+            verdict,
+            one_line(why),
+            run.cpu_s,
+            run.memory_mib,
+            interactor_cpu_s=done.interactor.cpu_s,
         )
         yield result, Failure(name, cut(case.stdin), answer, cut(done.transcript), _tail(run))
 
@@ -201,7 +249,11 @@ def _called(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Iterat
         else:
             return  # how the program ends after its last answer does not matter
         deaths += 1
-        why = "it ended before it answered" if done.run.ending is Ending.OK else _reason(done.run, runner.limits)
+        why = (
+            "it ended before it answered"
+            if done.run.ending is Ending.OK
+            else _reason(done.run, runner.limits)
+        )
         for _ in range(len(cases) - at if deaths > _RESTARTS else 1):
             at += 1
             yield _failed(at, cases[at - 1], _verdict_on(done.run), why, stderr=_tail(done.run))
@@ -214,7 +266,11 @@ def _call_run(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Call
         done = runner.glance(calls)
         if done is None or done.run.ending is not Ending.TLE:
             return done
-        answered = [(case, reply) for case, reply in zip(cases, done.replies, strict=True) if reply is not None]
+        answered = [
+            (case, reply)
+            for case, reply in zip(cases, done.replies, strict=True)
+            if reply is not None
+        ]
         if any(_answered(0, case, reply)[0].verdict is not _AC for case, reply in answered):
             return done
     return runner.call(calls)
@@ -231,7 +287,9 @@ def _answered(number: int, case: CallCase, reply: Reply) -> _Judged:
     return _failed(number, case, _WA, f"{got}, not {_wanted(case)}", got=got)
 
 
-def _failed(number: int, case: CallCase, verdict: CaseVerdict, why: str, got: str = "", stderr: str = "") -> _Judged:
+def _failed(
+    number: int, case: CallCase, verdict: CaseVerdict, why: str, got: str = "", stderr: str = ""
+) -> _Judged:
     name = f"case {number}"
     result = CaseResult(name, verdict, one_line(why))
     return result, Failure(name, _call_shown(case), _wanted(case), got, stderr)
@@ -249,7 +307,9 @@ def _wanted(case: CallCase) -> str:
 
 
 def _call_shown(case: CallCase) -> str:
-    args = [shown(arg) for arg in case.args[:20]] + [f"{k}={shown(v)}" for k, v in list(case.kwargs.items())[:20]]
+    args = [shown(arg) for arg in case.args[:20]] + [
+        f"{k}={shown(v)}" for k, v in list(case.kwargs.items())[:20]
+    ]
     call = f"{case.name}({', '.join(args)})"
     for function in case.then:
         call = f"{function}({call})"
@@ -278,7 +338,10 @@ def _tested(done: TestRun, limits: Limits) -> Iterator[_Judged]:
     broken = _broken(done, limits, tested=name != "the suite")
     if broken is not None:
         verdict, why = broken
-        yield CaseResult(name, verdict, one_line(why)), Failure(name, "", "", cut(why), _tail(done.run))
+        yield (
+            CaseResult(name, verdict, one_line(why)),
+            Failure(name, "", "", cut(why), _tail(done.run)),
+        )
 
 
 def _broken(done: TestRun, limits: Limits, tested: bool) -> tuple[CaseVerdict, str] | None:
@@ -292,7 +355,11 @@ def _broken(done: TestRun, limits: Limits, tested: bool) -> tuple[CaseVerdict, s
         return _IE, f"the tests: {done.fault}"
     if done.died:
         ended = done.run.ending is Ending.OK
-        return _verdict_on(done.run), "the program ended before the tests did" if ended else _reason(done.run, limits)
+        return _verdict_on(
+            done.run
+        ), "the program ended before the tests did" if ended else _reason(done.run, limits)
     if not done.done:  # the program's values were too much for the tests
-        return _verdict_on(done.tests), f"the tests did not come to their end: {_reason(done.tests, limits)}"
+        return _verdict_on(
+            done.tests
+        ), f"the tests did not come to their end: {_reason(done.tests, limits)}"
     return None if tested else (_WA, "every test was skipped")

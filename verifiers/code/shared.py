@@ -31,8 +31,14 @@ def shared_sandbox(
 
 @once_per_process
 def _sandbox(
-    workers: int | str, python: str | None, packages: tuple[str, ...], allow_missing: frozenset[str], level: str
+    workers: int | str,
+    python: str | None,
+    packages: tuple[str, ...],
+    allow_missing: frozenset[str],
+    level: str,
 ) -> Sandbox:
-    sandbox = Sandbox(workers=workers, python=python, packages=packages, allow_missing=allow_missing, level=level)
+    sandbox = Sandbox(
+        workers=workers, python=python, packages=packages, allow_missing=allow_missing, level=level
+    )
     atexit.register(sandbox.close)
     return sandbox

@@ -24,7 +24,10 @@ from rlvr.verifiers.code.verdicts import CaseVerdict, Judgement
 __all__ = ["CodeVerifier"]
 
 _LIMITS: Final = Limits(cpu_s=5.0, wall_s=10.0)
-_TOTAL_CPU_S, _TOTAL_WALL_S = 20.0, 24.0  # below the 30 s after which a scorer kills an item: that is UNSCORED
+_TOTAL_CPU_S, _TOTAL_WALL_S = (
+    20.0,
+    24.0,
+)  # below the 30 s after which a scorer kills an item: that is UNSCORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,11 @@ class CodeVerifier:
             given = getattr(self, name)
             if isinstance(given, str):
                 raise UsageError(f"{name} is {given!r}; it takes several names: ({given!r},)")
-            object.__setattr__(self, name, tuple(sorted(given)) if isinstance(given, frozenset | set) else tuple(given))
+            object.__setattr__(
+                self,
+                name,
+                tuple(sorted(given)) if isinstance(given, frozenset | set) else tuple(given),
+            )
 
     def verify(self, completion: str, reference: Any) -> Verdict:
         """Judge the program in a completion.  Any text gets a verdict.
@@ -92,9 +99,13 @@ class CodeVerifier:
             IsolationUnavailable, SandboxFailed: we failed.
         """
         if not isinstance(completion, str):
-            raise UsageError(f"the completion is a {type(completion).__name__}; it must be a string")
+            raise UsageError(
+                f"the completion is a {type(completion).__name__}; it must be a string"
+            )
         asked = self.read(reference)
-        found = extract(completion, self.language, prompt=asked.prompt, entry_point=asked.entry_point)
+        found = extract(
+            completion, self.language, prompt=asked.prompt, entry_point=asked.entry_point
+        )
         if found is None:
             return Verdict(Outcome.UNPARSED, why="no-program")
         judgement = self.judge(found.code, asked)
@@ -112,11 +123,17 @@ class CodeVerifier:
             DataError: it cannot be read, needs another language, or a program that does nothing would pass.
         """
         asked = read(reference)
-        fed = [] if isinstance(asked.cases, TestSuite) else [c for c in asked.cases if isinstance(c, StdioCase)]
+        fed = (
+            []
+            if isinstance(asked.cases, TestSuite)
+            else [c for c in asked.cases if isinstance(c, StdioCase)]
+        )
         if fed:
             refuse_empty(asked.checker or self.compare, fed)
         elif self.language != "python":
-            raise DataError(f"the reference calls functions, which takes Python; the language is {self.language}")
+            raise DataError(
+                f"the reference calls functions, which takes Python; the language is {self.language}"
+            )
         return asked
 
     def judge(self, source: str, reference: Any) -> Judgement:
@@ -165,7 +182,9 @@ class CodeVerifier:
         if self.sandbox != "namespaces":
             detail["sandbox"] = self.sandbox
         if self.report:
-            detail["tests"] = [case.report(number) for number, case in enumerate(judgement.cases, 1)]
+            detail["tests"] = [
+                case.report(number) for number, case in enumerate(judgement.cases, 1)
+            ]
         if judgement.accepted:
             return Verdict(Outcome.CORRECT, why="AC", answer=code, detail=detail)
         value = judgement.fraction if self.partial else 0.0

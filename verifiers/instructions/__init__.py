@@ -4,7 +4,13 @@ completion ─ thinking away ─▶ answer ─ fences (strict) ─▶ each instr
 """
 
 from rlvr.verifiers.instructions import ifbench, ifeval, iftrain
-from rlvr.verifiers.instructions.registry import KINDS, Argument, Instruction, kind, read_instruction
+from rlvr.verifiers.instructions.registry import (
+    KINDS,
+    Argument,
+    Instruction,
+    kind,
+    read_instruction,
+)
 from rlvr.verifiers.instructions.verifier import InstructionVerifier, read_instructions
 
 __all__ = [

@@ -68,12 +68,18 @@ def _at_least(count: int, asked: int, what: str) -> str:
 )
 def _word_range(text: str, strict: bool, min_words: int, max_words: int) -> str:
     count = len(words(text) if strict else plain_words(text))
-    return "" if min_words <= count <= max_words else f"{count} words, not {min_words} to {max_words}"
+    return (
+        "" if min_words <= count <= max_words else f"{count} words, not {min_words} to {max_words}"
+    )
 
 
 @kind("count:unique_word_count", _FAMILY, N=COUNT)
 def _different_words(text: str, strict: bool, N: int) -> str:  # noqa: N803  the data set's name
-    said = set(words(text.lower())) if strict else {word.strip(PUNCTUATION + " ") for word in text.lower().split()}
+    said = (
+        set(words(text.lower()))
+        if strict
+        else {word.strip(PUNCTUATION + " ") for word in text.lower().split()}
+    )
     return _at_least(len(said), N, "different words")
 
 
@@ -105,7 +111,11 @@ def _names(text: str, strict: bool, N: int) -> str:  # noqa: N803
 @kind("count:numbers", _FAMILY, N=COUNT)
 def _numbers(text: str, strict: bool, N: int) -> str:  # noqa: N803
     # Strictly, 3.14 and 1,000 are one number each.
-    found = re.findall(r"\d+(?:[.,]\d+)*", text) if strict else re.findall(r"\d+", without_punctuation(text))
+    found = (
+        re.findall(r"\d+(?:[.,]\d+)*", text)
+        if strict
+        else re.findall(r"\d+", without_punctuation(text))
+    )
     return _exactly(len(found), N, "numbers")
 
 
@@ -119,7 +129,11 @@ _PRONOUNS = frozenset(
 
 @kind("count:pronouns", _FAMILY, N=COUNT)
 def _pronouns(text: str, strict: bool, N: int) -> str:  # noqa: N803
-    said = re.findall(r"[a-z]+", text.lower()) if strict else reference_tokens(text.lower().replace("/", " "))
+    said = (
+        re.findall(r"[a-z]+", text.lower())
+        if strict
+        else reference_tokens(text.lower().replace("/", " "))
+    )
     count = sum(word in _PRONOUNS for word in said)
     if strict and 2 * count > len(said):
         return "little but pronouns"
@@ -137,9 +151,19 @@ def _every_mark(text: str, strict: bool) -> str:
     return f"no {min(missing)!r}" if missing else ""
 
 
-@kind("count:keywords_multiple", _FAMILY, keyword1=WORD, keyword2=WORD, keyword3=WORD, keyword4=WORD, keyword5=WORD)
+@kind(
+    "count:keywords_multiple",
+    _FAMILY,
+    keyword1=WORD,
+    keyword2=WORD,
+    keyword3=WORD,
+    keyword4=WORD,
+    keyword5=WORD,
+)
 def _many_keywords(text: str, strict: bool, **keywords: str) -> str:
-    for word, asked in zip((keywords[f"keyword{n}"] for n in range(1, 6)), (1, 2, 3, 5, 7), strict=True):
+    for word, asked in zip(
+        (keywords[f"keyword{n}"] for n in range(1, 6)), (1, 2, 3, 5, 7), strict=True
+    ):
         count = count_word(word, text) if strict else text.lower().count(word.lower())
         if count != asked:
             return f"{count} times {word!r}, not {asked}"
@@ -187,7 +211,8 @@ def _stop_words(text: str, strict: bool, percentage: float) -> str:
 def _ends(text: str, strict: bool) -> Counter[str]:
     """How many sentences end with each of . ? !"""
     return Counter(
-        sentence.rstrip("\"'”’)*_ ")[-1:] if strict else sentence[-1:] for sentence in _sentences(text, strict)
+        sentence.rstrip("\"'”’)*_ ")[-1:] if strict else sentence[-1:]
+        for sentence in _sentences(text, strict)
     )
 
 
@@ -205,7 +230,11 @@ def _balanced(text: str, strict: bool) -> str:
     if strict and not ends["?"]:
         return "there is no question"
     held = ends["."] == ends["?"] == ends["!"]
-    return "" if held else f"{ends['.']} statements, {ends['?']} questions and {ends['!']} exclamations"
+    return (
+        ""
+        if held
+        else f"{ends['.']} statements, {ends['?']} questions and {ends['!']} exclamations"
+    )
 
 
 @kind("ratio:sentence_words", _FAMILY)
@@ -222,11 +251,17 @@ def _equal_sentences(text: str, strict: bool) -> str:
 @kind("ratio:overlap", _FAMILY, reference_text=TEXT, percentage=PERCENTAGE)
 def _overlap(text: str, strict: bool, reference_text: str, percentage: float) -> str:
     units: Iterable[Any] = (text, reference_text)
-    if strict:  # trigrams of words, as the instruction is read; the published checker takes characters
+    if (
+        strict
+    ):  # trigrams of words, as the instruction is read; the published checker takes characters
         units = (words(text.casefold()), words(reference_text.casefold()))
     said, asked = (set(zip(one, one[1:], one[2:], strict=False)) for one in units)
     share = 100 * len(said & asked) / len(said) if said else -100.0
-    return "" if abs(share - percentage) <= 2 else f"{share:.0f} % of the trigrams, not {percentage:g} %"
+    return (
+        ""
+        if abs(share - percentage) <= 2
+        else f"{share:.0f} % of the trigrams, not {percentage:g} %"
+    )
 
 
 # -------------------------------------------------------------------------------------------------------- words
@@ -281,14 +316,22 @@ def _prime_lengths(text: str, strict: bool) -> str:
 @kind("words:repeats", _FAMILY, small_n=COUNT)
 def _repeats(text: str, strict: bool, small_n: int) -> str:
     counted = Counter(words(text.casefold()) if strict else bare_words(text.lower())).most_common(1)
-    return f"{counted[0][1]} times {counted[0][0][:40]!r}" if counted and counted[0][1] > small_n else ""
+    return (
+        f"{counted[0][1]} times {counted[0][0][:40]!r}"
+        if counted and counted[0][1] > small_n
+        else ""
+    )
 
 
 @kind("words:odd_even_syllables", _FAMILY)
 def _syllables(text: str, strict: bool) -> str:
     count = import_optional("syllapy", "instructions").count
     odd = [count(word) % 2 for word in bare_words(text.lower())]
-    return "" if all(a != b for a, b in itertools.pairwise(odd)) else "two neighbours are both odd or both even"
+    return (
+        ""
+        if all(a != b for a, b in itertools.pairwise(odd))
+        else "two neighbours are both odd or both even"
+    )
 
 
 @kind("words:last_first", _FAMILY)
@@ -310,7 +353,9 @@ def _last_first(text: str, strict: bool) -> str:
 @kind("words:paragraph_last_first", _FAMILY)
 def _paragraph_ends(text: str, strict: bool) -> str:
     for paragraph in text.split("\n"):
-        said = words(paragraph.casefold()) if strict else _stripped(paragraph.strip().lower()).split()
+        said = (
+            words(paragraph.casefold()) if strict else _stripped(paragraph.strip().lower()).split()
+        )
         if said and (said[0] != said[-1] or (strict and len(said) < 2)):
             return f"a paragraph begins with {said[0][:40]!r} and ends with {said[-1][:40]!r}"
     return ""
@@ -333,7 +378,11 @@ def _position(text: str, strict: bool, keyword: str, n: int, m: int) -> str:
         said = [token for token in reference_tokens(found[n - 1]) if any(map(str.isalnum, token))]
     if len(said) < m:
         return f"sentence {n} has no word {m}"
-    return "" if said[m - 1].lower() == keyword.lower() else f"word {m} of sentence {n} is {said[m - 1][:40]!r}"
+    return (
+        ""
+        if said[m - 1].lower() == keyword.lower()
+        else f"word {m} of sentence {n} is {said[m - 1][:40]!r}"
+    )
 
 
 @kind("words:words_position", _FAMILY, keyword=WORD)
@@ -377,7 +426,9 @@ _VERBS = frozenset(
 @lru_cache(maxsize=4096)
 def _is_verb(word: str) -> bool:
     stems = {word, *(word.removesuffix(ending) for ending in ("s", "es", "ed", "d", "ing"))}
-    stems |= {stem + "e" for stem in stems} | {stem[:-1] for stem in stems if stem[-2:-1] == stem[-1:]}
+    stems |= {stem + "e" for stem in stems} | {
+        stem[:-1] for stem in stems if stem[-2:-1] == stem[-1:]
+    }
     return bool(stems & _VERBS) or word.removesuffix("ied").removesuffix("ies") + "y" in _VERBS
 
 
@@ -396,7 +447,9 @@ def _alliteration(text: str, strict: bool) -> str:
     if strict and len(found) < 2:
         return _TWO_SENTENCES
     for sentence in found:
-        said = [bare for word in sentence.lower().split() if (bare := word.lstrip(PUNCTUATION + " "))]
+        said = [
+            bare for word in sentence.lower().split() if (bare := word.lstrip(PUNCTUATION + " "))
+        ]
         runs = [len(list(run)) for _, run in itertools.groupby(word[0] for word in said)]
         # The longest run, as the instruction says; the published checker adds up all runs.
         count = max(runs, default=0) if strict else sum(run for run in runs if run > 1)
@@ -481,7 +534,13 @@ def _split_options(options: str) -> list[str]:
     return [option.strip() for option in options.split(separator)]
 
 
-@kind("format:options", _FAMILY, least=1, whole=True, options=Argument("options with / or , between them", _options))
+@kind(
+    "format:options",
+    _FAMILY,
+    least=1,
+    whole=True,
+    options=Argument("options with / or , between them", _options),
+)
 def _one_option(text: str, strict: bool, options: str) -> str:
     allowed = _split_options(options)
     if re.match(r"\W*[aA]\W*[bB]\W*[cC]\W*", options) and not strict:
@@ -505,9 +564,13 @@ def _emoji(text: str, strict: bool) -> str:
     for at, sentence in enumerate(found):
         if not sentence:
             return "a sentence of nothing but punctuation"
-        if strict:  # a variation selector, a joiner, a skin tone or half a flag may be the last character
+        if (
+            strict
+        ):  # a variation selector, a joiner, a skin tone or half a flag may be the last character
             ended = (
-                is_emoji(sentence[-1]) or sentence[-1] in "\ufe0f\u200d" or "\U0001f1e6" <= sentence[-1] <= "\U0001f1ff"
+                is_emoji(sentence[-1])
+                or sentence[-1] in "\ufe0f\u200d"
+                or "\U0001f1e6" <= sentence[-1] <= "\U0001f1ff"
             )
         else:
             ended = is_emoji(sentence[-1]) or is_emoji(sentence[-2:-1] or sentence)
@@ -535,7 +598,11 @@ def _stairs(text: str, strict: bool) -> str:
                 skip = True
         lines = kept
     indents = [len(line) - len(line.lstrip(" ")) for line in lines]
-    return "" if all(a < b for a, b in itertools.pairwise(indents)) else "a line is not further in than the one before"
+    return (
+        ""
+        if all(a < b for a, b in itertools.pairwise(indents))
+        else "a line is not further in than the one before"
+    )
 
 
 @kind("format:quote_unquote", _FAMILY)
@@ -553,7 +620,9 @@ def _explained(text: str, strict: bool) -> str:
 @kind("format:list", _FAMILY, sep=WORD)
 def _list(text: str, strict: bool, sep: str) -> str:
     if strict:
-        items = [line.strip()[len(sep) :] for line in text.split("\n") if line.strip().startswith(sep)]
+        items = [
+            line.strip()[len(sep) :] for line in text.split("\n") if line.strip().startswith(sep)
+        ]
         count = sum(1 for item in items if words(item))
     else:
         count = text.count(sep)
@@ -584,7 +653,11 @@ def _thesis(text: str, strict: bool) -> str:
 @kind("format:sub-bullets", _FAMILY)
 def _sub_bullets(text: str, strict: bool) -> str:
     if not strict:
-        return "" if all("-" in part for part in text.split("*")[1:]) else "a bullet point has no sub-point"
+        return (
+            ""
+            if all("-" in part for part in text.split("*")[1:])
+            else "a bullet point has no sub-point"
+        )
     signs = re.findall(r"(?m)^[ \t]{0,20}([*-])[ \t]+(?=\S)", text)
     held = "*" in signs and all(b == "-" for a, b in itertools.pairwise([*signs, "*"]) if a == "*")
     return "" if held and signs[0] == "*" else "a bullet point * has no sub-point -"
@@ -604,19 +677,27 @@ def _then_bullets(text: str, strict: bool) -> str:
             return "text after the bullet points"
         else:
             found = _sentences(line.strip(), strict)
-            count += sum(one.rstrip("\"'”’)").endswith(".") for one in found) if strict else len(found)
+            count += (
+                sum(one.rstrip("\"'”’)").endswith(".") for one in found) if strict else len(found)
+            )
     return _at_least(bullets, 2, "bullet points")
 
 
 @kind("format:title_case", _FAMILY)
 def _title_case(text: str, strict: bool) -> str:
-    minor = frozenset("a an and as at but by for from if in nor of off on or per so the to up via with yet".split())
+    minor = frozenset(
+        "a an and as at but by for from if in nor of off on or per so the to up via with yet".split()
+    )
     for at, word in enumerate(words(text) if strict else reference_tokens(text)):
         if strict:
             held = not word[0].islower() or (at > 0 and word in minor)
         else:
             tail = word[1:]
-            held = not (word[0].isalpha() and word[0].islower() and (not tail or tail.islower() or tail.isupper()))
+            held = not (
+                word[0].isalpha()
+                and word[0].islower()
+                and (not tail or tail.islower() or tail.isupper())
+            )
         if not held:
             return f"{word[:40]!r} does not begin with a capital"
     return ""
@@ -628,7 +709,11 @@ def _template(text: str, strict: bool) -> str:
     if not strict:
         return "" if all(head in text for head in heads) else "a part of the template is missing"
     parts = re.split("|".join(heads), text)
-    held = re.findall("|".join(heads), text) == list(heads) and not words(parts[0]) and all(map(words, parts[1:]))
+    held = (
+        re.findall("|".join(heads), text) == list(heads)
+        and not words(parts[0])
+        and all(map(words, parts[1:]))
+    )
     return "" if held else "the answer does not have the three parts in order"
 
 
@@ -660,7 +745,15 @@ def _repeated(text: str, strict: bool) -> str:
     return "" if text.strip().lower() == _REPEATED.lower() else "the answer is not the sentence"
 
 
-@kind("repeat:repeat_span", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT, n_start=COUNT, n_end=COUNT)
+@kind(
+    "repeat:repeat_span",
+    _FAMILY,
+    least=1,
+    whole=True,
+    prompt_to_repeat=TEXT,
+    n_start=COUNT,
+    n_end=COUNT,
+)
 def _repeated_span(text: str, strict: bool, prompt_to_repeat: str, n_start: int, n_end: int) -> str:
     asked = prompt_to_repeat[n_start : n_end + 1].strip()
     held = text.strip() == asked if strict else text.strip().lower() == asked.lower()
@@ -673,7 +766,11 @@ def _repeated_span(text: str, strict: bool, prompt_to_repeat: str, n_start: int,
 @kind("custom:multiples", _FAMILY, least=1)
 def _multiples(text: str, strict: bool) -> str:
     found = re.findall(r"\d+", text if strict else text.replace(",", ", "))
-    return "" if found == ["14", "21", "28", "35", "42", "49"] else "not the multiples of 7 from 14 to 49"
+    return (
+        ""
+        if found == ["14", "21", "28", "35", "42", "49"]
+        else "not the multiples of 7 from 14 to 49"
+    )
 
 
 @kind("custom:mcq_count_length", _FAMILY)
@@ -690,11 +787,17 @@ def _questions(text: str, strict: bool) -> str:
         options = [bool(re.match(r"[A-Ea-e][.|)]\s*\w+", line)) for line in lines]
         if sum(options) != 5:
             return f"{sum(options)} options, not 5"
-        question = " ".join(itertools.takewhile(lambda line: not re.match(r"[A-Ea-e][.|)]\s*\w+", line), lines))
+        question = " ".join(
+            itertools.takewhile(lambda line: not re.match(r"[A-Ea-e][.|)]\s*\w+", line), lines)
+        )
         if strict and len(words(question)) < 3:
             return "a question of fewer than three words"
         lengths.append(len(question.strip()))
-    return "" if all(a < b for a, b in itertools.pairwise(lengths)) else "the questions do not get longer"
+    return (
+        ""
+        if all(a < b for a, b in itertools.pairwise(lengths))
+        else "the questions do not get longer"
+    )
 
 
 def _ascii(text: str) -> str:
@@ -769,7 +872,10 @@ def _csv_city(text: str, strict: bool) -> str:
     held = len(table) == 8 and table[0] == ["ID", "Country", "City", "Year", "Count"]
     held = held and all(len(row) == 5 for row in table[1:])
     if held and strict:
-        held = all(all(map(str.strip, row)) for row in table[1:]) and len({row[0] for row in table[1:]}) == 7
+        held = (
+            all(all(map(str.strip, row)) for row in table[1:])
+            and len({row[0] for row in table[1:]}) == 7
+        )
     return "" if held else "not a table of this header and 7 rows"
 
 
@@ -788,7 +894,9 @@ def _csv_special(text: str, strict: bool) -> str:
     whole = [len(row) == 5 for row in table[1:]]
     if len(table) != 15 or True not in special:
         return "not 14 rows with a special character in quotes"
-    seen = whole if strict else whole[: special.index(True) + 1]  # the published checker stops at the first
+    seen = (
+        whole if strict else whole[: special.index(True) + 1]
+    )  # the published checker stops at the first
     return "" if all(seen) else "a row has not five fields"
 
 
@@ -800,7 +908,9 @@ def _csv_quotes(text: str, strict: bool) -> str:
     if len(table) != 4 or any(len(row) != 5 for row in table):
         return "not 3 rows of five fields"
     fields = [field.strip() for row in table for field in row]
-    held = all(field[:1] == '"' == field[-1:] and (len(field) > 2 or not strict) for field in fields)
+    held = all(
+        field[:1] == '"' == field[-1:] and (len(field) > 2 or not strict) for field in fields
+    )
     return "" if held else "a field is not in quotation marks"
 
 
@@ -811,8 +921,21 @@ def _dates(text: str, strict: bool) -> str:
         if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", date):
             return f"{date[:40]!r} is no date"
         year, month, day = map(int, date.split("-"))
-        last = 31 if month in (1, 3, 5, 7, 8, 10, 12) else 30 if month in (4, 6, 9, 11) else 29 if month == 2 else 99
-        if not 1769 <= year <= 1821 or month > 12 or day > last or (strict and not _is_date(year, month, day)):
+        last = (
+            31
+            if month in (1, 3, 5, 7, 8, 10, 12)
+            else 30
+            if month in (4, 6, 9, 11)
+            else 29
+            if month == 2
+            else 99
+        )
+        if (
+            not 1769 <= year <= 1821
+            or month > 12
+            or day > last
+            or (strict and not _is_date(year, month, day))
+        ):
             return f"{date} cannot be"
     return "fewer than ten different dates" if strict and len(set(dates)) < 10 else ""
 

@@ -104,7 +104,9 @@ def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str
     return ""
 
 
-@kind("keywords:letter_frequency", _FAMILY, letter=LETTER, let_frequency=COUNT, let_relation=RELATION)
+@kind(
+    "keywords:letter_frequency", _FAMILY, letter=LETTER, let_frequency=COUNT, let_relation=RELATION
+)
 def _letters(text: str, strict: bool, letter: str, let_frequency: int, let_relation: str) -> str:
     return compared(text.lower().count(letter), let_relation, let_frequency, f"times {letter!r}")
 
@@ -120,7 +122,11 @@ def _language(value: Any) -> str:
 
 @kind("language:response_language", _FAMILY, language=Argument("a code such as 'de'", _language))
 def _response_language(text: str, strict: bool, language: str) -> str:
-    return "" if is_language(text, language, undetectable=not strict) else f"the answer is not in {language!r}"
+    return (
+        ""
+        if is_language(text, language, undetectable=not strict)
+        else f"the answer is not in {language!r}"
+    )
 
 
 @kind("change_case:english_capital", _FAMILY)
@@ -139,13 +145,27 @@ def _lowercase(text: str, strict: bool) -> str:
     return "" if english else "the answer is not in English"
 
 
-@kind("change_case:capital_word_frequency", _FAMILY, capital_frequency=COUNT, capital_relation=RELATION)
+@kind(
+    "change_case:capital_word_frequency",
+    _FAMILY,
+    capital_frequency=COUNT,
+    capital_relation=RELATION,
+)
 def _capital_words(text: str, strict: bool, capital_frequency: int, capital_relation: str) -> str:
     if strict:
         said = (word for chunk in text.split() if not chunk.islower() for word in words(chunk))
-        count = sum(1 for word in said if len(word) > 1 and word.isupper() and not re.search(r"\d|-\w$", word))
+        count = sum(
+            1
+            for word in said
+            if len(word) > 1 and word.isupper() and not re.search(r"\d|-\w$", word)
+        )
     else:
-        count = sum(token.isupper() for chunk in text.split() if not chunk.islower() for token in chunk_tokens(chunk))
+        count = sum(
+            token.isupper()
+            for chunk in text.split()
+            if not chunk.islower()
+            for token in chunk_tokens(chunk)
+        )
     return compared(count, capital_relation, capital_frequency, "words in capitals")
 
 
@@ -164,11 +184,15 @@ def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str
         rest = bool(text[ends[-1] if ends else 0 :].strip())
         return compared(len(ends) + rest, relation, num_sentences, "sentences")
     found = sentences(text)
-    longest = max((count_words(one) for one in found if len(one) > 2 * _LONGEST_SENTENCE), default=0)
+    longest = max(
+        (count_words(one) for one in found if len(one) > 2 * _LONGEST_SENTENCE), default=0
+    )
     if longest > _LONGEST_SENTENCE:
         return f"a sentence of {longest} words"
     least = 1 if relation == "less than" else 2  # words: "x! x! x!" is no text of three sentences
-    return compared(sum(has_words(one, least) for one in found), relation, num_sentences, "sentences")
+    return compared(
+        sum(has_words(one, least) for one in found), relation, num_sentences, "sentences"
+    )
 
 
 @kind(
@@ -179,10 +203,14 @@ def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str
     relation=RELATION,
 )
 def _number_words(text: str, strict: bool, num_words: int, relation: str) -> str:
-    return compared(count_words(text) if strict else count_plain_words(text), relation, num_words, "words")
+    return compared(
+        count_words(text) if strict else count_plain_words(text), relation, num_words, "words"
+    )
 
 
-_RULE = re.compile(r"\*(?<!\S\*)(?:\*\*| \* \*)(?!\S)")  # begins with a character, which the search jumps to
+_RULE = re.compile(
+    r"\*(?<!\S\*)(?:\*\*| \* \*)(?!\S)"
+)  # begins with a character, which the search jumps to
 
 
 @kind("length_constraints:number_paragraphs", _FAMILY, num_paragraphs=POSITIVE)
@@ -206,7 +234,9 @@ def _number_paragraphs(text: str, strict: bool, num_paragraphs: int) -> str:
     nth_paragraph=POSITIVE,
     first_word=WORD,
 )
-def _first_word_of(text: str, strict: bool, num_paragraphs: int, nth_paragraph: int, first_word: str) -> str:
+def _first_word_of(
+    text: str, strict: bool, num_paragraphs: int, nth_paragraph: int, first_word: str
+) -> str:
     parts = text.split("\n\n")
     if strict:
         parts = [part for part in re.split(r"\n[ \t\r]*\n", text) if part.strip()]
@@ -219,7 +249,11 @@ def _first_word_of(text: str, strict: bool, num_paragraphs: int, nth_paragraph: 
     if strict:
         word = word.lstrip("*_“‘#([")
     word = re.split(r"[.,?!'\"*_:;”’)]" if strict else r"[.,?!'\"]", word, maxsplit=1)[0]
-    return "" if word.lower() == first_word.lower() else f"paragraph {nth_paragraph} begins with {word[:40]!r}"
+    return (
+        ""
+        if word.lower() == first_word.lower()
+        else f"paragraph {nth_paragraph} begins with {word[:40]!r}"
+    )
 
 
 # ------------------------------------------------------------------------------------------ content and format
@@ -229,7 +263,11 @@ _PLACEHOLDER = re.compile(r"\[(?=[^\[\]\n]{0,100}[^\W\d_]{2})[^\[\]\n]{2,100}\](
 
 @kind("detectable_content:number_placeholders", _FAMILY, num_placeholders=COUNT)
 def _placeholders(text: str, strict: bool, num_placeholders: int) -> str:
-    count = sum(1 for _ in _PLACEHOLDER.finditer(text)) if strict else sum(map(_bracketed, text.split("\n")))
+    count = (
+        sum(1 for _ in _PLACEHOLDER.finditer(text))
+        if strict
+        else sum(map(_bracketed, text.split("\n")))
+    )
     return compared(count, "at least", num_placeholders, "placeholders")
 
 
@@ -249,11 +287,21 @@ def _postscript(text: str, strict: bool, postscript_marker: str) -> str:
         return "" if _pattern(asked).search(text.lower()) else f"there is no {postscript_marker}"
     parts = [part.strip() for part in re.split(r"\n[ \t\r]*\n", text) if part.strip()][-3:]
     lines = [line.strip("*_ \t") for part in parts for line in part.split("\n")]
-    begins = re.compile(re.escape(marker) + (r"(?!\w)" if marker[-1].isalnum() else ""), re.IGNORECASE)
-    said = [line for line in lines if (found := begins.match(line)) and len(words(line[found.end() :])) > 1]
+    begins = re.compile(
+        re.escape(marker) + (r"(?!\w)" if marker[-1].isalnum() else ""), re.IGNORECASE
+    )
+    said = [
+        line
+        for line in lines
+        if (found := begins.match(line)) and len(words(line[found.end() :])) > 1
+    ]
     if not said:
         return f"no {postscript_marker} with text begins a line at the end"
-    return "" if not text.lstrip("*_ \t\n").lower().startswith(marker) else "there is nothing before the postscript"
+    return (
+        ""
+        if not text.lstrip("*_ \t\n").lower().startswith(marker)
+        else "there is nothing before the postscript"
+    )
 
 
 _BULLET = re.compile(r"^([ \t]{0,20})(?:[*+•]|-)[ \t]+(?=[^\n]{0,20}\w)", re.MULTILINE)
@@ -263,7 +311,9 @@ _BULLET = re.compile(r"^([ \t]{0,20})(?:[*+•]|-)[ \t]+(?=[^\n]{0,20}\w)", re.M
 def _bullets(text: str, strict: bool, num_bullets: int) -> str:
     if strict:
         depths = [len(found[1].expandtabs(4)) for found in _BULLET.finditer(text)]
-        count = sum(1 for depth in depths if depth <= min(depths) + 1)  # those further in are points of a point
+        count = sum(
+            1 for depth in depths if depth <= min(depths) + 1
+        )  # those further in are points of a point
     else:
         count = _reference_bullets(text)
     return "" if count == num_bullets else f"{count} bullet points, not {num_bullets}"
@@ -286,7 +336,11 @@ def _reference_bullets(text: str) -> int:
     return count
 
 
-_CONSTRAINED = {"yes": "My answer is yes.", "no": "My answer is no.", "maybe": "My answer is maybe."}
+_CONSTRAINED = {
+    "yes": "My answer is yes.",
+    "no": "My answer is no.",
+    "maybe": "My answer is maybe.",
+}
 _OTHER_ANSWER = re.compile(r"\b(?:(yes|maybe)\b|(no)\b(?=\s*[.,;:!?\"'”’)*]|\s*$))", re.IGNORECASE)
 
 
@@ -296,7 +350,11 @@ def _constrained(text: str, strict: bool) -> str:
         found = any(option in text for option in _CONSTRAINED.values())
         return "" if found else "the answer is not one of the three sentences"
     said = text.strip(_ENDS)
-    chosen = [word for word, option in _CONSTRAINED.items() if said.startswith(option) or said.endswith(option)]
+    chosen = [
+        word
+        for word, option in _CONSTRAINED.items()
+        if said.startswith(option) or said.endswith(option)
+    ]
     if len(chosen) != 1 or said.lower().count("my answer") != 1:
         return "the answer does not begin or end with one of the three sentences"
     others = {(word[1] or word[2]).lower() for word in _OTHER_ANSWER.finditer(said)} - set(chosen)
@@ -311,7 +369,9 @@ _TWO_STARS = re.compile(r"\*\*[^\n*]*\*\*")
 @kind("detectable_format:number_highlighted_sections", _FAMILY, num_highlights=COUNT)
 def _highlights(text: str, strict: bool, num_highlights: int) -> str:
     if strict:
-        count = sum(1 for found in _HIGHLIGHT.finditer(text) if len(re.sub(r"[\W\d_]", "", found[0])) > 1)
+        count = sum(
+            1 for found in _HIGHLIGHT.finditer(text) if len(re.sub(r"[\W\d_]", "", found[0])) > 1
+        )
     else:
         count = sum(1 for found in _ONE_STAR.finditer(text) if found[0].strip("*").strip())
         count += sum(1 for found in _TWO_STARS.finditer(text) if found[0][2:-2].strip())
@@ -367,13 +427,17 @@ def _depth(text: str) -> int:
     return most
 
 
-_TITLE = re.compile(r"^[#*_\"“ \t]{0,10}(?:title:[*_ \t]{0,5})?<<([^<>\n]+)>>", re.MULTILINE | re.IGNORECASE)
+_TITLE = re.compile(
+    r"^[#*_\"“ \t]{0,10}(?:title:[*_ \t]{0,5})?<<([^<>\n]+)>>", re.MULTILINE | re.IGNORECASE
+)
 
 
 @kind("detectable_format:title", _FAMILY)
 def _title(text: str, strict: bool) -> str:
     if strict:
-        titles = "<<" in text and [found[1] for found in _TITLE.finditer(text) if re.search(r"[^\W\d_]{2}", found[1])]
+        titles = "<<" in text and [
+            found[1] for found in _TITLE.finditer(text) if re.search(r"[^\W\d_]{2}", found[1])
+        ]
         return "" if titles else "no line begins with a title in <<double angular brackets>>"
     return "" if any(map(_angled, text.split("\n"))) else "there is no <<title>>"
 
@@ -381,7 +445,11 @@ def _title(text: str, strict: bool) -> str:
 def _angled(line: str) -> bool:
     r"""Whether the longest `<<[^\n]+>>` of a line holds more than brackets and space, in linear time."""
     start, stop = line.find("<<"), line.rfind(">>")
-    return start >= 0 and stop >= start + 3 and bool(line[start : stop + 2].lstrip("<").rstrip(">").strip())
+    return (
+        start >= 0
+        and stop >= start + 3
+        and bool(line[start : stop + 2].lstrip("<").rstrip(">").strip())
+    )
 
 
 # ------------------------------------------------------------------------------ combinations, ends, punctuation
@@ -390,7 +458,9 @@ def _angled(line: str) -> bool:
 @kind("combination:two_responses", _FAMILY)
 def _two_responses(text: str, strict: bool) -> str:
     parts = re.split(r"\*(?<!\*\*)\*{5}(?!\*)", text) if strict else text.split("******")
-    inner = [part.strip() for at, part in enumerate(parts) if part.strip() or 0 < at < len(parts) - 1]
+    inner = [
+        part.strip() for at, part in enumerate(parts) if part.strip() or 0 < at < len(parts) - 1
+    ]
     if len(inner) != 2 or not all(inner):
         return "not two answers with ****** between them"
     if inner[0] == inner[1]:
@@ -416,7 +486,9 @@ def _repeat_prompt(text: str, strict: bool, prompt_to_repeat: str) -> str:
 @kind("startend:end_checker", _FAMILY, end_phrase=TEXT)
 def _end(text: str, strict: bool, end_phrase: str) -> str:
     if strict:
-        held = squeezed_spaces(text).rstrip(_ENDS).endswith(squeezed_spaces(end_phrase).rstrip(_ENDS))
+        held = (
+            squeezed_spaces(text).rstrip(_ENDS).endswith(squeezed_spaces(end_phrase).rstrip(_ENDS))
+        )
     else:
         held = text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
     return "" if held else "the answer does not end with the phrase"
@@ -429,7 +501,11 @@ _QUOTES = {'"': '"', "“": "”", "„": "“”", "«": "»", "＂": "＂"}
 def _quotation(text: str, strict: bool) -> str:
     said = text.strip()
     if not strict:
-        return "" if len(said) > 1 and said[0] == said[-1] == '"' else "the answer is not in quotation marks"
+        return (
+            ""
+            if len(said) > 1 and said[0] == said[-1] == '"'
+            else "the answer is not in quotation marks"
+        )
     if len(said) < 3 or said[-1] not in _QUOTES.get(said[0], ()):
         return "the answer is not in quotation marks"
     inner = re.search(r'["”]', said[1:-1])
@@ -441,5 +517,7 @@ def _quotation(text: str, strict: bool) -> str:
 @kind("punctuation:no_comma", _FAMILY)
 def _no_comma(text: str, strict: bool) -> str:
     return (
-        "a comma occurs" if "," in text or (strict and not text.isascii() and re.search("[，、،﹐︐߸]", text)) else ""
+        "a comma occurs"
+        if "," in text or (strict and not text.isascii() and re.search("[，、،﹐︐߸]", text))
+        else ""
     )

@@ -53,7 +53,11 @@ def _last(text: str) -> str:
 @kind("copy:copy", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT)
 @kind("copy:copying_simple", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT)
 def _copy(text: str, strict: bool, prompt_to_repeat: str) -> str:
-    return "" if _same(text, prompt_to_repeat, strict) else "the answer is not the request, word for word"
+    return (
+        ""
+        if _same(text, prompt_to_repeat, strict)
+        else "the answer is not the request, word for word"
+    )
 
 
 @kind("copy:copying_multiple", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT, N=POSITIVE)
@@ -61,14 +65,30 @@ def _copies(text: str, strict: bool, prompt_to_repeat: str, N: int) -> str:  # n
     parts = text.split("******")
     if len(parts) != N:
         return f"{len(parts)} copies, not {N}"
-    return "" if all(_same(part, prompt_to_repeat, strict) for part in parts) else "a copy differs from the request"
+    return (
+        ""
+        if all(_same(part, prompt_to_repeat, strict) for part in parts)
+        else "a copy differs from the request"
+    )
 
 
-@kind("new:copy_span_idx", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT, n_start=COUNT, n_end=COUNT)
+@kind(
+    "new:copy_span_idx",
+    _FAMILY,
+    least=1,
+    whole=True,
+    prompt_to_repeat=TEXT,
+    n_start=COUNT,
+    n_end=COUNT,
+)
 def _span(text: str, strict: bool, prompt_to_repeat: str, n_start: int, n_end: int) -> str:
     # The instruction says "and including" the last index, which the published checker leaves out.
     asked = prompt_to_repeat[n_start : n_end + strict]
-    return "" if asked.strip() and _same(text, asked, strict) else "the answer is not this span of the request"
+    return (
+        ""
+        if asked.strip() and _same(text, asked, strict)
+        else "the answer is not this span of the request"
+    )
 
 
 @kind("copy:repeat_phrase", _FAMILY, least=1, phrase=TEXT, small_n=POSITIVE)
@@ -77,12 +97,18 @@ def _repeat_phrase(text: str, strict: bool, phrase: str, small_n: int) -> str:
     if strict:
         asked = words(phrase.casefold())
         said = words(text.casefold())
-        spans = [said[at : at + len(asked)] for at in range(len(said) - len(asked) + 1) if said[at] == asked[0]]
+        spans = [
+            said[at : at + len(asked)]
+            for at in range(len(said) - len(asked) + 1)
+            if said[at] == asked[0]
+        ]
         near = [span for span in spans if span[-1] == asked[-1] and _differences(span, asked) <= 1]
         if len(near) != small_n or len(set(map(tuple, near))) < small_n:
             return f"{len(near)} variants of the phrase, not {small_n} different ones"
         return "" if asked not in near else "the phrase is repeated without a change"
-    found = [one.split() for line in text.split("\n") for one in _between(line, asked[0], asked[-1])]
+    found = [
+        one.split() for line in text.split("\n") for one in _between(line, asked[0], asked[-1])
+    ]
     if len(found) != small_n:
         return f"{len(found)} variants of the phrase, not {small_n}"
     if any(len(one) > len(asked) or _differences(one, asked) > 1 for one in found):
@@ -137,7 +163,10 @@ def _no_neighbours(text: str, strict: bool) -> str:
 @kind("keywords:palindrome", _FAMILY)
 def _palindrome(text: str, strict: bool) -> str:
     if strict:
-        found = any(len(word) > 2 and len(set(word)) > 1 and word == word[::-1] for word in words(text.casefold()))
+        found = any(
+            len(word) > 2 and len(set(word)) > 1 and word == word[::-1]
+            for word in words(text.casefold())
+        )
     else:
         found = any(word == word[::-1] for word in text.split())
     return "" if found else "there is no palindrome"
@@ -185,7 +214,11 @@ def _first_of_answer(text: str, strict: bool, first_word: str) -> str:
 @kind("last_word:last_word_sent", _FAMILY, last_word=WORD)
 def _last_of_each(text: str, strict: bool, last_word: str) -> str:
     for sentence in sentences(text) if strict else reference_sentences(text):
-        said = _last(sentence) if strict else re.sub(r"[^\w\s]", "", (sentence.split() or [""])[-1]).lower()
+        said = (
+            _last(sentence)
+            if strict
+            else re.sub(r"[^\w\s]", "", (sentence.split() or [""])[-1]).lower()
+        )
         if said != last_word.lower():
             return f"a sentence ends with {said[:40]!r}"
     return ""
@@ -204,7 +237,11 @@ def _two(text: str, strict: bool, divider: str) -> str:
     found = split_paragraphs(text, at=divider)
     if found is None or len(found) != 2:
         return "not two paragraphs"
-    return "a paragraph of fewer than three words" if strict and min(len(words(p)) for p in found) < _FEW else ""
+    return (
+        "a paragraph of fewer than three words"
+        if strict and min(len(words(p)) for p in found) < _FEW
+        else ""
+    )
 
 
 @kind("paragraphs:paragraphs", _FAMILY)
@@ -223,7 +260,11 @@ def _hyphens(text: str, strict: bool) -> str:
     if strict:
         whole = all(piece == piece.strip() and len(sentences(piece)) == 1 for piece in pieces)
         ends = all(piece.endswith((".", "!", "?")) for piece in pieces[:-1])
-        return "" if len(pieces) > 1 and whole and ends else "the sentences are not joined by hyphens alone"
+        return (
+            ""
+            if len(pieces) > 1 and whole and ends
+            else "the sentences are not joined by hyphens alone"
+        )
     for piece, sentence in zip(pieces, reference_sentences(text.replace("-", " ")), strict=False):
         if piece != sentence:
             return "the sentences are not joined by hyphens alone"
@@ -254,7 +295,12 @@ def _bigrams(text: str, strict: bool) -> str:
     inside = re.findall(r"<<([^<>]*)>>", text)
     outside = words(re.sub(r"<<[^<>]*>>", " ", text))
     lengths = [len(one.split()) for one in inside]
-    if not inside or any(length != 2 for length in lengths[:-1]) or lengths[-1] > 2 or len(outside) > 1:
+    if (
+        not inside
+        or any(length != 2 for length in lengths[:-1])
+        or lengths[-1] > 2
+        or len(outside) > 1
+    ):
         return "a pair of words is not in <<double angular brackets>>"
     return ""
 
@@ -266,7 +312,11 @@ def _no_dot(text: str, strict: bool) -> str:
 
 @kind("punctuation:punctuation_exclamation", _FAMILY)
 def _no_exclamation(text: str, strict: bool) -> str:
-    return "an exclamation mark occurs" if "!" in text or (strict and re.search("[！¡‼⁉]", text)) else ""
+    return (
+        "an exclamation mark occurs"
+        if "!" in text or (strict and re.search("[！¡‼⁉]", text))
+        else ""
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- counts
@@ -281,7 +331,9 @@ def _lowercase_words(text: str, strict: bool, N: int) -> str:  # noqa: N803
 @kind(
     "letters:letter_counting",
     _FAMILY,
-    least=lambda given: max(1, min(15, given["N"] // 8)) if given["relation"] == "less than" else 15,
+    least=lambda given: (
+        max(1, min(15, given["N"] // 8)) if given["relation"] == "less than" else 15
+    ),
     N=COUNT,
     relation=RELATION,
 )

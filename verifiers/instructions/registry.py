@@ -144,7 +144,8 @@ def read_instruction(name: Any, arguments: Mapping[str, Any] | None) -> Instruct
     """
     if isinstance(name, str) and isinstance(arguments, dict):
         items = tuple(
-            (key, type(value), tuple(value) if type(value) is list else value) for key, value in arguments.items()
+            (key, type(value), tuple(value) if type(value) is list else value)
+            for key, value in arguments.items()
         )
         try:
             return _read_again(name, items)
@@ -168,13 +169,17 @@ def _read(name: Any, arguments: Mapping[str, Any] | None) -> Instruction:
     given = {key: value for key, value in (arguments or {}).items() if value is not None}
     if odd := given.keys() ^ found.arguments.keys():
         what = "has no argument" if next(iter(odd)) in given else "needs the argument"
-        raise DataError(f"{name} {what} {min(odd)!r}; it takes {', '.join(found.arguments) or 'none'}")
+        raise DataError(
+            f"{name} {what} {min(odd)!r}; it takes {', '.join(found.arguments) or 'none'}"
+        )
     read = {}
     for key, argument in found.arguments.items():
         try:
             read[key] = argument.read(given[key])
         except (TypeError, ValueError):
-            raise DataError(f"{name}: {key} is {brief(given[key])}; it must be {argument.rule}") from None
+            raise DataError(
+                f"{name}: {key} is {brief(given[key])}; it must be {argument.rule}"
+            ) from None
     return Instruction(found, read)
 
 

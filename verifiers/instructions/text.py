@@ -75,7 +75,9 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-_KINDS = bytes(97 if chr(code).isalnum() else 106 if chr(code) in "'-.," else 32 for code in range(128)) + bytes(128)
+_KINDS = bytes(
+    97 if chr(code).isalnum() else 106 if chr(code) in "'-.," else 32 for code in range(128)
+) + bytes(128)
 _TYPOGRAPHIC = (("’", "'"), *((sign, " ") for sign in "“”‘—–•…"))
 
 
@@ -117,7 +119,9 @@ def plain_words(text: str) -> list[str]:
     return re.findall(r"\w+", text)
 
 
-_WORD_BYTES = bytes(97 if chr(code).isalnum() or code == 95 else 32 for code in range(128)) + bytes(128)
+_WORD_BYTES = bytes(97 if chr(code).isalnum() or code == 95 else 32 for code in range(128)) + bytes(
+    128
+)
 
 
 def count_plain_words(text: str) -> int:
@@ -257,7 +261,11 @@ def sentences(text: str) -> list[str]:
     found, start, length = [], 0, len(text.rstrip())
     for end in _END.finditer(text):
         stop = end.end()
-        if text[stop - 1] == "." and _ABBREVIATION.search(text, max(start, stop - 8), stop) and stop < length:
+        if (
+            text[stop - 1] == "."
+            and _ABBREVIATION.search(text, max(start, stop - 8), stop)
+            and stop < length
+        ):
             continue
         found.append(text[start:stop].strip())
         start = stop
@@ -339,7 +347,9 @@ def chunk_tokens(chunk: str) -> list[str]:
         return [chunk]
     tokens: list[str] = []
     for part in _SPLIT.sub(lambda sign: f" {sign[0]} ", chunk).split():
-        joined = _JOINED.sub(lambda found: found[0] + " ", part) if part[0] in "cCdDgGlLwWmM" else part
+        joined = (
+            _JOINED.sub(lambda found: found[0] + " ", part) if part[0] in "cCdDgGlLwWmM" else part
+        )
         if "'" in joined:
             joined = _CONTRACTION.sub(r" \1", joined)
         tokens += joined.split()

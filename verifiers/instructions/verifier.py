@@ -56,7 +56,9 @@ class InstructionVerifier:
     def __post_init__(self) -> None:
         require_one_of("policy", self.policy, ("strict", "reference"))
 
-    def verify(self, completion: str, reference: Sequence[Mapping[str, Any]], task: Task | None = None) -> Verdict:
+    def verify(
+        self, completion: str, reference: Sequence[Mapping[str, Any]], task: Task | None = None
+    ) -> Verdict:
         """The verdict on a completion.
 
         Args:
@@ -69,7 +71,9 @@ class InstructionVerifier:
             MissingDependency: an instruction needs a package that is not installed.
         """
         if not isinstance(completion, str):
-            raise UsageError(f"the completion is a {type(completion).__name__}; it must be a string")
+            raise UsageError(
+                f"the completion is a {type(completion).__name__}; it must be a string"
+            )
         asked, strict = read_instructions(reference), self.policy == "strict"
         begin = after_thinking(completion)
         if begin is None:
@@ -102,11 +106,15 @@ def read_instructions(reference: Any) -> list[Instruction]:
         DataError: it is empty or something else, or an instruction cannot be read.
     """
     if not isinstance(reference, list | tuple) or not reference:
-        raise DataError(f"the reference is {brief(reference)}; it must be a list of at least one instruction")
+        raise DataError(
+            f"the reference is {brief(reference)}; it must be a list of at least one instruction"
+        )
     found = []
     for one in reference:
         if not isinstance(one, Mapping) or "kind" not in one:
-            raise DataError(f"an instruction is {brief(one)}; it must be a mapping with 'kind' and 'arguments'")
+            raise DataError(
+                f"an instruction is {brief(one)}; it must be a mapping with 'kind' and 'arguments'"
+            )
         found.append(read_instruction(one["kind"], one.get("arguments")))
     return found
 
@@ -123,7 +131,10 @@ def _why_not(texts: Sequence[str], instruction: Instruction, strict: bool) -> st
 def _loosened(answer: str) -> Iterator[str]:
     """The eight variants of IFEval's loose accuracy."""
     lines = answer.split("\n")
-    for text in (answer, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))):
+    for text in (
+        answer,
+        *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])),
+    ):
         yield text
         yield text.replace("*", "")
 
@@ -174,4 +185,6 @@ def _words_of(prompt: str) -> frozenset[str]:
 @lru_cache(maxsize=256)
 def _parts(prompt: str) -> tuple[str, ...]:
     prompt = prompt[:_LONGEST_PROMPT]
-    return tuple(part for part in map(squeezed_spaces, (prompt, *prompt.split("\n"))) if len(part) > 20)
+    return tuple(
+        part for part in map(squeezed_spaces, (prompt, *prompt.split("\n"))) if len(part) > 20
+    )

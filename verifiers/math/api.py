@@ -85,7 +85,11 @@ def parse(text: str, policy: MathPolicy = COMPETITION) -> Answer:
     kind = _kind(form)
     exact = _exact(form) if kind == "number" else None
     return Answer(
-        said, kind, _reading(form), exact, form.unit if isinstance(form, Quantity) and exact is not None else ""
+        said,
+        kind,
+        _reading(form),
+        exact,
+        form.unit if isinstance(form, Quantity) and exact is not None else "",
     )
 
 
@@ -219,7 +223,11 @@ def _several(form: forms.Items) -> str:
     if _kind(form) in ("tuple", "interval") and len(form.items) == 2:
         low, high = map(_reading, form.items)
         pair = f"{form.kind[0]}{_plain(form.items[0])}, {_plain(form.items[1])}{form.kind[1]}"
-        return f"the interval {pair} from {low} to {high}" if _kind(form) == "interval" else f"the pair {pair}: {items}"
+        return (
+            f"the interval {pair} from {low} to {high}"
+            if _kind(form) == "interval"
+            else f"the pair {pair}: {items}"
+        )
     if not form.items:
         return "the empty set"
     name = _REGIONS.get(form.kind) or _kind(form)
@@ -227,7 +235,11 @@ def _several(form: forms.Items) -> str:
 
 
 def _plain(form: Form) -> str:
-    return str(form.value) if isinstance(form, Quantity) and isinstance(form.value, int) else _short(form.text)
+    return (
+        str(form.value)
+        if isinstance(form, Quantity) and isinstance(form.value, int)
+        else _short(form.text)
+    )
 
 
 def _short(text: str) -> str:

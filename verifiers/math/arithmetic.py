@@ -24,11 +24,15 @@ class Undefined(Exception):
     """The text is arithmetic and has no value: 0/0."""
 
 
-_VOCABULARY = re.compile(r"(?:[\d\s+\-*/^!(){}.,]|\\frac(?![a-zA-Z])|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z])|\\div)+")
+_VOCABULARY = re.compile(
+    r"(?:[\d\s+\-*/^!(){}.,]|\\frac(?![a-zA-Z])|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z])|\\div)+"
+)
 _GROUPED = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
 _BARE_POINT = re.compile(r"(?<![\d.])(\d+)\.(?!\d)")
 _MIXED = re.compile(r"(\d+) (\d+)/(\d+)")
-_REPEATING = re.compile(r"([+-]?) ?(\d*)\.(\d*)(?:\\(?:overline|bar|dot|overbar) ?\{? ?(\d+) ?\}?|\((\d+)\))")
+_REPEATING = re.compile(
+    r"([+-]?) ?(\d*)\.(\d*)(?:\\(?:overline|bar|dot|overbar) ?\{? ?(\d+) ?\}?|\((\d+)\))"
+)
 _GOES_ON = re.compile(r"([+-]?) ?(\d*)\.(\d+) ?\\dots")
 _LONGEST_PERIOD = 6
 _MOST_BITS = 150_000  # of one power or factorial; the static limits stop an honest text long before
@@ -113,13 +117,18 @@ def _repeating(text: str) -> Fraction | None:
         sign, whole, places, period = *found.groups()[:3], found[4] or found[5]
     elif found := _GOES_ON.fullmatch(text):
         sign, whole, places = found.groups()
-        period = next((p for n in range(1, _LONGEST_PERIOD + 1) if places.endswith(3 * (p := places[-n:]))), "")
+        period = next(
+            (p for n in range(1, _LONGEST_PERIOD + 1) if places.endswith(3 * (p := places[-n:]))),
+            "",
+        )
         if not period:
             raise NotArithmetic
     else:
         return None
     shift = 10 ** len(places)
-    value = Fraction(int(whole + places or "0"), shift) + Fraction(int(period), shift * (10 ** len(period) - 1))
+    value = Fraction(int(whole + places or "0"), shift) + Fraction(
+        int(period), shift * (10 ** len(period) - 1)
+    )
     return -value if sign == "-" else value
 
 
@@ -145,4 +154,6 @@ def _raise(base: Fraction, exponent: Fraction) -> Fraction:
 def _factorial(value: Fraction, step: int) -> Fraction:
     if value.denominator != 1 or not 0 <= value <= _MOST_BITS // 15:
         raise NotArithmetic
-    return Fraction(math.factorial(int(value)) if step == 1 else math.prod(range(int(value), 0, -2)))
+    return Fraction(
+        math.factorial(int(value)) if step == 1 else math.prod(range(int(value), 0, -2))
+    )

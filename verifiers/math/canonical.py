@@ -79,7 +79,10 @@ def linear(node: Node, *, spread: bool = False) -> Linear:
         case "num":
             return {(): node.value}
         case "neg":
-            return {factors: -coefficient for factors, coefficient in linear(node.args[0], spread=spread).items()}
+            return {
+                factors: -coefficient
+                for factors, coefficient in linear(node.args[0], spread=spread).items()
+            }
         case "add":
             return _added(linear(arg, spread=spread) for arg in node.args)
         case "mul" | "div" | "pow" | "root":
@@ -142,7 +145,9 @@ def _split(node: Node) -> tuple[Fraction, Factors]:
     if node.op in ("pow", "root"):
         power = _number(node.args[1])
         if power is None:
-            return Fraction(1), (((node.op, canonical(node.args[0]), canonical(node.args[1])), Fraction(1)),)
+            return Fraction(1), (
+                ((node.op, canonical(node.args[0]), canonical(node.args[1])), Fraction(1)),
+            )
         inner = canonical(node.args[0])
         return Fraction(1), ((inner, power if node.op == "pow" else 1 / power),)
     if node.op == "add":
@@ -151,7 +156,9 @@ def _split(node: Node) -> tuple[Fraction, Factors]:
             [(factors, value)] = terms.items() or [((), Fraction(0))]
             return value, factors
         sign = 1 if min(terms.items(), key=repr)[1] > 0 else -1
-        return Fraction(sign), ((_sum({factors: sign * value for factors, value in terms.items()}), Fraction(1)),)
+        return Fraction(sign), (
+            (_sum({factors: sign * value for factors, value in terms.items()}), Fraction(1)),
+        )
     return Fraction(1), ((canonical(node), Fraction(1)),)
 
 

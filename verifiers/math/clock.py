@@ -12,11 +12,16 @@ from rlvr.verifiers.math.forms import Clock, Word
 __all__ = ["date", "time_of_day"]
 
 _TIME = re.compile(
-    r"(\d{1,2})(?: ?: ?([0-5]\d))?(?: ?: ?([0-5]\d))?(?: ?([ap])\.? ?m\.?)?(?: ?o'? ?clock)?", re.IGNORECASE
+    r"(\d{1,2})(?: ?: ?([0-5]\d))?(?: ?: ?([0-5]\d))?(?: ?([ap])\.? ?m\.?)?(?: ?o'? ?clock)?",
+    re.IGNORECASE,
 )
 _NAMED = {"noon": 12 * 3600, "midnight": 0, "12 noon": 12 * 3600, "12 midnight": 0}
-_MONTHS = "january february march april may june july august september october november december".split()
-_MONTH = {name[:length]: at for at, name in enumerate(_MONTHS, 1) for length in (3, len(name))} | {"sept": 9}
+_MONTHS = (
+    "january february march april may june july august september october november december".split()
+)
+_MONTH = {name[:length]: at for at, name in enumerate(_MONTHS, 1) for length in (3, len(name))} | {
+    "sept": 9
+}
 _DATE_WORD = re.compile(r"[A-Za-z]+|\d+")
 _DATE = re.compile(r"[A-Za-z0-9 ,.]{5,40}")
 _ISO = re.compile(r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")

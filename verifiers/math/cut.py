@@ -6,7 +6,9 @@ import re
 
 __all__ = ["brackets", "cut", "cuts", "separator"]
 
-_BRACKETS = r"(?P<open>\\begin|\\\{|\\langle|[(\[{])|(?P<close>\\end|\\\}|\\rangle|[)\]}])|\\[a-zA-Z]+"
+_BRACKETS = (
+    r"(?P<open>\\begin|\\\{|\\langle|[(\[{])|(?P<close>\\end|\\\}|\\rangle|[)\]}])|\\[a-zA-Z]+"
+)
 
 
 def separator(pattern: str) -> re.Pattern[str]:

@@ -78,7 +78,9 @@ def handle(request: Request) -> Reply:
         raise
     except (Exception, RecursionError) as error:  # noqa: BLE001  # ours, but no answer may go unscored by finding it
         return False, f"engine-error: {type(error).__name__}"
-    return bool(decision.equal), f"{decision.reason}: {_certainty(opinions)}" if prove else decision.reason
+    return bool(
+        decision.equal
+    ), f"{decision.reason}: {_certainty(opinions)}" if prove else decision.reason
 
 
 def _certainty(opinions: list[bool | None]) -> str:
@@ -118,7 +120,19 @@ def _check(form: Form) -> None:
         Evaluation({}, real=False).value(tree)
 
 
-_NO_VALUE = ("rel", "list", "set", "tuple", "builder", "numbers", "union", "intersection", "minus", "pm", "congruent")
+_NO_VALUE = (
+    "rel",
+    "list",
+    "set",
+    "tuple",
+    "builder",
+    "numbers",
+    "union",
+    "intersection",
+    "minus",
+    "pm",
+    "congruent",
+)
 _NO_UNIT = (*_NO_VALUE, "matrix")
 _INFINITIES = (INFINITY, Node("neg", (INFINITY,)))
 
@@ -132,14 +146,21 @@ def _equal(policy: MathPolicy, answer: Form, reference: Form) -> bool:
     if isinstance(answer, Quantity) and isinstance(reference, Quantity):
         if _within(a, answer, reference, policy) or (policy.tolerance and _near(a, b, policy)):
             return True
-        if reference.percent and not answer.percent and policy.percent == "either" and equality.same(a, b):
+        if (
+            reference.percent
+            and not answer.percent
+            and policy.percent == "either"
+            and equality.same(a, b)
+        ):
             return True
         if policy.percent != "ignore":
             a, b = _hundredth(a, answer), _hundredth(b, reference)
     return equality.same(a, b)
 
 
-def _examined(policy: MathPolicy, opinions: list[bool | None], answer: Form, reference: Form) -> bool:
+def _examined(
+    policy: MathPolicy, opinions: list[bool | None], answer: Form, reference: Form
+) -> bool:
     """The same, and SymPy's opinion of it: True where it confirms the decision, False where it contradicts."""
     equal = _equal(policy, answer, reference)
     opinions.append(_opinion(policy, answer, reference, equal))
@@ -153,7 +174,12 @@ def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> 
         if a == b:
             return equal
         if equal and a.op == b.op == "rel" and a.value == b.value == ("=",):
-            return proportional(*(Node("add", (side.args[0], Node("neg", (side.args[1],)))) for side in (a, b))) or None
+            return (
+                proportional(
+                    *(Node("add", (side.args[0], Node("neg", (side.args[1],)))) for side in (a, b))
+                )
+                or None
+            )
         mine, other = free_symbols(a), free_symbols(b)
         sets = any(has(tree, *_NO_VALUE, "tuple", "matrix") for tree in (a, b))
         if sets or (mine - other and other - mine) or "C" in mine | other:
@@ -179,7 +205,10 @@ def _holds_by_convention(policy: MathPolicy, answer: Form, reference: Form, gap:
         rounded = False
     if rounded or any(isinstance(form, Quantity) and form.percent for form in (answer, reference)):
         return True
-    return any(n.op == "call" and n.value == "log" for n in walk(gap)) or is_zero(gap, positive=True) is not False
+    return (
+        any(n.op == "call" and n.value == "log" for n in walk(gap))
+        or is_zero(gap, positive=True) is not False
+    )
 
 
 def _hundredth(tree: Node, form: Quantity) -> Node:

@@ -60,7 +60,9 @@ def _with_matrices(a: Node, b: Node) -> tuple[Node, Node]:
     for name in names:
         if name[0].isupper():
             digest = hashlib.sha256(name.encode("utf-8", "replace")).digest()
-            cells = [num(Fraction(digest[at] * 256 + digest[at + 1] + 1, 64)) for at in range(0, 8, 2)]
+            cells = [
+                num(Fraction(digest[at] * 256 + digest[at + 1] + 1, 64)) for at in range(0, 8, 2)
+            ]
             matrix = Node("matrix", tuple(cells if name != "I" else map(num, (1, 0, 0, 1))), (2, 2))
             a, b = _put(a, name, matrix), _put(b, name, matrix)
     return a, b
@@ -83,7 +85,10 @@ def _same(a: Node, b: Node) -> bool:
         return _in_order(a, b)
     if {a.op, b.op} <= {"list", "set"}:
         return _in_any_order(a.args, b.args)
-    if any(side.op in ("list", "set", "congruent") or _is_plain_tuple(side, other) for side, other in ((a, b), (b, a))):
+    if any(
+        side.op in ("list", "set", "congruent") or _is_plain_tuple(side, other)
+        for side, other in ((a, b), (b, a))
+    ):
         return False
     return _expressions(a, b)
 
@@ -107,7 +112,9 @@ def _in_units(vector: Node, other: Node) -> Node:
 
 
 def _is_vector(node: Node) -> bool:
-    return (node.op == "tuple" and node.value == "()") or (node.op == "matrix" and node.value[1] == 1)
+    return (node.op == "tuple" and node.value == "()") or (
+        node.op == "matrix" and node.value[1] == 1
+    )
 
 
 def _is_plain_tuple(side: Node, other: Node) -> bool:
@@ -166,7 +173,11 @@ def _multiples(a: Node, b: Node, left: str, right: str) -> bool:
     It is where the step is a multiple of pi or of degrees and nothing else varies: \pi/4 + k\pi is -3\pi/4 + n\pi.
     But n\pi could be a formula, and then (n+1)\pi is another: only k, or a start of its own, tells of a family.
     """
-    if free_symbols(a) != {left} or free_symbols(b) != {right} or not (_is_angle(a, left) and _is_angle(b, right)):
+    if (
+        free_symbols(a) != {left}
+        or free_symbols(b) != {right}
+        or not (_is_angle(a, left) and _is_angle(b, right))
+    ):
         return False
     (start_a, step_a), (start_b, step_b) = _progression(a, left), _progression(b, right)
     if not (probing.equal(step_a, step_b) or probing.equal(step_a, Node("neg", (step_b,)))):
@@ -175,7 +186,9 @@ def _multiples(a: Node, b: Node, left: str, right: str) -> bool:
     if probing.equal(turns, num(0)):
         return True
     family = "k" in (left, right) or (a.op == b.op == "add")
-    return family and probing.equal(turns, Node("call", (Node("add", (turns, num(Fraction(1, 2)))),), "floor"))
+    return family and probing.equal(
+        turns, Node("call", (Node("add", (turns, num(Fraction(1, 2)))),), "floor")
+    )
 
 
 def _is_angle(node: Node, name: str) -> bool:
@@ -185,7 +198,9 @@ def _is_angle(node: Node, name: str) -> bool:
     at = [_put(node, name, num(whole)) for whole in (0, 1, 2, 5)]
     step = Node("add", (at[1], Node("neg", (at[0],))))
     linear = [Node("add", (at[0], Node("mul", (num(whole), step)))) for whole in (2, 5)]
-    return all(probing.equal(x, y) for x, y in zip(linear, at[2:], strict=True)) and not probing.equal(step, num(0))
+    return all(
+        probing.equal(x, y) for x, y in zip(linear, at[2:], strict=True)
+    ) and not probing.equal(step, num(0))
 
 
 def _progression(node: Node, name: str) -> tuple[Node, Node]:
@@ -208,7 +223,9 @@ def _with_other_constants(a: Node, b: Node) -> bool:
     hidden = {name: sym(f"arbitrary {at}") for at, name in enumerate(theirs)}
     target = reduce(lambda tree, item: _put(tree, *item), hidden.items(), b)
     for order in itertools.permutations(hidden.values()):
-        if probing.equal(reduce(lambda tree, item: _put(tree, *item), zip(mine, order, strict=True), a), target):
+        if probing.equal(
+            reduce(lambda tree, item: _put(tree, *item), zip(mine, order, strict=True), a), target
+        ):
             return True
     return False
 
@@ -221,7 +238,9 @@ def _are_factors(node: Node, names: Sequence[str]) -> bool:
         inner = term.args[0] if term.op == "neg" else term
         factors = inner.args if inner.op == "mul" else (inner,)
         here = [factor.value for factor in factors if factor.op == "sym" and factor.value in names]
-        if len(here) > 1 or sum(below.op == "sym" and below.value in names for below in walk(term)) != len(here):
+        if len(here) > 1 or sum(
+            below.op == "sym" and below.value in names for below in walk(term)
+        ) != len(here):
             return False
         found += here
     return sorted(found) == sorted(names) and len(free_symbols(node)) > len(names)
@@ -240,7 +259,12 @@ def _constant(node: Node) -> str | None:
 
 def _relations(a: Node, b: Node) -> bool:
     if "in" in a.value + b.value:
-        return a.value == b.value and len(a.value) == 1 and _same(a.args[0], b.args[0]) and _same(a.args[1], b.args[1])
+        return (
+            a.value == b.value
+            and len(a.value) == 1
+            and _same(a.args[0], b.args[0])
+            and _same(a.args[1], b.args[1])
+        )
     if not set(a.value) | set(b.value) <= realsets.TURNED.keys():
         raise Unreadable("relations other than of size")
     if len(a.value) != len(b.value):
@@ -251,7 +275,11 @@ def _relations(a: Node, b: Node) -> bool:
     [left], [right] = a.value, b.value
     if sign:
         return bool(left == (right if sign > 0 or right in ("=", "ne") else realsets.TURNED[right]))
-    if realsets.is_unsolved(b) and not realsets.is_unsolved(a) and free_symbols(a) == free_symbols(b):
+    if (
+        realsets.is_unsolved(b)
+        and not realsets.is_unsolved(a)
+        and free_symbols(a) == free_symbols(b)
+    ):
         return realsets.same(a, b)
     return left == right == "=" and _cleared(a, b)
 
@@ -261,7 +289,9 @@ def _cleared(a: Node, b: Node) -> bool:
     (above_a, below_a), (above_b, below_b) = (_over_one(_gap(side)) for side in (a, b))
     if below_a == below_b or not probing.ratio(above_a, above_b):
         return False
-    return all(_never_zero(above, factor) for above in (above_a, above_b) for factor in below_a + below_b)
+    return all(
+        _never_zero(above, factor) for above in (above_a, above_b) for factor in below_a + below_b
+    )
 
 
 def _never_zero(above: Node, factor: Node) -> bool:
@@ -290,7 +320,10 @@ def _over_one(node: Node) -> tuple[Node, tuple[Node, ...]]:
     factors = tuple(factor for _, below in parts for factor in below)
     if node.op == "mul":
         return Node("mul", tuple(above for above, _ in parts)), factors
-    others = [[f for other, (_, below) in enumerate(parts) if other != at for f in below] for at in range(len(parts))]
+    others = [
+        [f for other, (_, below) in enumerate(parts) if other != at for f in below]
+        for at in range(len(parts))
+    ]
     terms = (Node("mul", (above, *more)) for (above, _), more in zip(parts, others, strict=True))
     return Node("add", tuple(terms)), factors
 
@@ -312,13 +345,18 @@ def _congruences(a: Node, b: Node) -> bool:
         return False
     sides = a.args[0], b.args[0]
     relations = [side for side in sides if side.op == "rel"]
-    if any(relation.value != ("equiv",) or relation.args[0] != relations[0].args[0] for relation in relations):
+    if any(
+        relation.value != ("equiv",) or relation.args[0] != relations[0].args[0]
+        for relation in relations
+    ):
         return False
     residues = [side.args[1] if side.op == "rel" else side for side in sides]
     if any(map(free_symbols, residues)):
         return probing.equal(*residues)
     values = [Evaluation({}, real=True).number(node) for node in (*residues, a.args[1])]
-    return all(map(is_integer, values)) and values[2] != 0 and (values[0] - values[1]) % values[2] == 0
+    return (
+        all(map(is_integer, values)) and values[2] != 0 and (values[0] - values[1]) % values[2] == 0
+    )
 
 
 def _solved(equation: Node, value: Node) -> bool:
@@ -340,7 +378,11 @@ def _put(node: Node, name: str, value: Node) -> Node:
 
 
 def _replaced(node: Node, old: Node, new: Node) -> Node:
-    return new if node == old else Node(node.op, tuple(_replaced(arg, old, new) for arg in node.args), node.value)
+    return (
+        new
+        if node == old
+        else Node(node.op, tuple(_replaced(arg, old, new) for arg in node.args), node.value)
+    )
 
 
 # ------------------------------------------------------------------------------------------------- sets and sequences
@@ -352,8 +394,14 @@ def _sets(a: Node, b: Node) -> bool:
             return region.op == "rel" and _solved(region, value)
         if region.op == "rel" and len(region.value) > 1 and value.op == "list":
             return _ranking(region, value)
-    if a.op == b.op and a.op in ("union", "intersection") and any(side.op == "sym" for side in a.args + b.args):
-        return sorted(map(repr, a.args)) == sorted(map(repr, b.args))  # of sets that only have names
+    if (
+        a.op == b.op
+        and a.op in ("union", "intersection")
+        and any(side.op == "sym" for side in a.args + b.args)
+    ):
+        return sorted(map(repr, a.args)) == sorted(
+            map(repr, b.args)
+        )  # of sets that only have names
     return realsets.same(a, b)
 
 
@@ -377,4 +425,6 @@ def _in_any_order(a: Sequence[Node], b: Sequence[Node]) -> bool:
     """Each item has its like; equality is transitive, so the first like will do."""
     if len(a) * len(b) > _MOST_PAIRS:
         raise Unreadable("a list that is too long to compare in any order")
-    return all(any(_same(x, y) for y in b) for x in a) and all(any(_same(x, y) for x in a) for y in b)
+    return all(any(_same(x, y) for y in b) for x in a) and all(
+        any(_same(x, y) for x in a) for y in b
+    )

@@ -63,12 +63,16 @@ _BOXES = ("\\boxed", "\\fbox", "\\framebox")
 _EATEN_BOX = "\x08oxed"  # what JSON makes of one backslash and `boxed`
 _TAG, _TAG_END = ANSWER_TAGS
 _OPENERS = (*_BOXES, _TAG)
-_WINDOW = 20_000  # characters within which a box must close; no answer within the limits is that long
+_WINDOW = (
+    20_000  # characters within which a box must close; no answer within the limits is that long
+)
 _MOST = 32  # how many boxes of one statement are looked at
 
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BOX_START = re.compile(r"[ \t]{0,8}(?:\[[^\[\]{}]{0,40}\])?[ \t\n]{0,8}\{")
-_PLAIN_BOX = re.compile(r"\{([^{}\s*`\\$.,;]{1,40})\}")  # nothing in it to trim, to match or to look into
+_PLAIN_BOX = re.compile(
+    r"\{([^{}\s*`\\$.,;]{1,40})\}"
+)  # nothing in it to trim, to match or to look into
 _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
 _SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")
 _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
@@ -112,7 +116,11 @@ def last_expression(text: str) -> Extraction | None:
     begin = after_thinking(text)
     if begin is None:
         return None
-    spans = [span for opening, closing in _FORMULA if (span := _last_between(text, begin, opening, closing))]
+    spans = [
+        span
+        for opening, closing in _FORMULA
+        if (span := _last_between(text, begin, opening, closing))
+    ]
     numbers = deque((match.span(1) for match in _NUMBER.finditer(text, begin)), maxlen=1)
     spans = [span for span in (*spans, *numbers) if span[1] - span[0] <= _LONGEST_FORMULA]
     if not spans:
@@ -176,15 +184,21 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         if found is None:
             continue
         if final is None and found.flaw == "empty-box" and found.method == "box":
-            empty = empty or found  # "I put it in \\boxed{}" names the box; the answer is in the one before
+            empty = (
+                empty or found
+            )  # "I put it in \\boxed{}" names the box; the answer is in the one before
             continue
         if final is None:
             final = found
-        elif found.stop >= final.stop:  # it encloses what came after: an outer box says more, a tag does not
+        elif (
+            found.stop >= final.stop
+        ):  # it encloses what came after: an outer box says more, a tag does not
             final, parts = (found, []) if found.method == "box" else (final, parts)
         elif not same_statement(text[found.stop : earliest]):
             break
-        elif not found.flaw and _letters(found) != _letters(final):  # "put it in \\boxed{}" is no second answer
+        elif not found.flaw and _letters(found) != _letters(
+            final
+        ):  # "put it in \\boxed{}" is no second answer
             others.append(found.answer)
         if final.flaw:
             return final
@@ -216,7 +230,11 @@ def _opened(text: str, at: int, opener: str) -> Extraction | None:
     brace = _BOX_START.match(text, after)
     if brace is None:
         bare = _BARE.match(text, after)
-        return _trimmed(text, *bare.span(1), "bare-box") if bare else _trimmed(text, after, after, "bare-box")
+        return (
+            _trimmed(text, *bare.span(1), "bare-box")
+            if bare
+            else _trimmed(text, after, after, "bare-box")
+        )
     stop = _closing(text, brace.end())
     if stop is not None:
         return _innermost(text, _trimmed(text, brace.end(), stop, "box"))
@@ -241,7 +259,10 @@ def _closing(text: str, start: int) -> int | None:
 def _innermost(text: str, found: Extraction) -> Extraction:
     r"""`\boxed{\boxed{5}}` holds 5."""
     for box in _BOXES if found.answer.startswith("\\") else ():
-        if found.answer.startswith(box + "{") and _closing(text, found.start + len(box) + 1) == found.stop - 1:
+        if (
+            found.answer.startswith(box + "{")
+            and _closing(text, found.start + len(box) + 1) == found.stop - 1
+        ):
             return _trimmed(text, found.start + len(box) + 1, found.stop - 1, "box")
     return found
 
@@ -249,7 +270,11 @@ def _innermost(text: str, found: Extraction) -> Extraction:
 def _trimmed(text: str, start: int, stop: int, method: ExtractionMethod) -> Extraction:
     """Move both ends inwards over space, bold marks and a final full stop."""
     inner = text[start:stop]
-    edges = _EDGES if method in ("marker", "phrase") or ("*" in inner and _is_bold(inner)) else _PLAIN_EDGES
+    edges = (
+        _EDGES
+        if method in ("marker", "phrase") or ("*" in inner and _is_bold(inner))
+        else _PLAIN_EDGES
+    )
     start += len(inner) - len(inner.lstrip(edges))
     inner = inner.strip(edges)
     if method not in ("box", "tag"):
@@ -279,7 +304,9 @@ def _marker_pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join([line_start + word for word in words] + signs), re.MULTILINE)
 
 
-def _last_line(text: str, begin: int, pattern: re.Pattern[str], method: ExtractionMethod) -> Extraction | None:
+def _last_line(
+    text: str, begin: int, pattern: re.Pattern[str], method: ExtractionMethod
+) -> Extraction | None:
     """The rest of the line after the last match; after a phrase, only the rest of the sentence."""
     starts = deque((match.end() for match in pattern.finditer(text, begin)), maxlen=_MOST)
     for start in reversed(starts):

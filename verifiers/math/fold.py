@@ -55,7 +55,9 @@ _PLAIN_NAME = re.compile(
     r"(?<![\\A-Za-z])(?:pi|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|infty|infinity)(?![A-Za-z])"
 )
 _PLAIN_FRACTION = re.compile(r"(?<![\\A-Za-z])[dt]?frac(?=\{)")
-_ORDINAL = re.compile(r"(?<=\d)\s?\^\s?\{?\s?(?:\\(?:text|mathrm|textrm)\s?\{)?\s?(?:st|nd|rd|th)\s?\}{0,2}")
+_ORDINAL = re.compile(
+    r"(?<=\d)\s?\^\s?\{?\s?(?:\\(?:text|mathrm|textrm)\s?\{)?\s?(?:st|nd|rd|th)\s?\}{0,2}"
+)
 
 _PLAIN = re.compile(r"[^\\$\"{}~`\n\t]*")
 # {,}, a comma with a negative space, and a thin space group digits; each group after the first has three of them.
@@ -64,9 +66,15 @@ _TEXT = re.compile(
     r"\\(?:text|mbox|hbox|textbf|textit|textrm|textsf|texttt|textup|textnormal|mathrm|ce|operatorname\*?|emph)"
     r"\s?\{([^{}]*(?:\{[^{}]{0,20}\}[^{}]*){0,4})\}"
 )
-_BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf|mathtt|underline)\s?\{([-\d.,\s]{0,40})\}")
-_BOLD_WORD = re.compile(r"\\(?:mathbf|mathit|mathsf|bm|boldsymbol)\s?\{(\([A-Z]\)|[A-Z][a-z]{1,20}|[a-z]{3,20})\}")
-_COLOUR = re.compile(r"\\(?:color|textcolor|mathcolor)\s?(?:\[[^\[\]]{0,20}\])?\s?\{[\w!,. ]{1,40}\}")
+_BOLD = re.compile(
+    r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf|mathtt|underline)\s?\{([-\d.,\s]{0,40})\}"
+)
+_BOLD_WORD = re.compile(
+    r"\\(?:mathbf|mathit|mathsf|bm|boldsymbol)\s?\{(\([A-Z]\)|[A-Z][a-z]{1,20}|[a-z]{3,20})\}"
+)
+_COLOUR = re.compile(
+    r"\\(?:color|textcolor|mathcolor)\s?(?:\[[^\[\]]{0,20}\])?\s?\{[\w!,. ]{1,40}\}"
+)
 _ROWS = re.compile(
     r"\\begin\s?\{(aligned|align\*?|gathered|gather\*?|equation\*?|split|alignedat|cases)\}(.*)\\end\s?\{\1\}",
     re.DOTALL,
@@ -86,7 +94,9 @@ _DIGIT_X = re.compile(r"(?<=\d) ?[xX] ?(?=10 ?\^)")
 _PRODUCT_X = re.compile(r"([1-9]\d*(?:\.\d+)?) ?[xX] ?(\d+(?:\.\d+)?)")
 _OUT_OF = re.compile(r'(\d+) ?"?out of"? ?(\d+)')
 _APOSTROPHES = re.compile(r"[+-]?\d{1,3}(?:'\d{3})+(?:\.\d+)?")
-_QUOTIENT = re.compile(r"(?<![\w^_)}\]])\(([^()]{1,80})\) ?/ ?\(([^()]{1,80})\)(?= (?:[a-zA-Z]|\\[a-z]))")
+_QUOTIENT = re.compile(
+    r"(?<![\w^_)}\]])\(([^()]{1,80})\) ?/ ?\(([^()]{1,80})\)(?= (?:[a-zA-Z]|\\[a-z]))"
+)
 _SPOKEN_NUMBER = re.compile(
     r"([+-]?[$£€]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?%?)((?:\s|(?<=\d)(?=[A-Za-z°]))[^\d:/]*(?:\^\d)?)?"
 )
@@ -96,7 +106,9 @@ _CJK_LABEL = re.compile(r"^\s?(?:最终|最后)?(?:答案|答)(?:是|为|為)?\s
 _OHMS = re.compile(r'"([kM])" ?\\Omega(?![a-zA-Z])')
 _PRIMES = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,2})\}?")
 _PHANTOM = re.compile(r"\\[hv]?phantom\s?\{[^{}]*\}")
-_POWERS_BESIDE = re.compile(r"\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)(?:\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)){1,20}")
+_POWERS_BESIDE = re.compile(
+    r"\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)(?:\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)){1,20}"
+)
 _BESIDE = re.compile(r"(\}|(?<=\d) ) ?(?=\d+ ?\^)")
 _CIRCLED = re.compile(
     "(?<=[\\d\u2460-\u24ff\u2776-\u2793])[\u2460-\u24ff\u2776-\u2793]|[\u2460-\u24ff\u2776-\u2793](?=\\d)"
@@ -120,10 +132,40 @@ _GONE = (
 )
 _BECOMES = (
     {"\\" + name: "" for name in (*_GONE.split(), "(", ")", "[", "]", "!")}
-    | {"\\" + name: " " for name in (",", ";", ":", ">", " ", "\n", "quad", "qquad", "thinspace", "hspace", "rm", "bf")}
+    | {
+        "\\" + name: " "
+        for name in (
+            ",",
+            ";",
+            ":",
+            ">",
+            " ",
+            "\n",
+            "quad",
+            "qquad",
+            "thinspace",
+            "hspace",
+            "rm",
+            "bf",
+        )
+    }
     | {rf"\{kind}frac": r"\frac" for kind in ("d", "t", "c", "s", "x", "nice", "flat")}
-    | {r"\nleq": ">", r"\nleqslant": ">", r"\ngeq": "<", r"\ngeqslant": "<", r"\nless": r"\ge", r"\ngtr": r"\le"}
-    | {r"\lVert": r"\|", r"\rVert": r"\|", r"\Vert": r"\|", r"\colon": ":", r"\lbrace": r"\{", r"\textdollar": "$"}
+    | {
+        r"\nleq": ">",
+        r"\nleqslant": ">",
+        r"\ngeq": "<",
+        r"\ngeqslant": "<",
+        r"\nless": r"\ge",
+        r"\ngtr": r"\le",
+    }
+    | {
+        r"\lVert": r"\|",
+        r"\rVert": r"\|",
+        r"\Vert": r"\|",
+        r"\colon": ":",
+        r"\lbrace": r"\{",
+        r"\textdollar": "$",
+    }
     | {rf"\{kind}binom": r"\binom" for kind in "dt"}
     | {rf"\{name}": r"\le" for name in ("leq", "leqslant")}
     | {rf"\{name}": r"\ge" for name in ("geq", "geqslant")}
@@ -131,8 +173,22 @@ _BECOMES = (
     | {rf"\{name}": r"\to" for name in ("rightarrow", "longrightarrow")}
     | {rf"\{name}": "|" for name in ("lvert", "rvert", "vert", "mid")}
     | {rf"\{name}": r"\dots" for name in ("ldots", "cdots")}
-    | {r"\lt": "<", r"\gt": ">", r"\neq": r"\ne", r"\ast": "*", r"\%": "%", r"\degree": r"^\circ", r"\#": "#"}
-    | {r"\lbrace": r"\{", r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]", r"\varnothing": r"\emptyset"}
+    | {
+        r"\lt": "<",
+        r"\gt": ">",
+        r"\neq": r"\ne",
+        r"\ast": "*",
+        r"\%": "%",
+        r"\degree": r"^\circ",
+        r"\#": "#",
+    }
+    | {
+        r"\lbrace": r"\{",
+        r"\rbrace": r"\}",
+        r"\lbrack": "[",
+        r"\rbrack": "]",
+        r"\varnothing": r"\emptyset",
+    }
     | {r"\lor": r"\vee", r"\land": r"\wedge", r"\cupdot": r"\cup", r"\backslash": r"\setminus"}
     | {r"\&": ",", r"\pounds": "£", r"\euro": "€", r"\cdotp": r"\cdot", r"\infin": r"\infty"}
 )
@@ -197,7 +253,9 @@ def _folded(text: str) -> str:
     return text[:-2].rstrip(" .,;:") if text.endswith(r"\\") else text
 
 
-_folded_and_kept = lru_cache(maxsize=4096)(_folded)  # a right answer is mostly written as its reference is
+_folded_and_kept = lru_cache(maxsize=4096)(
+    _folded
+)  # a right answer is mostly written as its reference is
 
 
 def _fold_numerals(text: str) -> str:
@@ -227,7 +285,9 @@ def with_points(text: str) -> str:
     Args:
         text: an answer or reference whose numbers are written so; a list has a space or semicolon after each item.
     """
-    return _COMMA_NUMBER.sub(lambda m: m[1].replace(".", "") + (f".{m[2]}" if m[2] else ""), text.replace("{,}", ","))
+    return _COMMA_NUMBER.sub(
+        lambda m: m[1].replace(".", "") + (f".{m[2]}" if m[2] else ""), text.replace("{,}", ",")
+    )
 
 
 def _fold_connectives(text: str) -> str:
@@ -266,7 +326,9 @@ def _fold_unicode(text: str) -> str:
         text = _CIRCLED.sub(r" \\circled ", text)  # 1② is not 12
     # Once more after NFKC, which makes plain letters of mathematical ones.
     text = unicodedata.normalize("NFKC", text.translate(_TRANSLATE)).translate(_TRANSLATE)
-    return text if text.isascii() else _CJK_TAIL.sub(r" \\text{\1}", _CJK_LABEL.sub("", text, count=1))
+    return (
+        text if text.isascii() else _CJK_TAIL.sub(r" \\text{\1}", _CJK_LABEL.sub("", text, count=1))
+    )
 
 
 def _fold_roots(text: str) -> str:
@@ -317,7 +379,9 @@ def _fold_latex(text: str) -> str:
         text = _OHMS.sub(r'"\1Ω"', text)
     if r"\prime" in text:
         text = _PRIMES.sub(lambda m: "'" * m[1].count("prime"), text)
-    text = _COMMAND.sub(lambda m: _BECOMES.get(m[0].replace(" ", "") if len(m[0]) > 2 else m[0], m[0]), text)
+    text = _COMMAND.sub(
+        lambda m: _BECOMES.get(m[0].replace(" ", "") if len(m[0]) > 2 else m[0], m[0]), text
+    )
     text = _DEGREE.sub(r"^\\circ ", text).replace(r"\$", "$")
     fractions = text.count(r"\frac")
     braced = min(text.count(r"\frac{"), text.count("}{"))  # if as many, there is nothing to mend
@@ -329,7 +393,9 @@ def _fold_rows(text: str) -> str:
     if "matrix}" in text:
         return _MATRIX_BREAK.sub(r"\\\\", text)  # a row break that has lost one of its two signs
     found = _ROWS.search(text)
-    if found is None or (found[1] == "cases" and ("&" in found[2] or "=" not in found[2] or r"\text" in found[2])):
+    if found is None or (
+        found[1] == "cases" and ("&" in found[2] or "=" not in found[2] or r"\text" in found[2])
+    ):
         return text
     rows = [row.replace("&", " ").strip(" ,;\n") for row in found[2].split(r"\\")]
     whole = ""
@@ -361,9 +427,16 @@ def _quote(match: re.Match[str]) -> str:
         if "rm" not in match[0][:8] or _SPACE_COMMANDS.sub("", content).count("\\"):
             return f" {content} "
         content = _SPACE_COMMANDS.sub(" ", content)  # \mathrm{kg\,m}
-    if content.rstrip(".") in ("constant", "const") and match.string[: match.start()].rstrip(r"\ ,~")[-1:] == "+":
+    if (
+        content.rstrip(".") in ("constant", "const")
+        and match.string[: match.start()].rstrip(r"\ ,~")[-1:] == "+"
+    ):
         return " C "
-    if content in _SCALING and match.string[: match.start()][-1:].isdecimal() and match[1] == content:
+    if (
+        content in _SCALING
+        and match.string[: match.start()][-1:].isdecimal()
+        and match[1] == content
+    ):
         return f'"{content}" '  # 5\text{K}: attached
     if _SHORT_EQUATION.fullmatch(content):
         return f" {content} "
@@ -390,7 +463,9 @@ def _spoken(part: str) -> str:
 def _brace_fractions(text: str) -> str:
     r"""`\frac\pi4` → `\frac{\pi}{4}`: where no brace follows, an argument is one sign or command."""
     out: list[str] = []
-    open_groups: list[int] = []  # -1: a plain group; else how many arguments the innermost \frac still waits for
+    open_groups: list[
+        int
+    ] = []  # -1: a plain group; else how many arguments the innermost \frac still waits for
     for token in _SIGN.findall(text):
         waiting = bool(open_groups) and open_groups[-1] > 0
         if waiting and not token.isspace():

@@ -27,7 +27,9 @@ _NUMERAL = re.compile(
     r"|[+-]? ?(?:\\frac\{-?\d+\}\{\d+\}|\d+/\d+|\{?\d+ ?\\over ?\d+\}?)"
 )
 _WORDS = re.compile(r'[A-Za-z" -]+')
-_MIXED = re.compile(r"[+-]? ?(?:\d+ \d+/\d+|\d*\.\d*(?: ?\\dots|\(\d+\)))")  # and decimals without end
+_MIXED = re.compile(
+    r"[+-]? ?(?:\d+ \d+/\d+|\d*\.\d*(?: ?\\dots|\(\d+\)))"
+)  # and decimals without end
 # What no tree can be made of: an operation between two numbers, or behind one.
 _OPERATION = re.compile(r"\d[\d)}.]* ?(?:(?:[+*^-]|\\cdot|\\times|\\div)[ ({]*[\d.\\]|!)")
 _WORKED_OUT = frozenset(("product", "power", "factorial"))
@@ -64,7 +66,11 @@ def unfinished(answer: Form, reference: Form, policy: MathPolicy) -> str:
     left = _kinds(answer, isinstance(reference, Choice)) - _allowed(reference)
     if left:
         return _PHRASES[min(left, key=list(_PHRASES).index)]
-    return "" if _numbers_are_written(answer, reference, policy) else "the number can still be written out"
+    return (
+        ""
+        if _numbers_are_written(answer, reference, policy)
+        else "the number can still be written out"
+    )
 
 
 def is_numeral(form: Form) -> bool:
@@ -80,14 +86,20 @@ def is_numeral(form: Form) -> bool:
     tree = tree_of(form)
     if r"\div" in form.core:
         return False  # a sign of division is no fraction's line
-    return is_written_out(tree) if tree else form.value is not None and not _OPERATION.search(form.core)
+    return (
+        is_written_out(tree)
+        if tree
+        else form.value is not None and not _OPERATION.search(form.core)
+    )
 
 
 def _is_literal(form: Quantity) -> bool:
     """Digits, a mixed number, or a number in words: three is no product of five letters."""
     if _NUMERAL.fullmatch(form.core):
         return True
-    return form.value is not None and bool(_MIXED.fullmatch(form.core) or _WORDS.fullmatch(form.core))
+    return form.value is not None and bool(
+        _MIXED.fullmatch(form.core) or _WORDS.fullmatch(form.core)
+    )
 
 
 def leaves(form: Form) -> Iterator[Form]:
@@ -120,7 +132,9 @@ def tree_of(form: Quantity) -> Node | None:
 
 def _says_a_numeral(form: Quantity) -> bool:
     """243 = 3^5, whose sides have been found equal when it was read."""
-    return form.value is not None and any(_NUMERAL.fullmatch(side.strip()) for side in form.text.split("=")[:-1])
+    return form.value is not None and any(
+        _NUMERAL.fullmatch(side.strip()) for side in form.text.split("=")[:-1]
+    )
 
 
 def _allowed(reference: Form) -> frozenset[str]:
@@ -166,13 +180,25 @@ def _numbers_are_written(answer: Form, reference: Form, policy: MathPolicy) -> b
     if len(mine) == len(bounded) == 1 and not _may_be_rounded(mine[0], bounded[0]):
         return _is_finished_number(mine[0])
     if len(mine) == len(theirs) and _is_ordered(answer) and _is_ordered(reference):
-        return all(_is_finished_number(a) for a, b in zip(mine, theirs, strict=True) if _is_exact_number(b, policy))
-    return all(_is_finished_number(leaf) for leaf in mine if isinstance(leaf, Quantity) and leaf.value is not None)
+        return all(
+            _is_finished_number(a)
+            for a, b in zip(mine, theirs, strict=True)
+            if _is_exact_number(b, policy)
+        )
+    return all(
+        _is_finished_number(leaf)
+        for leaf in mine
+        if isinstance(leaf, Quantity) and leaf.value is not None
+    )
 
 
 def _may_be_rounded(answer: Form, reference: Form) -> bool:
     """True unless the reference is a decimal and the answer exactly that, or has letters."""
-    if not isinstance(reference, Quantity) or not isinstance(answer, Quantity) or reference.value is None:
+    if (
+        not isinstance(reference, Quantity)
+        or not isinstance(answer, Quantity)
+        or reference.value is None
+    ):
         return True
     tree = None if reference.unit.startswith("degree") else tree_of(answer)
     if tree is None or not is_numeral(reference):
@@ -182,7 +208,12 @@ def _may_be_rounded(answer: Form, reference: Form) -> bool:
 
 def _is_exact_number(form: Form, policy: MathPolicy) -> bool:
     """A number that the answer must be too: no angle, which may be given in radians, no decimal of an irrational."""
-    if not isinstance(form, Quantity) or form.value is None or form.unit.startswith("degree") or not is_numeral(form):
+    if (
+        not isinstance(form, Quantity)
+        or form.value is None
+        or form.unit.startswith("degree")
+        or not is_numeral(form)
+    ):
         return False
     return policy.rounding == "exact" or not _DECIMAL.search(form.core)
 
@@ -201,7 +232,9 @@ def _is_finished_number(form: Form) -> bool:
     if tree.op == "builder":  # {x | x < 2 or x > 3}
         sides = [side for node in walk(tree) if node.op == "rel" for side in node.args]
         return all(side.op in ("sym", "const") or is_written_out(side) for side in sides)
-    if tree.op == "mul" and len(tree.args) == 2 and is_written_out(tree.args[0]):  # \frac12 times a matrix
+    if (
+        tree.op == "mul" and len(tree.args) == 2 and is_written_out(tree.args[0])
+    ):  # \frac12 times a matrix
         tree = tree.args[1]
     return tree.op in _SEVERAL and all(map(is_written_out, tree.args))
 

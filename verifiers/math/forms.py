@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-__all__ = ["Choice", "Clock", "Family", "Flawed", "Form", "Items", "Named", "Quantity", "THOUSANDS", "Word"]
+__all__ = [
+    "Choice",
+    "Clock",
+    "Family",
+    "Flawed",
+    "Form",
+    "Items",
+    "Named",
+    "Quantity",
+    "THOUSANDS",
+    "Word",
+]
 
 THOUSANDS = "K"
 r"""The unit of `5\text{K}`, without a space: thousands, or kelvins beside another temperature."""

@@ -46,7 +46,9 @@ def united(parts: Iterable[Piece[_End]]) -> list[Piece[_End]]:
     """From left to right, with what touches made one: (1, 2) and [2, 3) do, (1, 2) and (2, 3) do not."""
     joined: list[Piece[_End]] = []
     for low, high in sorted(parts, key=lambda piece: piece[0]):
-        if joined and not joined[-1][1] < low:  # it begins before the last one has ended, or just there
+        if (
+            joined and not joined[-1][1] < low
+        ):  # it begins before the last one has ended, or just there
             joined[-1] = joined[-1][0], max(joined[-1][1], high)
         else:
             joined.append((low, high))
@@ -108,7 +110,10 @@ def _interval(form: Items) -> list[Piece[Exact]] | None:
     ends = [_end(item) for item in form.items]
     if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[0] > ends[1]:
         return None
-    low, high = (ends[0], 1 if form.kind[0] == "(" else -1), (ends[1], 1 if form.kind[1] == "]" else -1)
+    low, high = (
+        (ends[0], 1 if form.kind[0] == "(" else -1),
+        (ends[1], 1 if form.kind[1] == "]" else -1),
+    )
     return [(low, high)] if low < high else []
 
 

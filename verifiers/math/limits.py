@@ -41,7 +41,9 @@ LONG_NUMBERS = Limits(chars=300, terms=40, magnitude=2**62, magnitudes=2**62)
 """For a reference that names a longer number, and for the answers to it.  Such texts are short, since a few powers of
 this size are worked out exactly and any larger ones not at all."""
 
-_HARMLESS = re.compile(r"[0-9 .,+\-/$%a-df-zA-DF-Z]{0,60}")  # no bracket, power or exponent in so short a text
+_HARMLESS = re.compile(
+    r"[0-9 .,+\-/$%a-df-zA-DF-Z]{0,60}"
+)  # no bracket, power or exponent in so short a text
 _FEW = min(
     LIMITS.depth, LIMITS.digits, LIMITS.cells, LONG_NUMBERS.terms
 )  # characters: a text so short has no more of any
@@ -49,7 +51,9 @@ _DIGITS = re.compile(rf"\d{{{LIMITS.digits + 1}}}")
 _GROWING = re.compile(r"[!^]|\d[eE][+-]?\d|\\binom")
 _TOKEN = re.compile(r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\\[a-zA-Z]+|\S", re.DOTALL)
 _OPEN, _CLOSE, _SEPARATORS = frozenset("([{"), frozenset(")]}"), frozenset(",;&")
-_HUGE = 1e6  # decimal digits: any number this long is over every limit, so the arithmetic stops there
+_HUGE = (
+    1e6  # decimal digits: any number this long is over every limit, so the arithmetic stops there
+)
 
 
 def too_long(text: str, limits: Limits = LIMITS) -> str | None:

@@ -26,13 +26,17 @@ UNDECIDED: Final = Decision(None, "undecided")
 """The one `None` that the symbolic engine may be able to resolve."""
 
 
-def matched(left: tuple[Form, ...], right: tuple[Form, ...], decide: Callable[[Form, Form], Decision]) -> Decision:
+def matched(
+    left: tuple[Form, ...], right: tuple[Form, ...], decide: Callable[[Form, Form], Decision]
+) -> Decision:
     """Every item has its like on the other side.  Equality is transitive, so the first like will do."""
     table, found = _table(left, right, decide)
     return found if table is None else all_of(map(any_of, [*table, *zip(*table, strict=True)]))
 
 
-def counted(left: tuple[Form, ...], right: tuple[Form, ...], decide: Callable[[Form, Form], Decision]) -> Decision:
+def counted(
+    left: tuple[Form, ...], right: tuple[Form, ...], decide: Callable[[Form, Form], Decision]
+) -> Decision:
     """The same for lists, where each item must also occur equally often: 1, 1, 2 is not 1, 2, 2."""
     table, found = _table(left, right, decide)
     if table is None:
@@ -45,7 +49,9 @@ def _table(
     left: tuple[Form, ...], right: tuple[Form, ...], decide: Callable[[Form, Form], Decision]
 ) -> tuple[list[list[Decision]] | None, Decision]:
     if not left or not right:
-        return None, Decision(False, "different-length") if left or right else Decision(True, "same-items")
+        return None, Decision(False, "different-length") if left or right else Decision(
+            True, "same-items"
+        )
     table: list[list[Decision]] = []
     for item in left:
         table.append([decide(item, other) for other in right])

@@ -10,7 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlvr.verifiers.math.fold import fold, squeeze
-from rlvr.verifiers.math.forms import Choice, Clock, Family, Flawed, Form, Items, Named, Quantity, Word
+from rlvr.verifiers.math.forms import (
+    Choice,
+    Clock,
+    Family,
+    Flawed,
+    Form,
+    Items,
+    Named,
+    Quantity,
+    Word,
+)
 from rlvr.verifiers.math.limits import exceeded, too_long
 from rlvr.verifiers.math.matching import UNDECIDED, Decision, Leaf, all_of, counted, matched
 from rlvr.verifiers.math.numbers import numbers, quantities
@@ -47,7 +57,9 @@ from rlvr.verifiers.math.words import elements, formula, plain
 __all__ = ["compare", "decide"]
 
 _UNORDERED = frozenset(("list", "set"))
-_SINGLE = frozenset(("list", "either", "set", ":"))  # what no expression can be, unless it stands for several things
+_SINGLE = frozenset(
+    ("list", "either", "set", ":")
+)  # what no expression can be, unless it stands for several things
 _REGIONS = frozenset(("union", "meet", "minus"))
 _NO_ELEMENTS = frozenset("am as at be er he ho in la mo no os pa re ti yes".split())
 _SAYS_MORE_THAN_ONE = frozenset("if when or and not than unless only but is are".split()) - {"is"}
@@ -84,7 +96,12 @@ class _Comparison:
 
     def decide(self, a: Form, b: Form) -> Decision:
         """The answer's form always stands first, so that the engine knows which is which."""
-        if isinstance(a, Quantity) and isinstance(b, Quantity) and a.value is not None and b.value is not None:
+        if (
+            isinstance(a, Quantity)
+            and isinstance(b, Quantity)
+            and a.value is not None
+            and b.value is not None
+        ):
             return numbers(a, b, self.policy)
         if squeeze(a.text) == squeeze(b.text):
             return Decision(True, "same-text")
@@ -102,12 +119,28 @@ class _Comparison:
         ):
             return self.decide(said, b)
         if self.policy.equation_as_value and is_relation(a) != is_relation(b):
-            said = stated_value(a, b, trusted=False) if is_relation(a) else stated_value(b, a, trusted=True)
+            said = (
+                stated_value(a, b, trusted=False)
+                if is_relation(a)
+                else stated_value(b, a, trusted=True)
+            )
             if said is not None:
                 return self.decide(said, b) if is_relation(a) else self.decide(a, said)
-            if is_relation(b) and isinstance(a, Quantity) and (identity := identity_sides(b)) is not None:
-                true = self.decide(*identity)  # a reference that goes on from what was asked to the answer
-                return self.decide(a, identity[1]) if true.equal else true if true.equal is None else self._ask(a, b)
+            if (
+                is_relation(b)
+                and isinstance(a, Quantity)
+                and (identity := identity_sides(b)) is not None
+            ):
+                true = self.decide(
+                    *identity
+                )  # a reference that goes on from what was asked to the answer
+                return (
+                    self.decide(a, identity[1])
+                    if true.equal
+                    else true
+                    if true.equal is None
+                    else self._ask(a, b)
+                )
             sides = both_sides(a) if is_relation(a) and not isinstance(b, Items) else None
             if sides is not None:
                 true = self.decide(*sides)
@@ -128,16 +161,29 @@ class _Comparison:
     def _ask(self, a: Form, b: Form) -> Decision:
         if self.leaf is None:
             return UNDECIDED
-        return Decision(True, "symbolic-equal") if self.leaf(a, b) else Decision(False, "symbolic-different")
+        return (
+            Decision(True, "symbolic-equal")
+            if self.leaf(a, b)
+            else Decision(False, "symbolic-different")
+        )
 
     # ------------------------------------------------------------------------------------------ names and choices
 
     def _families(self, a: Form, b: Form) -> Decision:
         """A declared letter may have another name on the other side, if that is the only letter that differs."""
-        if isinstance(a, Family) and isinstance(b, Family) and a.domain and b.domain and a.domain != b.domain:
+        if (
+            isinstance(a, Family)
+            and isinstance(b, Family)
+            and a.domain
+            and b.domain
+            and a.domain != b.domain
+        ):
             return Decision(False, "different-domain")
         bodies = [form.body if isinstance(form, Family) else form for form in (a, b)]
-        mine, other = letters(bodies[0]) - letters(bodies[1]), letters(bodies[1]) - letters(bodies[0])
+        mine, other = (
+            letters(bodies[0]) - letters(bodies[1]),
+            letters(bodies[1]) - letters(bodies[0]),
+        )
         if len(mine) == len(other) == 1:
             (old,), (new,) = mine, other
             declared = {form.letter for form in (a, b) if isinstance(form, Family)}
@@ -150,9 +196,15 @@ class _Comparison:
             if squeeze(a.body.text) == b.name and squeeze(b.body.text) == a.name:
                 return Decision(True, "same-text")  # p = q and q = p
             if a.name != b.name and _are_no_names(a, b):
-                return self._ask(a, b)  # xy = 1, yx = 1 and y = 1/x say the same of the same letters
+                return self._ask(
+                    a, b
+                )  # xy = 1, yx = 1 and y = 1/x say the same of the same letters
             same_name = b if a.name == b.name else renamed_function(b, a.name)
-            return self.decide(a.body, same_name.body) if same_name else Decision(False, "different-name")
+            return (
+                self.decide(a.body, same_name.body)
+                if same_name
+                else Decision(False, "different-name")
+            )
         if isinstance(a, Named) and is_region(a) and is_unsolved(b):
             return self._ask(a.body, b)  # never the other way: an answer has to be solved
         if is_relation(a) or is_relation(b):
@@ -165,13 +217,19 @@ class _Comparison:
             return self.decide(a, tuple_of_names)
         if not self.policy.equation_as_value and not (is_region(a) or is_region(b)):
             return _DIFFERENT_KIND
-        return self.decide(a.body if isinstance(a, Named) else a, b.body if isinstance(b, Named) else b)
+        return self.decide(
+            a.body if isinstance(a, Named) else a, b.body if isinstance(b, Named) else b
+        )
 
     def _choices(self, a: Form, b: Form) -> Decision:
         if isinstance(a, Choice) and isinstance(b, Choice):
             if a.letter != b.letter:
                 return Decision(False, "different-choice")
-            clash = a.rest is not None and b.rest is not None and self.decide(a.rest, b.rest).equal is False
+            clash = (
+                a.rest is not None
+                and b.rest is not None
+                and self.decide(a.rest, b.rest).equal is False
+            )
             return Decision(False, "different-text") if clash else Decision(True, "same-choice")
         choice, other = (a, b) if isinstance(a, Choice) else (b, a)
         assert isinstance(choice, Choice)
@@ -183,7 +241,9 @@ class _Comparison:
         if isinstance(other, Items) and any(isinstance(item, Choice) for item in other.items):
             return Decision(False, "different-choice")
         if choice.rest is None:
-            return Decision(None, "different-kind")  # the text of an option, perhaps of the right one
+            return Decision(
+                None, "different-kind"
+            )  # the text of an option, perhaps of the right one
         return self.decide(choice.rest, b) if choice is a else self.decide(a, choice.rest)
 
     # -------------------------------------------------------------------------------------------------- sequences
@@ -197,16 +257,31 @@ class _Comparison:
             return Decision(None, "different-kind")
         if sequence.kind == "range":
             return _ranges(sequence, other)
-        if sequence.kind in _VECTORS and (vector_sum := components(other, _length(sequence))) is not None:
-            return self.decide(sequence, vector_sum) if sequence is a else self.decide(vector_sum, sequence)
+        if (
+            sequence.kind in _VECTORS
+            and (vector_sum := components(other, _length(sequence))) is not None
+        ):
+            return (
+                self.decide(sequence, vector_sum)
+                if sequence is a
+                else self.decide(vector_sum, sequence)
+            )
         if sequence.kind == "()" and (pair := point(other)) is not None:
             return self.decide(pair, b) if sequence is b else self.decide(a, pair)
         if sequence is a and sequence.kind == "list" and (names := ranking(b)) is not None:
             return self._in_order(a.items, names)
-        if sequence.kind == "matrix" and len(cells := vector(sequence)) == 1 and not isinstance(cells[0], Items):
+        if (
+            sequence.kind == "matrix"
+            and len(cells := vector(sequence)) == 1
+            and not isinstance(cells[0], Items)
+        ):
             return self.decide(cells[0], b) if sequence is a else self.decide(a, cells[0])
         if (again := read_again(sequence, other)) is not None:
-            return self.decide(again[0], again[1]) if sequence is a else self.decide(again[1], again[0])
+            return (
+                self.decide(again[0], again[1])
+                if sequence is a
+                else self.decide(again[1], again[0])
+            )
         if sequence.kind in _REGIONS and (found := same_region(a, b)):
             return found
         several = sequence.kind not in _SINGLE or may_be_several(other) or is_relation(other)
@@ -238,21 +313,29 @@ class _Comparison:
         if len(kinds) == 2 and not bare and len(a.items) == 2:
             return Decision(False, "different-ends")  # (1, 2] is not (1, 2)
         if self.policy.order == "any" and kinds == {"()"}:
-            return counted(a.items, b.items, self.decide) if len(a.items) == len(b.items) else _LENGTH
+            return (
+                counted(a.items, b.items, self.decide) if len(a.items) == len(b.items) else _LENGTH
+            )
         return self._in_order(a.items, b.items)
 
     def _regions(self, a: Items, b: Items) -> Decision:
         if found := same_region(a, b):
             return found
         alike = matched(a.items, b.items, self.decide) if a.kind == b.kind == "union" else UNDECIDED
-        return alike if alike.equal else self._ask(a, b)  # other parts may still make the same whole
+        return (
+            alike if alike.equal else self._ask(a, b)
+        )  # other parts may still make the same whole
 
     def _unordered(self, a: Items, b: Items) -> Decision:
-        if labels_bind(a) != labels_bind(b) or (self.policy.ordered_lists and a.kind == b.kind == "list"):
+        if labels_bind(a) != labels_bind(b) or (
+            self.policy.ordered_lists and a.kind == b.kind == "list"
+        ):
             return self._in_order(a.items, b.items)
         if "set" in (a.kind, b.kind):
             if _holds_sets(a) != _holds_sets(b):
-                return Decision(False, "different-items")  # {1, {2}} is not {1, 2}, though {2} alone may answer 2
+                return Decision(
+                    False, "different-items"
+                )  # {1, {2}} is not {1, 2}, though {2} alone may answer 2
             return matched(a.items, b.items, self.decide)
         if len(a.items) != len(b.items):
             return Decision(False, "different-length")
@@ -283,7 +366,10 @@ class _Comparison:
             same = a.seconds == b.seconds
             if a.half != b.half and self.policy.units == "optional" and not same:
                 bare = b if a.half else a
-                same = bare.seconds <= _HALF_DAY_S + 3599 and (a.seconds - b.seconds) % _HALF_DAY_S == 0
+                same = (
+                    bare.seconds <= _HALF_DAY_S + 3599
+                    and (a.seconds - b.seconds) % _HALF_DAY_S == 0
+                )
             return Decision(True, "same-text") if same else Decision(False, "different-time")
         clock, other = (a, b) if isinstance(a, Clock) else (b, a)
         ratio = as_ratio(clock.text) if isinstance(other, Quantity) else None
@@ -334,7 +420,9 @@ def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
     word, other = (a, b) if isinstance(a, Word) else (b, a)
     assert isinstance(word, Word)
     mine, others = _letters(word), _letters(other)
-    if (formula(other.text) or others.casefold()) == squeeze(word.plain) and _same_case(mine, others, policy):
+    if (formula(other.text) or others.casefold()) == squeeze(word.plain) and _same_case(
+        mine, others, policy
+    ):
         return Decision(True, "same-text")
     return Decision(None, "different-kind")
 
@@ -343,7 +431,11 @@ def _predicate(sentence: Word) -> str:
     """`odd` of the reference "The function is odd", if it says one thing and no more."""
     subject, verb, said = sentence.plain.partition(" is ")
     more = _SAYS_MORE_THAN_ONE.intersection(sentence.plain.split())
-    return plain(said) if verb and len(said.split()) < 4 and not more and subject.count(" ") > 0 else ""
+    return (
+        plain(said)
+        if verb and len(said.split()) < 4 and not more and subject.count(" ") > 0
+        else ""
+    )
 
 
 def _letters(form: Form) -> str:

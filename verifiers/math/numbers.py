@@ -29,11 +29,18 @@ _INFINITE = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1}
 def numbers(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:
     """Two exact numbers, the answer's first."""
     assert a.value is not None
-    if a.unit != b.unit and a.unit in TEMPERATURES and b.unit in TEMPERATURES and policy.units != "ignore":
+    if (
+        a.unit != b.unit
+        and a.unit in TEMPERATURES
+        and b.unit in TEMPERATURES
+        and policy.units != "ignore"
+    ):
         return _temperatures(a, b, policy)
     unit, size = (_SAME_UNIT, None) if a.unit == b.unit else units(a, b, policy)
     if {a.unit, b.unit} == _ANGLES:
-        return _SAME if a.value == b.value == 0 else _DIFFERENT_UNIT  # no rational number of degrees is one of radians
+        return (
+            _SAME if a.value == b.value == 0 else _DIFFERENT_UNIT
+        )  # no rational number of degrees is one of radians
     if not _same_number(a.value if size is None else a.value * size, a, b, policy):
         return _DIFFERENT
     if not unit.equal:
@@ -79,7 +86,9 @@ def units(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fract
         plain = policy.ratios == "fraction" and "" in both
         return (_OMITTED if plain else Decision(False, "different-kind")), None
     if any(unit.startswith("base ") for unit in both):
-        by_value = policy.bases == "value" and all(not unit or unit.startswith("base ") for unit in both)
+        by_value = policy.bases == "value" and all(
+            not unit or unit.startswith("base ") for unit in both
+        )
         return (_OMITTED if by_value else Decision(False, "different-base")), None
     if (a.percent and b.unit) or (b.percent and a.unit):
         return _DIFFERENT_UNIT, None
@@ -110,7 +119,9 @@ def _converted(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fraction |
     if a.rpartition(" ")[2] == b.rpartition(" ")[2] and (" " not in a or " " not in b):
         return _SAME_UNIT, None  # 12 apples are 12 green apples
     words = a[0] == UNKNOWN or b[0] == UNKNOWN or is_counted(a) or is_counted(b)
-    return Decision(None if words else False, "different-unit"), None  # other words may mean the same
+    return Decision(
+        None if words else False, "different-unit"
+    ), None  # other words may mean the same
 
 
 def quantities(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fraction | None]:

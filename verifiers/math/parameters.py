@@ -35,7 +35,12 @@ def quantified(text: str) -> tuple[str, str, str] | None:
     if at and (found := _SAID.fullmatch(_plain(text[at:]))):
         return text[:at].rstrip(' ",;('), found["letter"], _range(found)
     at = text.rfind("(")
-    if at > 0 and text[-1] == ")" and r"\in" in text[at:] and (found := _DECLARED.fullmatch(text[at + 1 : -1].strip())):
+    if (
+        at > 0
+        and text[-1] == ")"
+        and r"\in" in text[at:]
+        and (found := _DECLARED.fullmatch(text[at + 1 : -1].strip()))
+    ):
         return text[:at].rstrip(), found["letter"], _range(found)
     return None
 
@@ -62,11 +67,17 @@ def renamed(form: Form, old: str, new: str) -> Form:
     if isinstance(form, Quantity):
         return replace(form, text=swap(form.text), core=swap(form.core))
     if isinstance(form, Items):
-        return replace(form, text=swap(form.text), items=tuple(renamed(item, old, new) for item in form.items))
+        return replace(
+            form, text=swap(form.text), items=tuple(renamed(item, old, new) for item in form.items)
+        )
     if isinstance(form, Named):
         return replace(form, text=swap(form.text), body=renamed(form.body, old, new))
     if isinstance(form, Family):
-        return replace(form, letter=new if form.letter == old else form.letter, body=renamed(form.body, old, new))
+        return replace(
+            form,
+            letter=new if form.letter == old else form.letter,
+            body=renamed(form.body, old, new),
+        )
     return form
 
 
@@ -77,11 +88,19 @@ def _plain(text: str) -> str:
 def _range(found: re.Match[str]) -> str:
     """`Z` and so on; `Z+` for positive integers; "" if nothing was said."""
     if found["set"]:
-        return "Z+" if found["plus"] and found["set"] == "Z" else "Z+" if found["set"] == "N" else found["set"]
+        return (
+            "Z+"
+            if found["plus"] and found["set"] == "Z"
+            else "Z+"
+            if found["set"] == "N"
+            else found["set"]
+        )
     words = f"{found['before'] or ''} {found['kind'] or ''}"
     whole = "integer" in words or "whole" in words
     if "natural" in words or ("positive" in words and whole):
         return "Z+"
-    prefix = next((word for word in ("negative", "positive", "odd", "even", "nonzero") if word in words), "")
+    prefix = next(
+        (word for word in ("negative", "positive", "odd", "even", "nonzero") if word in words), ""
+    )
     base = "Z" if whole else "Q" if "rational" in words else "R" if "real" in words else ""
     return f"{prefix} {base}".strip()

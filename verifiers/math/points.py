@@ -23,10 +23,28 @@ from mpmath import mp
 
 from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.numeric import Evaluation
-from rlvr.verifiers.math.latex.tree import INFINITY, Node, TooLarge, Unreadable, free_symbols, has, walk
+from rlvr.verifiers.math.latex.tree import (
+    INFINITY,
+    Node,
+    TooLarge,
+    Unreadable,
+    free_symbols,
+    has,
+    walk,
+)
 from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, is_integer
 
-__all__ = ["BESIDE", "OTHER", "Point", "ROOT", "has_steps", "is_analytic", "nudged", "random_points", "special_points"]
+__all__ = [
+    "BESIDE",
+    "OTHER",
+    "Point",
+    "ROOT",
+    "has_steps",
+    "is_analytic",
+    "nudged",
+    "random_points",
+    "special_points",
+]
 
 Point = Mapping[str, Number]
 
@@ -114,12 +132,17 @@ def random_points(names: Sequence[str], *seeds: Node) -> Iterator[Point]:
     for number in range(_TRIES):
         size, signed = _DRAWS[number % len(_DRAWS)]
         turn += signed
-        yield {name: size(rng) * (_sign(rng, turn, i) if signed else 1) for i, name in enumerate(names)}
+        yield {
+            name: size(rng) * (_sign(rng, turn, i) if signed else 1) for i, name in enumerate(names)
+        }
 
 
 def nudged(point: Point) -> Point:
     """A point close by, to tell a hole such as that of x^2/x at 0 from a whole stretch without a value."""
-    return {name: _as_fraction(x) * Fraction(100_003, 100_000) + Fraction(7, 1_000_003) for name, x in point.items()}
+    return {
+        name: _as_fraction(x) * Fraction(100_003, 100_000) + Fraction(7, 1_000_003)
+        for name, x in point.items()
+    }
 
 
 def _sign(rng: random.Random, turn: int, variable: int) -> int:
@@ -178,7 +201,9 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
     known = _known_numbers(seeds)
     calculus = any(has(seed, *_CALCULUS) or INFINITY in walk(seed) for seed in seeds)
     if calculus:  # each point costs milliseconds
-        plain = [*(x for x in known if _is_far(x)), Fraction(1000), Fraction(-1000)][:_MOST_FOR_CALCULUS]
+        plain = [*(x for x in known if _is_far(x)), Fraction(1000), Fraction(-1000)][
+            :_MOST_FOR_CALCULUS
+        ]
     elif steps:
         plain = list(dict.fromkeys((*_PLAIN_WITH_STEPS, *known)))
     else:
@@ -189,7 +214,11 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
     budget = Budget(_SEARCH_STEPS)
     for name in names:
         others = _somewhere(names, rng)
-        turning = _turning_numbers(name, others, seeds, known, budget) if steps and not calculus else ([], [])
+        turning = (
+            _turning_numbers(name, others, seeds, known, budget)
+            if steps and not calculus
+            else ([], [])
+        )
         roots, near = (_whole_only(found, name in whole) for found in turning)
         values[name] = [*roots, *near, *_whole_only(plain, name in whole)]
         yield from (({**others, name: x}, ROOT) for x in roots)
@@ -203,7 +232,10 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
         for x in _whole_only(plain[:6], bool(whole)):
             yield dict.fromkeys(names, x), OTHER
         for x, sign in itertools.product(known[:: len(_NEIGHBOURS)] if steps else (), (1, -1)):
-            yield {name: x + sign * rng.choice((1, 2, 300)) * _whole(rng) for name in names}, OTHER  # all beyond it
+            yield (
+                {name: x + sign * rng.choice((1, 2, 300)) * _whole(rng) for name in names},
+                OTHER,
+            )  # all beyond it
         for _ in range(_JOINT if steps else 4):
             yield {name: rng.choice(values[name]) for name in names}, OTHER
 
@@ -221,7 +253,9 @@ def _whole_variables(seeds: Sequence[Node]) -> frozenset[str]:
     """What n!, a sum to n, gcd and mod are taken of: halves mean nothing there."""
     found: set[str] = set()
     for node in itertools.chain.from_iterable(map(walk, seeds)):
-        if node.op in ("fact", "fact2", "mod") or (node.op == "call" and node.value in _OF_WHOLE_NUMBERS):
+        if node.op in ("fact", "fact2", "mod") or (
+            node.op == "call" and node.value in _OF_WHOLE_NUMBERS
+        ):
             found |= free_symbols(node)
         elif node.op in ("sum", "prod"):
             found |= free_symbols(node.args[1]) | free_symbols(node.args[2])
@@ -235,7 +269,11 @@ def _is_far(x: Fraction) -> bool:
 
 def _numbers(halves: Sequence[int], powers: Sequence[int], tiny: Sequence[int]) -> list[Fraction]:
     large = [Fraction(sign * 10**k) for k in powers for sign in (1, -1)]
-    return [Fraction(n, 2) for n in halves] + large + [Fraction(sign, 10**k) for k in tiny for sign in (1, -1)]
+    return (
+        [Fraction(n, 2) for n in halves]
+        + large
+        + [Fraction(sign, 10**k) for k in tiny for sign in (1, -1)]
+    )
 
 
 _PLAIN = _numbers((0, 1, 2, -2, -3), (2, 4, 9), (3,))
@@ -249,7 +287,11 @@ def _known_numbers(seeds: Sequence[Node]) -> list[Fraction]:
         if node.op in ("num", "pow", "mul", "div", "fact") and not free_symbols(node):
             with suppress(Undefined, TooLarge, Unreadable, KeyError):
                 value = abs(Evaluation({}, real=True, budget=Budget(200)).number(node))
-                if isinstance(value, Fraction) and _bits(value) <= _MOST_BITS and value not in (0, 1):
+                if (
+                    isinstance(value, Fraction)
+                    and _bits(value) <= _MOST_BITS
+                    and value not in (0, 1)
+                ):
                     found[value] = None
     largest = sorted(found, key=lambda x: abs(_bits(x)), reverse=True)[:_MOST_NUMBERS]
     return [neighbour(c) for c in largest for neighbour in _NEIGHBOURS]
@@ -277,9 +319,15 @@ def _turning_numbers(
     with mp.workdps(_ROOT_DIGITS):
         # A root of an inner switch is where the search for those of an outer one begins.
         for plain in (True, False):
-            for switch, whole in ((switch, whole) for switch, whole in switches if has_steps(switch) is not plain):
+            for switch, whole in (
+                (switch, whole) for switch, whole in switches if has_steps(switch) is not plain
+            ):
                 search = _Search(switch, name, others, budget, known, list(roots))
-                roots += [root for root in search.roots(whole) if not any(_near(root, other) for other in roots)]
+                roots += [
+                    root
+                    for root in search.roots(whole)
+                    if not any(_near(root, other) for other in roots)
+                ]
     with mp.workdps(_ROOT_DIGITS):
         roots = sorted(roots, key=approximate)
         if len(roots) > _MOST_ROOTS:
@@ -288,7 +336,11 @@ def _turning_numbers(
         angles = [mp.pi * k / 12 for k in _ANGLES] if any(map(_is_periodic, seeds)) else []
     between = [(x + y) / 2 for x, y in itertools.pairwise(known_roots)]
     beside = [root + by for root in known_roots for by in _STEPS_ASIDE]
-    around = [root + by * (1 + abs(int(root))) for root in known_roots[:1] + known_roots[-1:] for by in (-2, 2)]
+    around = [
+        root + by * (1 + abs(int(root)))
+        for root in known_roots[:1] + known_roots[-1:]
+        for by in (-2, 2)
+    ]
     return roots, [*between, *beside, *around, *angles]
 
 
@@ -351,7 +403,13 @@ class _Search:
     """One switch as a function of one variable."""
 
     def __init__(
-        self, switch: Node, name: str, others: Point, budget: Budget, known: Sequence[Number], inner: Sequence[Number]
+        self,
+        switch: Node,
+        name: str,
+        others: Point,
+        budget: Budget,
+        known: Sequence[Number],
+        inner: Sequence[Number],
     ) -> None:
         self._switch, self._name, self._others, self._budget = switch, name, dict(others), budget
         self._known, self._inner = known, inner
@@ -370,7 +428,9 @@ class _Search:
 
     def _at(self, x: Number) -> Number | None:
         try:
-            value = Evaluation({**self._others, self._name: x}, real=True, budget=self._budget).number(self._switch)
+            value = Evaluation(
+                {**self._others, self._name: x}, real=True, budget=self._budget
+            ).number(self._switch)
         except (Undefined, Unreadable):
             return None
         except TooLarge:
@@ -390,19 +450,30 @@ class _Search:
 
     def _seen(self) -> list[tuple[Number, Number]]:
         """Numbers from left to right with the switch's values there."""
-        far = () if _is_periodic(self._switch) else _FAR  # sin 10^{1000} takes a thousand digits of pi
-        grid = {Fraction(n, 4) for n in range(-16, 17)} | {Fraction(s * 10**k) for k in _POWERS + far for s in (1, -1)}
+        far = (
+            () if _is_periodic(self._switch) else _FAR
+        )  # sin 10^{1000} takes a thousand digits of pi
+        grid = {Fraction(n, 4) for n in range(-16, 17)} | {
+            Fraction(s * 10**k) for k in _POWERS + far for s in (1, -1)
+        }
         grid |= {Fraction(sign * n) for n in (7, 20, 50, 300) for sign in (1, -1)}
         grid |= {Fraction(sign, 10**k) for k in (2, 6, 15, 30) for sign in (1, -1)}
         beside = [_as_fraction(x) + by for x in self._inner for by in _ASIDE]
         with mp.workdps(_SIGN_DIGITS):
-            values = [(x, self._at(x)) for x in dict.fromkeys((*grid, *self._known, *self._inner, *beside))]
-        return sorted(((x, y) for x, y in values if y is not None), key=lambda item: approximate(item[0]))
+            values = [
+                (x, self._at(x))
+                for x in dict.fromkeys((*grid, *self._known, *self._inner, *beside))
+            ]
+        return sorted(
+            ((x, y) for x, y in values if y is not None), key=lambda item: approximate(item[0])
+        )
 
     def _crossings(self, seen: Sequence[tuple[Number, Number]], target: int) -> list[Number]:
         """The nearest to 0 of those that are seen."""
         found: list[Callable[[], Number]] = []
-        for (x, u), (y, v) in sorted(itertools.pairwise(seen), key=lambda pair: abs(approximate(pair[0][0]))):
+        for (x, u), (y, v) in sorted(
+            itertools.pairwise(seen), key=lambda pair: abs(approximate(pair[0][0]))
+        ):
             below, above = u - target, v - target
             if below == 0:
                 found.append(partial(_itself, x))

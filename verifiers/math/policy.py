@@ -85,13 +85,25 @@ class MathPolicy:
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
         tolerance = self.tolerance
-        if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < math.inf:
-            raise UsageError(f"MathPolicy.tolerance is {tolerance!r}; it must be a finite number that is not negative")
+        if (
+            isinstance(tolerance, bool)
+            or not isinstance(tolerance, int | float)
+            or not 0 <= tolerance < math.inf
+        ):
+            raise UsageError(
+                f"MathPolicy.tolerance is {tolerance!r}; it must be a finite number that is not negative"
+            )
         for setting in fields(self):
             if setting.name == "tolerance":
                 continue
-            value, allowed = getattr(self, setting.name), get_args(hints[setting.name]) or (True, False)
-            if not any(value is choice or (isinstance(value, str) and value == choice) for choice in allowed):
+            value, allowed = (
+                getattr(self, setting.name),
+                get_args(hints[setting.name]) or (True, False),
+            )
+            if not any(
+                value is choice or (isinstance(value, str) and value == choice)
+                for choice in allowed
+            ):
                 raise UsageError(
                     f"MathPolicy.{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}"
                 )
@@ -103,8 +115,12 @@ COMPETITION = MathPolicy()
 HENDRYCKS = MathPolicy(rounding="exact", convert_units=False, unreduced=False, unboxed=False)
 """The convention of the MATH paper (arXiv:2103.03874, 4): the last box, the form that was asked for, lowest terms."""
 
-GSM8K = MathPolicy(percent="ignore", units="ignore", convert_units=False, rounding="exact", symbolic=False)
+GSM8K = MathPolicy(
+    percent="ignore", units="ignore", convert_units=False, rounding="exact", symbolic=False
+)
 """Word problems whose answer is one number: `$1,080`, `1080 dollars` and `1080.00` are equal."""
 
-LENIENT_NUMERIC = MathPolicy(percent="either", units="ignore", convert_units=False, rounding="reference")
+LENIENT_NUMERIC = MathPolicy(
+    percent="either", units="ignore", convert_units=False, rounding="reference"
+)
 """Science questions with decimal references: an answer that rounds to the reference is right, whatever its unit."""

@@ -28,8 +28,24 @@ from rlvr.verifiers.math.latex.compile import vanishes
 from rlvr.verifiers.math.latex.matrices import Grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols, has, size, walk
-from rlvr.verifiers.math.latex.values import NoCase, NotMeant, Number, Undefined, approximate, divided, magnitude
-from rlvr.verifiers.math.points import OTHER, ROOT, Point, has_steps, nudged, random_points, special_points
+from rlvr.verifiers.math.latex.values import (
+    NoCase,
+    NotMeant,
+    Number,
+    Undefined,
+    approximate,
+    divided,
+    magnitude,
+)
+from rlvr.verifiers.math.points import (
+    OTHER,
+    ROOT,
+    Point,
+    has_steps,
+    nudged,
+    random_points,
+    special_points,
+)
 
 __all__ = ["POINTS", "Pair", "equal", "ratio", "shift"]
 
@@ -39,19 +55,26 @@ _MOST_BEYOND = 4
 """Points that may be too costly: a^b is, where both happen to be large."""
 _DIGITS, _CONSTANT_DIGITS = 60, 120
 _LONGEST_CONSTANT = 120  # nodes; more could spell out a number digit by digit
-_MOST_SPREAD = 130  # bits between the largest and the smallest number of a constant that needs no proof
+_MOST_SPREAD = (
+    130  # bits between the largest and the smallest number of a constant that needs no proof
+)
 _MOST_DIGITS = 2000
 _LEAST_SPREAD = 100  # bits; 45 digits take 150
 _SLACK_BITS = 50
 _BITS_A_DIGIT = 3.32
-_ROOT_DIGITS, _ROOT_SLACK_BITS = 95, 180  # near a root, where sqrt{1 - cos^2 x} loses half of the digits
+_ROOT_DIGITS, _ROOT_SLACK_BITS = (
+    95,
+    180,
+)  # near a root, where sqrt{1 - cos^2 x} loses half of the digits
 _SPECIAL_STEPS = 20_000
 """Nodes visited at all special points; those of a pair without steps end at a quarter."""
 _MOST_SPECIAL_STEPS = 1_500
 """At one special point: a sum to a million is left out."""
 _MOST_SPECIAL_DIGITS = 500
 # Of negative and complex numbers these have several values.
-_LOGARITHMS = frozenset("log ln arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh".split())
+_LOGARITHMS = frozenset(
+    "log ln arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +120,11 @@ def equal(a: Node, b: Node) -> bool:
     """
     if a == b and not has(a, "cases"):
         return True
-    bases = (10, None) if any(n.op == "call" and n.value == "log" for t in (a, b) for n in walk(t)) else (None,)
+    bases = (
+        (10, None)
+        if any(n.op == "call" and n.value == "log" for t in (a, b) for n in walk(t))
+        else (None,)
+    )
     return any(_equal(a, b, base) for base in bases)
 
 
@@ -149,7 +176,9 @@ def _spread(*trees: Node) -> int:
     return found if found > _LEAST_SPREAD else 0
 
 
-def _special(names: Sequence[str], steps: bool, *seeds: Node) -> Iterator[tuple[Point, Budget, bool]]:
+def _special(
+    names: Sequence[str], steps: bool, *seeds: Node
+) -> Iterator[tuple[Point, Budget, bool]]:
     """The special points, what may be spent there, and whether they have to be looked at.
 
     Raises:
@@ -191,7 +220,9 @@ class _Judge:
             TooLarge: one of them turns here, and it cannot be seen how.
         """
         try:
-            return self._values(point, budget, _MOST_DIGITS if turning else _MOST_SPECIAL_DIGITS).agree()
+            return self._values(
+                point, budget, _MOST_DIGITS if turning else _MOST_SPECIAL_DIGITS
+            ).agree()
         except _Missing as missing:
             if missing.unmeant:
                 return None
@@ -210,7 +241,9 @@ class _Judge:
             return None
 
     def _values(self, point: Point, budget: Budget, most_digits: int = _MOST_DIGITS) -> Pair:
-        return _values(self.answer, self.reference, point, budget, self.log_base, most_digits, self.spread)
+        return _values(
+            self.answer, self.reference, point, budget, self.log_base, most_digits, self.spread
+        )
 
     def _beyond(self, point: Point, budget: Budget) -> bool | None:
         """The answer has no real value here.  Its complex one will do, of a logarithm's the real part.
@@ -220,13 +253,19 @@ class _Judge:
         several = _has_branches(self.answer)
         with mp.workdps(_DIGITS):
             left, right = (
-                Evaluation(point, real=real, log_base=self.log_base, budget=budget) for real in (False, True)
+                Evaluation(point, real=real, log_base=self.log_base, budget=budget)
+                for real in (False, True)
             )
             try:
                 x, y = left.value(self.answer), right.value(self.reference)
             except Undefined:
                 return None
-            pair = Pair(x.real if several and isinstance(x, mp.mpc) else x, y, max(left.top, right.top), _DIGITS)
+            pair = Pair(
+                x.real if several and isinstance(x, mp.mpc) else x,
+                y,
+                max(left.top, right.top),
+                _DIGITS,
+            )
             return pair.agree()
 
 
@@ -285,11 +324,15 @@ def _values(
 ) -> Pair:
     """Both values, to so many digits that what is small beside the largest number met still shows."""
     real = not any(n == Node("const", value="i") for t in (a, b) for n in walk(t))
-    rounded = any(not isinstance(value, Fraction) for value in point.values())  # a root that was searched for
+    rounded = any(
+        not isinstance(value, Fraction) for value in point.values()
+    )  # a root that was searched for
     digits = _ROOT_DIGITS if rounded else _DIGITS
     while True:
         with mp.workdps(digits):
-            left, right = (Evaluation(point, real=real, log_base=log_base, budget=budget) for _ in range(2))
+            left, right = (
+                Evaluation(point, real=real, log_base=log_base, budget=budget) for _ in range(2)
+            )
             y = right.value(b)
             try:
                 x = left.value(a)
@@ -395,4 +438,8 @@ def _gap(pair: Pair) -> Number | None:
     if isinstance(pair.x, Grid) or isinstance(pair.y, Grid):
         return None
     with mp.workdps(pair.digits):
-        return pair.x - pair.y if _exact(pair.x) and _exact(pair.y) else approximate(pair.x) - approximate(pair.y)
+        return (
+            pair.x - pair.y
+            if _exact(pair.x) and _exact(pair.y)
+            else approximate(pair.x) - approximate(pair.y)
+        )

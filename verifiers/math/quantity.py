@@ -13,13 +13,23 @@ from fractions import Fraction
 
 from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, pi_multiple, rational
 from rlvr.verifiers.math.forms import THOUSANDS, Flawed, Quantity, Word
-from rlvr.verifiers.math.units import AMBIGUOUS, CURRENCIES, SCALE_LETTERS, SCALES, canonical, is_known, measure
+from rlvr.verifiers.math.units import (
+    AMBIGUOUS,
+    CURRENCIES,
+    SCALE_LETTERS,
+    SCALES,
+    canonical,
+    is_known,
+    measure,
+)
 from rlvr.verifiers.math.words import number as number_word
 from rlvr.verifiers.math.words import plain
 
 __all__ = ["compound", "literal", "measured", "quantity", "spaced", "word"]
 
-_LITERAL = re.compile(r"([+-]?) ?([$£€]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*))?|\.(\d+))(?:[eE]([+-]?\d+))?( ?%)?")
+_LITERAL = re.compile(
+    r"([+-]?) ?([$£€]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*))?|\.(\d+))(?:[eE]([+-]?\d+))?( ?%)?"
+)
 _FRACTION = re.compile(r"([+-]?) ?(?:\\frac\{(-?\d+)\}\{(\d+)\}|(\d+)/(\d+))")
 _SPACED = re.compile(r"[+-]?\d{1,3}(?: \d{3})+")
 _MONEY_FIRST = re.compile(rf"([+-]?) ?([{''.join(CURRENCIES)}]) ?(?=[\d.\\-])")
@@ -34,7 +44,9 @@ _BASE_OF = {"x": 16, "b": 2, "o": 8}
 _UNIT_POWER = re.compile(r" ?\^ ?\{?[23]\}?$")
 _NO_CONSTANT = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]|[,_]")
 _BESIDE = re.compile(r'"[^"]*"')
-_UNIT_FRACTION = re.compile(r'\\frac ?\{ ?("[^{}]{1,60}(?:\{-?\d\})?) ?\}\{ ?("[^{}]{1,40}(?:\{-?\d\})?) ?\}$')
+_UNIT_FRACTION = re.compile(
+    r'\\frac ?\{ ?("[^{}]{1,60}(?:\{-?\d\})?) ?\}\{ ?("[^{}]{1,40}(?:\{-?\d\})?) ?\}$'
+)
 _UNIT_PRODUCT = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])")
 _ATTACHED = re.compile(r'([+-]? ?[\d.,]+)"([kKMB])"')
 _WORTH = re.compile(rf'([\d.,]+) ?"?({"|".join(sorted(SCALE_LETTERS, key=len, reverse=True))})"?')
@@ -77,7 +89,12 @@ def literal(text: str) -> Quantity | None:
         value = value * 10**power if power > 0 else Fraction(value, 10**-power)
     unit = CURRENCIES[money] if money else ""
     return Quantity(
-        text, text, -value if sign == "-" else value, unit, bool(percent), None if exponent else len(places) or None
+        text,
+        text,
+        -value if sign == "-" else value,
+        unit,
+        bool(percent),
+        None if exponent else len(places) or None,
     )
 
 
@@ -95,7 +112,13 @@ def _fraction(text: str) -> Quantity | None:
 
 def quantity(text: str) -> Quantity | Word | Flawed:
     """Anything else that stands for one value; prose comes back as a `Word`."""
-    if (special := spaced(text) or _based(text) or _compound(text) or _sixtieths(text) or _attached(text)) is not None:
+    if (
+        special := spaced(text)
+        or _based(text)
+        or _compound(text)
+        or _sixtieths(text)
+        or _attached(text)
+    ) is not None:
         return special
     if text[:1] == '"' and (currency := _CURRENCY_FIRST.match(text)):
         return quantity(f'{text[currency.end() :]} "{currency[1]}"')
@@ -145,7 +168,11 @@ def quantity(text: str) -> Quantity | Word | Flawed:
 def measured(text: str) -> Quantity | None:
     """The other reading of `5 m`, which is a product unless the other side has a unit."""
     found = _LETTER_UNIT.fullmatch(text)
-    again = quantity(f'{text[: found.start(1)]} "{found[1].replace(chr(92) + "Omega", "Ω")}"') if found else None
+    again = (
+        quantity(f'{text[: found.start(1)]} "{found[1].replace(chr(92) + "Omega", "Ω")}"')
+        if found
+        else None
+    )
     return again if isinstance(again, Quantity) and again.value is not None else None
 
 
@@ -157,7 +184,9 @@ def word(text: str) -> Word:
 def _value(core: str) -> Fraction:
     """`2.5e3` too, which may stand before a unit."""
     return (
-        rational(core) if "e" not in core.lower() or (number := literal(core)) is None else Fraction(number.value or 0)
+        rational(core)
+        if "e" not in core.lower() or (number := literal(core)) is None
+        else Fraction(number.value or 0)
     )
 
 
@@ -167,7 +196,10 @@ def _based(text: str) -> Quantity | None:
         digits, base = prefixed[2], _BASE_OF[prefixed[1]]
     elif match := _BASED.fullmatch(text):
         said = match[2] or match[3]
-        digits, base = match[1].strip("() "), int(said) if said.isdecimal() else int(number_word(said) or 0)
+        digits, base = (
+            match[1].strip("() "),
+            int(said) if said.isdecimal() else int(number_word(said) or 0),
+        )
     else:
         return None
     try:
@@ -199,8 +231,16 @@ def _scaled(text: str, core: str, worth: re.Match[str], unit: str) -> Quantity |
 def _negated(text: str, end: int) -> Quantity | Word | Flawed:
     """`"negative" 5`."""
     rest = text[end:].strip()
-    number = quantity(rest[1:-1] if rest.count('"') == 2 and rest[0] == rest[-1] == '"' else rest) if rest else None
-    if not isinstance(number, Quantity) or number.value is None or number.text.lstrip('" ')[:1] in "+-":
+    number = (
+        quantity(rest[1:-1] if rest.count('"') == 2 and rest[0] == rest[-1] == '"' else rest)
+        if rest
+        else None
+    )
+    if (
+        not isinstance(number, Quantity)
+        or number.value is None
+        or number.text.lstrip('" ')[:1] in "+-"
+    ):
         return word(text)
     return replace(number, text=text, core=f"-({number.core})", value=-number.value)
 
@@ -224,7 +264,10 @@ def _compound(text: str) -> Quantity | None:
     words = " ".join(text.replace('"', " ").split())
     if not _COMPOUND.fullmatch(words):
         return None
-    parts = [Quantity("", "", Fraction(n), canonical(name) or "") for n, name in _COMPOUND_PART.findall(words)]
+    parts = [
+        Quantity("", "", Fraction(n), canonical(name) or "")
+        for n, name in _COMPOUND_PART.findall(words)
+    ]
     return compound(text, parts)
 
 
@@ -240,7 +283,11 @@ def compound(text: str, parts: Sequence[Quantity]) -> Quantity | None:
         return None
     last = known[-1][0]
     value = sum(
-        (Fraction(part.value or 0) * size / last for part, (size, _) in zip(parts, known, strict=True)), Fraction(0)
+        (
+            Fraction(part.value or 0) * size / last
+            for part, (size, _) in zip(parts, known, strict=True)
+        ),
+        Fraction(0),
     )
     return Quantity(text, text, value, parts[-1].unit)
 
@@ -300,7 +347,11 @@ def _is_unit(tail: str) -> bool:
     return (
         len(letters) > 1
         and letters[0].isalpha()
-        and (letters.casefold() in SCALES or is_known(letters) or _LONG_WORD.search(letters) is not None)
+        and (
+            letters.casefold() in SCALES
+            or is_known(letters)
+            or _LONG_WORD.search(letters) is not None
+        )
     )
 
 

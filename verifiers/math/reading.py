@@ -38,8 +38,12 @@ _CELLS = separator("&")
 _COLONS = separator(':|(?<=\\d) "?to"? (?=\\d)')
 
 # 10,000 dollars: one grouped number, and then no other number.
-_GROUPED = re.compile(r"[+-]? ?[$£€]? ?\d{1,3}(?:,\d{3})+(?:\.\d+)?[^\d,;()\[\]{}<>=:]*(?:\^ ?\{? ?\d ?\}?)?")
-_GROUPED_LIST = re.compile(r"(?=.*\d,\d)-?\d{1,3}(?:,\d{3})*(?:\.\d+)?(?:, -?\d{1,3}(?:,\d{3})*(?:\.\d+)?){1,50}")
+_GROUPED = re.compile(
+    r"[+-]? ?[$£€]? ?\d{1,3}(?:,\d{3})+(?:\.\d+)?[^\d,;()\[\]{}<>=:]*(?:\^ ?\{? ?\d ?\}?)?"
+)
+_GROUPED_LIST = re.compile(
+    r"(?=.*\d,\d)-?\d{1,3}(?:,\d{3})*(?:\.\d+)?(?:, -?\d{1,3}(?:,\d{3})*(?:\.\d+)?){1,50}"
+)
 _OUTWARD = re.compile(r"\][^()\[\]]{1,200}[\]\[]|\[[^()\[\]]{1,200}\[")  # ]2, 5[ is (2, 5)
 _LABEL = re.compile(r'"?([A-Za-z][A-Za-z ]{0,30})"?: (.*)|"([A-Za-z][A-Za-z ]{0,30}):" ?([^"].*)')
 _STATED = re.compile(
@@ -48,14 +52,21 @@ _STATED = re.compile(
     re.IGNORECASE,
 )
 _MATRIX = re.compile(r"\\begin ?\{([pbBvV]?matrix)\}(.*)\\end ?\{\1\}", re.DOTALL)
-_BUILDER = re.compile(r"([a-z]) ?(?:\\in ?\\mathbb ?\{? ?R ?\}? ?)?[|:] ?([^|:;]*(?:[<>]|\\le|\\ge|\\ne)[^|:;]*)")
+_BUILDER = re.compile(
+    r"([a-z]) ?(?:\\in ?\\mathbb ?\{? ?R ?\}? ?)?[|:] ?([^|:;]*(?:[<>]|\\le|\\ge|\\ne)[^|:;]*)"
+)
 _CHOICE = re.compile(r"\"?\( ?([A-Ja-j]) ?\)\"?|\"([A-Ja-j])[.:)]?\"|([A-J])(?:[.:)]|$)")
-_DENIED = re.compile(r'"? ?(?:is|are|was|not|or|nor|and|isn.t|never|except|wrong|incorrect|false|but)\b', re.IGNORECASE)
+_DENIED = re.compile(
+    r'"? ?(?:is|are|was|not|or|nor|and|isn.t|never|except|wrong|incorrect|false|but)\b',
+    re.IGNORECASE,
+)
 _OPTION = re.compile(r"\"?(?:option|choice|answer) \(?([A-Ja-j])\)?\"?", re.IGNORECASE)
 # Without quotes, letters are words where three stand together and not all are single: a - bc is a difference.
 _LETTERS = re.compile(r"[^\W\d_]+(?:(?: |\. ?|'|(?<=[^\W\d_]{3})-(?=[^\W\d_]{3}))[^\W\d_]+)*")
 _THREE_LETTERS = re.compile(r"[^\W\d_]{3}")
-_SHORT_WORDS = frozenset("yes no odd true even all any max min one two six ten red new old dne none noon".split())
+_SHORT_WORDS = frozenset(
+    "yes no odd true even all any max min one two six ten red new old dne none noon".split()
+)
 _REALS = re.compile(r"\\(?:mathbb|Bbb|mathbf)\{?R\}?([\^_]\{?(?:[+-]|>0|<0|\\ge0|\\le0)\}?)?")
 _HALF_OPEN = frozenset(("(]", "[)"))
 _PAIRS = _HALF_OPEN | {"()", "[]", r"\{\}", r"\langle\rangle"}
@@ -96,11 +107,15 @@ def _read(text: str) -> Form:
     parts = [part for part in parts if part]
     if len(parts) > 1 and (said := declaration(parts[-1])):
         head, signs = text[: text.rfind(parts[-1])].rstrip(" ,;"), signs[: len(parts) - 2]
-        return Family(text, *said, _several(head, parts[:-1], signs) if len(parts) > 2 else _single(parts[0]))
+        return Family(
+            text, *said, _several(head, parts[:-1], signs) if len(parts) > 2 else _single(parts[0])
+        )
     return _several(text, parts, signs) if len(parts) > 1 else _single(parts[0] if parts else text)
 
 
-_read_and_kept = lru_cache(maxsize=4096)(_read)  # a right answer is mostly written as its reference is
+_read_and_kept = lru_cache(maxsize=4096)(
+    _read
+)  # a right answer is mostly written as its reference is
 
 
 def as_list(text: str) -> Items:
@@ -153,7 +168,11 @@ def _counted_out(parts: list[str]) -> list[str]:
     numbers = [int(part) for part in rest]
     step = numbers[1] - numbers[0] if at > 1 else 1
     count, left = divmod(numbers[-1] - numbers[0], step) if step else (-1, 0)
-    whole = [numbers[0] + step * n for n in range(count + 1)] if 0 < count < _MOST_COUNTED and not left else []
+    whole = (
+        [numbers[0] + step * n for n in range(count + 1)]
+        if 0 < count < _MOST_COUNTED and not left
+        else []
+    )
     fits = whole[:at] == numbers[:at] and whole[len(whole) - len(numbers) + at :] == numbers[at:]
     return list(map(str, whole)) if fits and len(whole) >= len(numbers) else parts
 
@@ -164,7 +183,9 @@ def _groups(text: str) -> Named | None:
     names: list[str] = []
     for group in cut(text, _SEMICOLONS):
         forms = [_single(part) for part in cut(group, _COMMAS)]
-        named = [form for form in forms if isinstance(form, Named) and not isinstance(form.body, Items)]
+        named = [
+            form for form in forms if isinstance(form, Named) and not isinstance(form.body, Items)
+        ]
         names = names or [form.name for form in named]
         if len(named) < max(len(forms), 2) or [form.name for form in named] != names:
             return None
@@ -208,7 +229,17 @@ def _single(text: str) -> Form:
         return _range(text)
     if text.startswith(r"\begin{cases}") and text.endswith(r"\end{cases}") and "&" in text:
         return Quantity(text, text)  # "if" and "otherwise" in it are no prose
-    for reader in (_choice, _labelled, _quantified, _equation, _inequality, _bracketed, _region, _signs, _wordlike):
+    for reader in (
+        _choice,
+        _labelled,
+        _quantified,
+        _equation,
+        _inequality,
+        _bracketed,
+        _region,
+        _signs,
+        _wordlike,
+    ):
         if (form := reader(text)) is not None:
             return form
     return quantity(text)
@@ -220,7 +251,12 @@ def _range(text: str) -> Form:
     if len(ends) != 2:
         return word(text)
     high, low = _single(ends[1]), _single(ends[0])
-    if isinstance(high, Quantity) and isinstance(low, Quantity) and not low.unit and not low.percent:
+    if (
+        isinstance(high, Quantity)
+        and isinstance(low, Quantity)
+        and not low.unit
+        and not low.percent
+    ):
         low = replace(low, unit=high.unit, percent=high.percent)
     return Items(text, "range", (low, high))
 
@@ -271,7 +307,11 @@ def _bracketed(text: str) -> Form | None:
         return _matrix(text, rows) if kind else None
     opening, closing = brackets(text)
     if opening == "{" and "," in text:
-        opening, closing, text = r"\{", r"\}", rf"\{text[:-1]}\}}"  # {1, 2} has lost its backslashes
+        opening, closing, text = (
+            r"\{",
+            r"\}",
+            rf"\{text[:-1]}\}}",
+        )  # {1, 2} has lost its backslashes
     if not opening or opening == "{":
         return None
     inner = text[len(opening) : -len(closing)].strip()
@@ -284,7 +324,11 @@ def _bracketed(text: str) -> Form | None:
             parts = _counted_out(parts)
         if (whole := _whole_numbers(text, inner)) is not None:
             return whole
-        return None if "|" in inner or ":" in inner else Items(text, "set", _flat(list(map(_single, parts))))
+        return (
+            None
+            if "|" in inner or ":" in inner
+            else Items(text, "set", _flat(list(map(_single, parts))))
+        )
     if opening == "[" and parts and all(brackets(part) == ("[", "]") for part in parts):
         rows = [cut(part[1:-1], _COMMAS) for part in parts]  # [[1, 2], [3, 4]]
         if len({len(row) for row in rows}) == 1:
@@ -292,7 +336,9 @@ def _bracketed(text: str) -> Form | None:
     if (opening + closing) not in _PAIRS or (len(parts) != 2 and opening + closing in _HALF_OPEN):
         return Flawed(text, "unreadable")
     if len(parts) > 1:
-        return _signed_tuples(text, "()" if opening == r"\langle" else opening + closing, list(map(_single, parts)))
+        return _signed_tuples(
+            text, "()" if opening == r"\langle" else opening + closing, list(map(_single, parts))
+        )
     return _single(parts[0]) if (opening, closing) == ("(", ")") and parts else None
 
 
@@ -300,7 +346,9 @@ def _whole_numbers(text: str, inner: str) -> Form | None:
     r"""`\{4k+1 : k \in \mathbb{Z}\}` by its residue, and `\{x \in \mathbb{Z} : 1 \le x \le 4\}` by its members."""
     if family := _RESIDUES.fullmatch(inner):
         try:
-            start, next_, third = (Fraction(rational(_put(family[1], family[2], n))) for n in (0, 1, 2))
+            start, next_, third = (
+                Fraction(rational(_put(family[1], family[2], n))) for n in (0, 1, 2)
+            )
         except (NotArithmetic, Undefined):
             return None
         step = next_ - start
@@ -309,7 +357,12 @@ def _whole_numbers(text: str, inner: str) -> Form | None:
         return Word(text, f"integers {start % abs(step)} modulo {abs(step)}")
     found = _BOUNDED.fullmatch(inner)
     said = _single(found[2]) if found else None
-    if found is None or not isinstance(said, Named) or said.name != found[1] or not isinstance(said.body, Items):
+    if (
+        found is None
+        or not isinstance(said, Named)
+        or said.name != found[1]
+        or not isinstance(said.body, Items)
+    ):
         return None
     ends = [item.value if isinstance(item, Quantity) else None for item in said.body.items]
     if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[1] - ends[0] > _MOST_COUNTED:
@@ -324,17 +377,25 @@ def _put(text: str, letter: str, number: int) -> str:
 
 
 def _matrix(text: str, rows: list[list[str]]) -> Items:
-    return Items(text, "matrix", tuple(Items(" & ".join(r), "row", tuple(map(_single, r))) for r in rows))
+    return Items(
+        text, "matrix", tuple(Items(" & ".join(r), "row", tuple(map(_single, r))) for r in rows)
+    )
 
 
 def _signed_tuples(text: str, kind: str, items: list[Form]) -> Items:
     r"""(\pm 1, \pm 2) lists four points."""
-    choices = [form.items if isinstance(form, Items) and form.kind == "list" else (form,) for form in items]
+    choices = [
+        form.items if isinstance(form, Items) and form.kind == "list" else (form,) for form in items
+    ]
     tuples = list(itertools.islice(itertools.product(*choices), _MAX_SIGNS + 1))
     if len(tuples) == 1 or len(tuples) > _MAX_SIGNS:
         return Items(text, kind, tuple(items))
     open_, close = kind[0], kind[1]
-    return Items(text, "list", tuple(Items(open_ + " , ".join(f.text for f in t) + close, kind, t) for t in tuples))
+    return Items(
+        text,
+        "list",
+        tuple(Items(open_ + " , ".join(f.text for f in t) + close, kind, t) for t in tuples),
+    )
 
 
 def _region(text: str) -> Items | None:
@@ -347,7 +408,11 @@ def _region(text: str) -> Items | None:
         return Items(text, "union", tuple(map(_single, parts)))
     if r"\cap" in text and len(parts := cut(text, _CAPS)) > 1:
         regions = tuple(map(_single, parts))
-        return Items(text, "meet", regions) if all(isinstance(part, Items) for part in regions) else None
+        return (
+            Items(text, "meet", regions)
+            if all(isinstance(part, Items) for part in regions)
+            else None
+        )
     if "-" in text and (without := _WITHOUT.fullmatch(text)):
         regions = tuple(map(_single, without.groups()))
         if all(isinstance(part, Items) for part in regions):
@@ -373,14 +438,19 @@ def _signs(text: str) -> Items | None:
     if r"\pm" not in text or r"\pmod" in text or text.count(r"\pm") > 2 or "=" in text:
         return None
     if r"\mp" in text:
-        choices = [text.replace(r"\pm", "+").replace(r"\mp", "-"), text.replace(r"\pm", "-").replace(r"\mp", "+")]
+        choices = [
+            text.replace(r"\pm", "+").replace(r"\mp", "-"),
+            text.replace(r"\pm", "-").replace(r"\mp", "+"),
+        ]
     else:
         pieces = text.split(r"\pm")
         choices = [
             "".join(itertools.chain(*zip(pieces, (*signs, ""), strict=True)))
             for signs in itertools.product("+-", repeat=len(pieces) - 1)
         ]
-    return Items(text, "list", tuple(_single(choice.strip().removeprefix("+").strip()) for choice in choices))
+    return Items(
+        text, "list", tuple(_single(choice.strip().removeprefix("+").strip()) for choice in choices)
+    )
 
 
 # -------------------------------------------------------------------------------------------------- ratios and words
@@ -425,7 +495,15 @@ def _ratio(text: str) -> Form | None:
             break
     if len(values) < len(parts):
         core = rf"\frac{{{parts[0]}}}{{{parts[1]}}}"
-        return Quantity(text, core, None, ":") if len(parts) == 2 and not any('"' in part for part in parts) else None
+        return (
+            Quantity(text, core, None, ":")
+            if len(parts) == 2 and not any('"' in part for part in parts)
+            else None
+        )
     if len(parts) > 2:
-        return Items(text, ":", tuple(Quantity(p, p, v) for p, v in zip(parts, values, strict=True)))
-    return Quantity(text, text, values[0] / values[1], ":") if values[1] else Flawed(text, "undefined")
+        return Items(
+            text, ":", tuple(Quantity(p, p, v) for p, v in zip(parts, values, strict=True))
+        )
+    return (
+        Quantity(text, text, values[0] / values[1], ":") if values[1] else Flawed(text, "undefined")
+    )

@@ -111,7 +111,9 @@ def _same_between_variables(a: Node, b: Node) -> bool:
     if left[2:] != right[2:]:
         return False
     pairs = zip(left[:2], right[:2], strict=True)
-    return all(x == y if INFINITY in (x, y) or _MINUS in (x, y) else probing.equal(x, y) for x, y in pairs)
+    return all(
+        x == y if INFINITY in (x, y) or _MINUS in (x, y) else probing.equal(x, y) for x, y in pairs
+    )
 
 
 def _interval(node: Node) -> tuple[Node, Node, bool, bool]:
@@ -173,11 +175,25 @@ def _named(node: Node) -> list[Piece]:
 
 def _conditions(node: Node) -> list[Piece]:
     """x > 1, x < 3 are one interval; x < 1, x > 3, which no x fulfils at once, are two."""
-    if len({side.value for item in node.args for side in item.args if item.op == "rel" and side.op == "sym"}) > 1:
+    if (
+        len(
+            {
+                side.value
+                for item in node.args
+                for side in item.args
+                if item.op == "rel" and side.op == "sym"
+            }
+        )
+        > 1
+    ):
         raise Unreadable("conditions on more than one variable")
     if not any(map(is_set, node.args)):
         return _points(node)  # 2, 3
-    if node.args[0].op == "rel" and node.args[0].value == ("=",) and not any(is_set(item) for item in node.args[1:]):
+    if (
+        node.args[0].op == "rel"
+        and node.args[0].value == ("=",)
+        and not any(is_set(item) for item in node.args[1:])
+    ):
         return united([*_pieces(node.args[0]), *_points(Node("set", node.args[1:]))])  # x = 2, 3
     parts = [_pieces(item) for item in node.args]
     both = reduce(common, parts)
@@ -215,7 +231,9 @@ def _solved(left: Node, sign: str, right: Node) -> list[Piece]:
         none = sign == "=" and Evaluation({}, real=True).number(right) < 0
         return [] if none else both
     stretches = solution(left, sign, right)
-    return united((End(None, low, 1 - 2 * a), End(None, high, 2 * b - 1)) for low, a, high, b in stretches)
+    return united(
+        (End(None, low, 1 - 2 * a), End(None, high, 2 * b - 1)) for low, a, high, b in stretches
+    )
 
 
 def _without(all_pieces: list[Piece], gone: list[Piece]) -> list[Piece]:

@@ -20,7 +20,17 @@ from rlvr.verifiers.math.forms import Flawed, Form, Items, Named, Quantity
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.quantity import quantity, word
 
-__all__ = ["Reader", "closed_sides", "equation", "inequality", "is_name", "measures", "sides", "stated", "together"]
+__all__ = [
+    "Reader",
+    "closed_sides",
+    "equation",
+    "inequality",
+    "is_name",
+    "measures",
+    "sides",
+    "stated",
+    "together",
+]
 
 Reader: TypeAlias = Callable[[str], Form]
 
@@ -93,7 +103,9 @@ def equation(text: str, read: Reader) -> Form | None:
     if len(parts) == 2 and not names and is_name(parts[1]) and _is_closed(parts[0]) and "=" in text:
         return Named(text, _called(parts[1]), read(parts[0]))  # 5 = x
     if len(parts) == 2 and len(names) == 1 and _stands_in(parts[0], parts[1]):
-        return _tautology(text, *parts) or Quantity(text, text)  # x = 2x - 3 is to be solved, and x = x + 1 is false
+        return _tautology(text, *parts) or Quantity(
+            text, text
+        )  # x = 2x - 3 is to be solved, and x = x + 1 is false
     name = "=".join(map(_called, names)) or None  # x = y = z = 1 names three things at once
     if len(names) == len(parts) - 1:
         return _tautology(text, *parts[-2:]) or Named(text, name or "", read(parts[-1]))
@@ -143,7 +155,13 @@ def stated(relation: str) -> str | None:
         residue, modulus = int(congruence[1]), int(congruence[2])
         return congruence[1] if 0 <= residue < modulus else None
     parts, signs = cuts(relation, _EQUALS)
-    if len(parts) != 2 or signs != ["="] or not all(parts) or '"' in relation or not _is_closed(parts[1]):
+    if (
+        len(parts) != 2
+        or signs != ["="]
+        or not all(parts)
+        or '"' in relation
+        or not _is_closed(parts[1])
+    ):
         return None
     if any(sign in parts[0] for sign in ("<", ">", ",", r"\le", r"\ge", r"\ne")):
         return None
@@ -191,7 +209,11 @@ def _chain(text: str, name: str | None, sides: list[str]) -> Form:
     forms = [quantity(side) for side in sides]
     values = [form.value if isinstance(form, Quantity) else None for form in forms]
     last = forms[-1]
-    if isinstance(last, Quantity) and values[0] is not None and values.count(values[0]) == len(values):
+    if (
+        isinstance(last, Quantity)
+        and values[0] is not None
+        and values.count(values[0]) == len(values)
+    ):
         return replace(last, text=text) if name is None else Named(text, name, last)
     if name is None and None in values:
         if len(sides) == 2:
@@ -218,7 +240,10 @@ def inequality(text: str, read: Reader) -> Named | None:
     sides, signs = cuts(text, _RELATION)
     if not all(sides) or len(sides) not in (2, 3):
         return None
-    if len(sides) == 2 and (inside := [_ABSOLUTE.fullmatch(side) for side in sides]).count(None) == 1:
+    if (
+        len(sides) == 2
+        and (inside := [_ABSOLUTE.fullmatch(side) for side in sides]).count(None) == 1
+    ):
         sign = signs[0] if inside[0] else _TURNED[signs[0]]
         name, size = (inside[0], sides[1]) if inside[0] else (inside[1], sides[0])
         return _absolute(text, name[1], sign, size, read) if name else None
@@ -228,8 +253,13 @@ def inequality(text: str, read: Reader) -> Named | None:
         return Named(text, _called(sides[named[0]]), _ray(sign, sides[1 - named[0]], read))
     if len(sides) == 3 and named == [1] and _one_way(signs):
         low, high = (0, 2) if signs[0] in ("<", r"\le") else (2, 0)
-        ends = "[" if signs[low // 2] in (r"\le", r"\ge") else "(", "]" if signs[high // 2] in (r"\le", r"\ge") else ")"
-        return Named(text, _called(sides[1]), _interval(ends[0] + ends[1], sides[low], sides[high], read))
+        ends = (
+            "[" if signs[low // 2] in (r"\le", r"\ge") else "(",
+            "]" if signs[high // 2] in (r"\le", r"\ge") else ")",
+        )
+        return Named(
+            text, _called(sides[1]), _interval(ends[0] + ends[1], sides[low], sides[high], read)
+        )
     return None
 
 
@@ -253,7 +283,11 @@ def _ray(sign: str, end: str, read: Reader) -> Form:
         parts = _interval("()", r"-\infty", end, read), _interval("()", end, r"\infty", read)
         return Items(rf"{parts[0].text} \cup {parts[1].text}", "union", parts)
     kind = {"<": "()", r"\le": "(]", ">": "()", r"\ge": "[)"}[sign]
-    return _interval(kind, r"-\infty", end, read) if sign in ("<", r"\le") else _interval(kind, end, r"\infty", read)
+    return (
+        _interval(kind, r"-\infty", end, read)
+        if sign in ("<", r"\le")
+        else _interval(kind, end, r"\infty", read)
+    )
 
 
 def _interval(kind: str, low: str, high: str, read: Reader) -> Items:
@@ -283,7 +317,10 @@ def together(text: str, forms: Sequence[Form], signs: Sequence[str]) -> Form | N
     bodies = [form.body for form in forms if isinstance(form, Named) and form.name == first.name]
     if len(bodies) < len(forms):
         return None
-    regions = [isinstance(body, Items) and body.kind in ("()", "(]", "[)", "[]", "union") for body in bodies]
+    regions = [
+        isinstance(body, Items) and body.kind in ("()", "(]", "[)", "[]", "union")
+        for body in bodies
+    ]
     if not any(regions):
         return Named(text, first.name, _list(bodies))
     return Named(text, first.name, _region(bodies, signs))

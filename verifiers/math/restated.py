@@ -42,7 +42,9 @@ _WORD = re.compile(
 _PIECES = re.compile(
     r"\\(?:qquad|quad|text|mbox|textrm|mathrm|hbox)(?:\s?\{[^{}]*\})?|\\\\|&|,|;|:|=|\\equiv|<|>|\\(?:le|ge|lt|gt|ne)q?(?![a-zA-Z])"
 )
-_ASKED = re.compile(r"(?:=|\\equiv)?\s*(?:\\[,;!]|[?_~\s]|\\underline\{[^{}]*\}|\\boxed\{\s*\}|\\_)*$")
+_ASKED = re.compile(
+    r"(?:=|\\equiv)?\s*(?:\\[,;!]|[?_~\s]|\\underline\{[^{}]*\}|\\boxed\{\s*\}|\\_)*$"
+)
 _OPERATION = re.compile(r"[-+*/^!=<>(|\\\u2212\u00b7\u00d7\u00f7\u221a\u00b2\u00b3]|\d\.\d")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{(?:align|aligned|equation|gather|gathered|split)\*?\}")
 _PLAIN_KINDS = frozenset(("()", "[]", "(]", "[)", "set", "list", "either", "matrix", "row", ":"))
@@ -79,7 +81,10 @@ def restated(answer: Form, reference: Form, prompt: str) -> bool:
         return False
     if not mine:
         return not _is_plain(answer, own) and bool(_forms(answer, whole=True) & known)
-    if all((_forms(leaf) | _loose(leaf)) & known for leaf in mine) or _forms(answer, whole=True) & known:
+    if (
+        all((_forms(leaf) | _loose(leaf)) & known for leaf in mine)
+        or _forms(answer, whole=True) & known
+    ):
         return True
     is_solved = _solved_for(reference) and _solved_for(answer) == _solved_for(reference)
     return not is_solved and bool(_loose(answer) & known)
@@ -110,7 +115,12 @@ def _read(text: str) -> set[Any]:
     inner = list(walk(tree))
     numbers = {("number", *written) for node in inner if (written := notation(node)) is not None}
     known = [node for node in inner if node.op not in _ATOMS]
-    return {*map(canonical, known), *(("loose", loosened(node)) for node in known), *numbers, squeeze(folded)}
+    return {
+        *map(canonical, known),
+        *(("loose", loosened(node)) for node in known),
+        *numbers,
+        squeeze(folded),
+    }
 
 
 def formulas(prompt: str) -> list[str]:
@@ -158,12 +168,18 @@ def _is_number_asked_for(answer: Quantity, reference: Form, prompt: str) -> bool
         return False
     unreduced = mine[0] == "fraction" and math.gcd(int(mine[1]), mine[2]) > 1
     asked = _ASKS_FOR[theirs[0]] if mine[0] != theirs[0] else _LOWEST_TERMS if unreduced else None
-    return asked is not None and asked.search(prompt) is not None and ("number", *mine) in expressions(prompt)
+    return (
+        asked is not None
+        and asked.search(prompt) is not None
+        and ("number", *mine) in expressions(prompt)
+    )
 
 
 _LOWEST_TERMS = re.compile(r"\b(?:lowest|simplest|simplif|reduce)", re.IGNORECASE)
 _ASKS_FOR = {
-    "whole": re.compile(r"\b(?:integer|whole|simplif|reduce|evaluate|compute|calculate)", re.IGNORECASE),
+    "whole": re.compile(
+        r"\b(?:integer|whole|simplif|reduce|evaluate|compute|calculate)", re.IGNORECASE
+    ),
     "decimal": re.compile(r"\bdecimal", re.IGNORECASE),
     "fraction": re.compile(r"\b(?:fraction|lowest|simplest)", re.IGNORECASE),
     "mixed": re.compile(r"\bmixed\b", re.IGNORECASE),
@@ -210,7 +226,9 @@ def _is_atom(tree: Node) -> bool:
 def _forms(form: Form, *, whole: bool = False) -> frozenset[Any]:
     """Canonical forms of what it says: as a whole, and of the single things in it."""
     found: set[Any] = {squeeze(form.text)}
-    for text in {form.text} | (set() if whole else {leaf.core for leaf in leaves(form) if isinstance(leaf, Quantity)}):
+    for text in {form.text} | (
+        set() if whole else {leaf.core for leaf in leaves(form) if isinstance(leaf, Quantity)}
+    ):
         try:
             found.add(canonical(parse(text)))
         except (Unreadable, TooLarge, RecursionError):
@@ -246,5 +264,7 @@ def _texts(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             yield content
         elif isinstance(content, list | tuple):
             yield from (
-                part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+                part["text"]
+                for part in content
+                if isinstance(part, Mapping) and isinstance(part.get("text"), str)
             )

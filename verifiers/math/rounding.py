@@ -12,11 +12,17 @@ from rlvr.verifiers.math.policy import MathPolicy
 
 __all__ = ["bounds", "within"]
 
-_FEWEST_DIGITS = 3  # 0.33 may be 33/100; with three digits hardly any other exact number comes as near by chance
-_EXACT = frozenset((1, 2, 4, 8))  # 12.5, 0.75 and 0.125 are halves, quarters and eighths: nothing was rounded
+_FEWEST_DIGITS = (
+    3  # 0.33 may be 33/100; with three digits hardly any other exact number comes as near by chance
+)
+_EXACT = frozenset(
+    (1, 2, 4, 8)
+)  # 12.5, 0.75 and 0.125 are halves, quarters and eighths: nothing was rounded
 
 
-def bounds(answer: Quantity, reference: Quantity, policy: MathPolicy) -> tuple[Fraction, Fraction] | None:
+def bounds(
+    answer: Quantity, reference: Quantity, policy: MathPolicy
+) -> tuple[Fraction, Fraction] | None:
     """The closed interval around the reference's number in which the answer's must lie; None where it must be equal.
 
     Both numbers are meant as they stand in `value`, without percent signs and units.
@@ -31,7 +37,9 @@ def bounds(answer: Quantity, reference: Quantity, policy: MathPolicy) -> tuple[F
     return min(low, value - distance), max(high, value + distance)
 
 
-def _rounded(answer: Quantity, reference: Quantity, policy: MathPolicy) -> tuple[Fraction, Fraction] | None:
+def _rounded(
+    answer: Quantity, reference: Quantity, policy: MathPolicy
+) -> tuple[Fraction, Fraction] | None:
     places, value = reference.places, reference.value
     if policy.rounding == "exact" or not places or value is None:
         return None
@@ -41,9 +49,17 @@ def _rounded(answer: Quantity, reference: Quantity, policy: MathPolicy) -> tuple
             return None
         return value - place / 2, value + place / 2
     value = Fraction(value)
-    if answer.places or _is_decimal(answer) or value.denominator in _EXACT or _digits(value, places) < _FEWEST_DIGITS:
+    if (
+        answer.places
+        or _is_decimal(answer)
+        or value.denominator in _EXACT
+        or _digits(value, places) < _FEWEST_DIGITS
+    ):
         return None
-    return value - place / 2, value + place / 2  # not cut off: 3.142 is no 22/7 = 3.14285…, which is 3.143
+    return (
+        value - place / 2,
+        value + place / 2,
+    )  # not cut off: 3.142 is no 22/7 = 3.14285…, which is 3.143
 
 
 def within(x: Fraction | int, answer: Quantity, reference: Quantity, policy: MathPolicy) -> bool:

@@ -63,7 +63,11 @@ def is_number(form: Form) -> bool:
 
 def is_relation(form: Form) -> bool:
     """An equation or inequality that names no single thing."""
-    return isinstance(form, Quantity) and form.value is None and any(sign in form.core for sign in _RELATIONS)
+    return (
+        isinstance(form, Quantity)
+        and form.value is None
+        and any(sign in form.core for sign in _RELATIONS)
+    )
 
 
 def is_congruence(form: Form) -> bool:
@@ -127,7 +131,11 @@ def worked_out(answer: Form, reference: Form) -> tuple[Form, ...] | None:
     Args:
         answer, reference: the forms of both.
     """
-    if not isinstance(answer, Quantity) or not isinstance(reference, Quantity) or is_relation(reference):
+    if (
+        not isinstance(answer, Quantity)
+        or not isinstance(reference, Quantity)
+        or is_relation(reference)
+    ):
         return None
     if '"' in answer.text or any(sign in answer.text for sign in _RELATIONS[1:]):
         return None
@@ -153,7 +161,10 @@ def identity_sides(form: Form) -> tuple[Form, Form] | None:
     if found is None:
         return None
     left, right = read(found[0]), read(found[1])
-    if all(isinstance(side, Quantity) and side.value is None and _LETTER.search(side.core) for side in (left, right)):
+    if all(
+        isinstance(side, Quantity) and side.value is None and _LETTER.search(side.core)
+        for side in (left, right)
+    ):
         return left, right
     return None
 
@@ -161,7 +172,11 @@ def identity_sides(form: Form) -> tuple[Form, Form] | None:
 def ranking(form: Form) -> tuple[Form, ...] | None:
     """The names in `b < a < c`, in order; None for any other relation."""
     names = _ONE_WAY.split(form.text) if isinstance(form, Quantity) else []
-    return tuple(map(read, names)) if len(names) > 2 and all(_NAME.fullmatch(name.strip()) for name in names) else None
+    return (
+        tuple(map(read, names))
+        if len(names) > 2 and all(_NAME.fullmatch(name.strip()) for name in names)
+        else None
+    )
 
 
 def point(form: Form) -> Form | None:
@@ -187,7 +202,12 @@ def components(form: Form, size: int) -> Items | None:
     for match in found:
         factor = text[at : match.start()].strip(" *").removesuffix(r"\cdot").strip()
         axis = match[1] or match[2] or match[3]
-        if axis in parts or axis not in _AXES[:size] or bool(match[3]) == marked or not _balanced(factor):
+        if (
+            axis in parts
+            or axis not in _AXES[:size]
+            or bool(match[3]) == marked
+            or not _balanced(factor)
+        ):
             return None
         if at and factor[:1] not in ("+", "-"):
             return None
@@ -232,7 +252,10 @@ def may_be_several(form: Form) -> bool:
 
 def labels_bind(sequence: Items) -> bool:
     """Letters keep the order of their values, "y=10, x=1" is not "1, 10"; words such as "Minimum" have no order."""
-    return any(isinstance(item, Named) and not (len(item.name) > 2 and item.name.isalpha()) for item in sequence.items)
+    return any(
+        isinstance(item, Named) and not (len(item.name) > 2 and item.name.isalpha())
+        for item in sequence.items
+    )
 
 
 def vector(matrix: Items) -> tuple[Form, ...]:
@@ -245,12 +268,17 @@ def vector(matrix: Items) -> tuple[Form, ...]:
 
 def in_proportion(a: Items, b: Items) -> Decision:
     """2:4:6 is 1:2:3."""
-    x, y = ([Fraction(item.value or 0) for item in s.items if isinstance(item, Quantity)] for s in (a, b))
+    x, y = (
+        [Fraction(item.value or 0) for item in s.items if isinstance(item, Quantity)]
+        for s in (a, b)
+    )
     same = (
         len(x) == len(y)
         and any(x)
         and any(y)
-        and all(p * q == r * s for p, s in zip(x, y, strict=True) for r, q in zip(x, y, strict=True))
+        and all(
+            p * q == r * s for p, s in zip(x, y, strict=True) for r, q in zip(x, y, strict=True)
+        )
     )
     return Decision(True, "same-items") if same else Decision(False, "different-items")
 
@@ -292,11 +320,15 @@ def spread(form: Form, other: Form) -> Items | None:
     if form.body.kind == "list":
         names = [form.name] * len(form.body.items)
     else:
-        names = [name.strip() for name in cut(form.name[1:-1], _COMMAS)] if form.name[:1] == "(" else []
+        names = (
+            [name.strip() for name in cut(form.name[1:-1], _COMMAS)] if form.name[:1] == "(" else []
+        )
     if len(names) != len(form.body.items):
         return None
     return Items(
-        form.text, "list", tuple(Named(item.text, n, item) for n, item in zip(names, form.body.items, strict=True))
+        form.text,
+        "list",
+        tuple(Named(item.text, n, item) for n, item in zip(names, form.body.items, strict=True)),
     )
 
 
@@ -311,4 +343,6 @@ def renamed_function(form: Named, name: str) -> Named | None:
     if len(old) != len(new) or ({*new} - {*old}) & {*_LETTER.findall(form.body.text)}:
         return None
     letters = dict(zip(old, new, strict=True))
-    return Named(form.text, name, read(_LETTER.sub(lambda m: letters.get(m[0], m[0]), form.body.text)))
+    return Named(
+        form.text, name, read(_LETTER.sub(lambda m: letters.get(m[0], m[0]), form.body.text))
+    )

@@ -37,13 +37,21 @@ def solution(left: Node, sign: str, right: Node) -> list[Stretch]:
         raise Unreadable("a condition that does not bound one variable")
     above, below = _quotient(Node("add", (left, Node("neg", (right,)))))
     poles = _roots(below)
-    zeros = [root for root in _roots(above) if not any(_meet(root, pole) for pole in poles)] if above else []
+    zeros = (
+        [root for root in _roots(above) if not any(_meet(root, pole) for pole in poles)]
+        if above
+        else []
+    )
     ends = sorted([*zeros, *poles], key=approximate)
     return list(_stretches(above, below, ends, zeros, _SIGNS[sign]))
 
 
 def _stretches(
-    above: Polynomial, below: Polynomial, ends: Sequence[Number], zeros: Sequence[Number], signs: Sequence[int]
+    above: Polynomial,
+    below: Polynomial,
+    ends: Sequence[Number],
+    zeros: Sequence[Number],
+    signs: Sequence[int],
 ) -> Iterator[Stretch]:
     for low, high in itertools.pairwise([mp.ninf, *ends, mp.inf]):
         x = _within(low, high)
@@ -83,14 +91,20 @@ def _quotient(node: Node) -> tuple[Polynomial, Polynomial]:
             raise Unreadable("a division by zero")
         # Also where the divisor itself has no value there is none.
         return _product(above, _product(under, under)), _product(_product(below, divisor), under)
-    if node.op == "pow" and node.args[1].op == "num" and node.args[1].value in range(_MOST_DEGREE + 1):
+    if (
+        node.op == "pow"
+        and node.args[1].op == "num"
+        and node.args[1].value in range(_MOST_DEGREE + 1)
+    ):
         return _combined([_quotient(node.args[0])] * int(node.args[1].value), add=False)
     if node.op not in ("add", "mul"):
         raise Unreadable("a condition on other than polynomials")
     return _combined(list(map(_quotient, node.args)), add=node.op == "add")
 
 
-def _combined(parts: Sequence[tuple[Polynomial, Polynomial]], *, add: bool) -> tuple[Polynomial, Polynomial]:
+def _combined(
+    parts: Sequence[tuple[Polynomial, Polynomial]], *, add: bool
+) -> tuple[Polynomial, Polynomial]:
     above, below = _plain((Fraction(int(not add)),)), _plain((Fraction(1),))
     for x, y in parts:
         above = _sum(_product(above, y), _product(x, below)) if add else _product(above, x)
@@ -131,7 +145,9 @@ def _roots(polynomial: Polynomial) -> list[Number]:
     if len(simple) < 2:
         return []
     try:
-        found = mp.polyroots([approximate(c) for c in reversed(simple)], maxsteps=_STEPS, extraprec=4 * _EXTRA_DIGITS)
+        found = mp.polyroots(
+            [approximate(c) for c in reversed(simple)], maxsteps=_STEPS, extraprec=4 * _EXTRA_DIGITS
+        )
     except mp.NoConvergence:
         raise Unreadable("a condition whose ends were not found") from None
     return sorted(mp.re(root) for root in found if abs(mp.im(root)) < mp.mpf(10) ** -40)

@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.engine import Request
     from rlvr.verifiers.math.worker import PairReply
 
-__all__ = ["CPU_S", "MEMORY_MIB", "NOTATION", "WALL_S", "check_reference", "decide", "decide_many", "prove", "warm"]
+__all__ = [
+    "CPU_S",
+    "MEMORY_MIB",
+    "NOTATION",
+    "WALL_S",
+    "check_reference",
+    "decide",
+    "decide_many",
+    "prove",
+    "warm",
+]
 
 CPU_S = 0.75
 """CPU seconds for one pair; the clock that decides, since it does not depend on what else the machine does."""
@@ -35,7 +45,9 @@ NOTATION = "different-text: the reference is notation and is compared as text"
 """The decision on every other text where the engine cannot read the reference."""
 _OUR_S = 20.0  # for a reference alone: it is trusted, and a slow machine must not make it look unreadable
 _PROOF_S = 8.0  # by hand, and not while a model is scored
-_POOL_S = 60.0  # the worker keeps the limits above itself, in its child; this is for a worker that hangs
+_POOL_S = (
+    60.0  # the worker keeps the limits above itself, in its child; this is for a worker that hangs
+)
 
 
 def decide(answer: str, reference: str, policy: MathPolicy) -> Decision:
@@ -64,7 +76,10 @@ def prove(answer: str, reference: str, policy: MathPolicy) -> Decision:
     if kind == "reply" and equal is not None:
         return Decision(equal, reason)
     decision = decide(answer, reference, policy)
-    return replace(decision, reason=f"{decision.reason}: evidence" if ":" not in decision.reason else decision.reason)
+    return replace(
+        decision,
+        reason=f"{decision.reason}: evidence" if ":" not in decision.reason else decision.reason,
+    )
 
 
 def decide_many(pairs: Sequence[tuple[str, str, MathPolicy]]) -> list[Decision]:
@@ -80,7 +95,9 @@ def decide_many(pairs: Sequence[tuple[str, str, MathPolicy]]) -> list[Decision]:
         return []
     outcomes = _workers().run([((*pair, False), CPU_S, WALL_S) for pair in pairs], wall_s=_POOL_S)
     return [
-        _decision(outcome, pair[1]) if _is_final(outcome) else decide(*pair)  # which asks a fresh worker
+        _decision(outcome, pair[1])
+        if _is_final(outcome)
+        else decide(*pair)  # which asks a fresh worker
         for outcome, pair in zip(outcomes, pairs, strict=True)
     ]
 
@@ -140,7 +157,9 @@ _FAILURES = {"wall": WorkerTimeout, "died": WorkerDied}
 
 
 def _start() -> Callable[[Any], Any]:
-    from rlvr.verifiers.math.worker import start  # in the worker: the caller's process never loads the engine
+    from rlvr.verifiers.math.worker import (
+        start,
+    )  # in the worker: the caller's process never loads the engine
 
     return start()
 

@@ -25,7 +25,9 @@ _INVERSES = frozenset("arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh
 _CIRCULAR = frozenset("sin cos tan cot sec csc".split())
 _DIRECT = _CIRCULAR | frozenset("sinh cosh tanh".split())
 _COUNTED = frozenset(("binom", "perm"))
-_SMALL_ANGLES = frozenset((1, 2, 3, 4, 5, 6, 8, 10, 12))  # of \pi: sine and cosine have short values
+_SMALL_ANGLES = frozenset(
+    (1, 2, 3, 4, 5, 6, 8, 10, 12)
+)  # of \pi: sine and cosine have short values
 _SMALL_DENOMINATOR = 12
 _CLOSE = 1e-11
 _LEAST_PRIMES = 500
@@ -51,7 +53,9 @@ def is_written_out(node: Node) -> bool:
     if node.op == "add":
         return bool(node.value == "mixed")
     if node.op == "div":
-        return _is_numeral(node.args[0]) and (_is_numeral(node.args[1]) or _is_power_of_ten(node.args[1]))
+        return _is_numeral(node.args[0]) and (
+            _is_numeral(node.args[1]) or _is_power_of_ten(node.args[1])
+        )
     return node.op == "num" or _is_power_of_ten(node) or _is_scientific(node)
 
 
@@ -111,7 +115,9 @@ def _sum(node: Node) -> str:
     seen: set[object] = set()
     for arg in node.args:
         terms = linear(arg)
-        if not seen.isdisjoint(terms) or (terms.get((), 1) == 0 and _I not in walk(node)):  # 0 + 2i is a + bi
+        if not seen.isdisjoint(terms) or (
+            terms.get((), 1) == 0 and _I not in walk(node)
+        ):  # 0 + 2i is a + bi
             return "sum"
         seen |= terms.keys()
     shared = [base for arg in node.args for base in _polynomial_factors(arg)]
@@ -134,7 +140,9 @@ def _product(node: Node) -> str:
         return "series"
     numbers = [arg for arg in factors if _is_number(arg)]
     arrays = sum(arg.op in ("matrix", "tuple") for arg in factors)
-    if arrays > 1 or (arrays and any(arg.op == "num" and arg.value.denominator == 1 for arg in numbers)):
+    if arrays > 1 or (
+        arrays and any(arg.op == "num" and arg.value.denominator == 1 for arg in numbers)
+    ):
         return "matrix"  # a fraction often stands before one
     constant = not free_symbols(node)
     unfinished = (
@@ -143,7 +151,10 @@ def _product(node: Node) -> str:
         or _is_repeated([base for arg in factors if not _is_number(arg) for base in _bases(arg)])
         or sum(arg.op == "add" and not free_symbols(arg) for arg in factors) > 1
         or _is_repeated([arg.args[1] for arg in factors if _is_root(arg)])
-        or (constant and len(numbers) + sum(arg.op == "div" and _has_number(arg) for arg in factors) > 1)
+        or (
+            constant
+            and len(numbers) + sum(arg.op == "div" and _has_number(arg) for arg in factors) > 1
+        )
     )
     return "product" if unfinished else ""
 
@@ -190,10 +201,16 @@ def _parts(node: Node) -> Sequence[Node]:
 def _share(above: Node, below: Node) -> bool:
     r"""\frac{\pi}{\pi}, \frac{x^2}{x}, \frac{\sqrt6}{\sqrt2}."""
     bases = {base for arg in _parts(above) if not _is_number(arg) for base in _bases(arg)}
-    if not bases.isdisjoint(base for arg in _parts(below) if not _is_number(arg) for base in _bases(arg)):
+    if not bases.isdisjoint(
+        base for arg in _parts(below) if not _is_number(arg) for base in _bases(arg)
+    ):
         return True
-    roots = [[_rational(arg.args[0]) for arg in _parts(side) if _is_root(arg)] for side in (above, below)]
-    return any(a and b and math.gcd(a.numerator, b.numerator) > 1 for a in roots[0] for b in roots[1])
+    roots = [
+        [_rational(arg.args[0]) for arg in _parts(side) if _is_root(arg)] for side in (above, below)
+    ]
+    return any(
+        a and b and math.gcd(a.numerator, b.numerator) > 1 for a in roots[0] for b in roots[1]
+    )
 
 
 def _bases(node: Node) -> Iterator[object]:
@@ -205,7 +222,11 @@ def _bases(node: Node) -> Iterator[object]:
 
 def _is_repeated(bases: Sequence[object]) -> bool:
     written = [(base, repr(base)) for base in bases]
-    plain = [base for base, text in written if "'sym'" not in text or not ("'sum'" in text or "'fact'" in text)]
+    plain = [
+        base
+        for base, text in written
+        if "'sym'" not in text or not ("'sum'" in text or "'fact'" in text)
+    ]
     return len(plain) > len(set(plain))
 
 
@@ -233,7 +254,10 @@ def _power(node: Node) -> str:
 
 def _is_simple_exponential(exponent: Node) -> bool:
     r"""e^{\ln 5}, e^{3\ln 2}, e^{i\pi}."""
-    if any(part.op == "log" or (part.op == "call" and part.value in ("ln", "log")) for part in _parts(exponent)):
+    if any(
+        part.op == "log" or (part.op == "call" and part.value in ("ln", "log"))
+        for part in _parts(exponent)
+    ):
         return True
     parts = _parts(exponent.args[0] if exponent.op in ("neg", "div") else exponent)
     turn = _float_without_i(exponent) if _I in parts else None
@@ -327,7 +351,9 @@ def _is_simple(node: Node) -> bool:
     if value is None:
         return False
     angle = _float(node.args[0]) if node.value in _CIRCULAR else None
-    if angle is not None and any(_is_close(angle / math.pi * n, round(angle / math.pi * n)) for n in _SMALL_ANGLES):
+    if angle is not None and any(
+        _is_close(angle / math.pi * n, round(angle / math.pi * n)) for n in _SMALL_ANGLES
+    ):
         return True
     if node.value in _INVERSES and _is_small_fraction(value / math.pi):
         return True
@@ -438,7 +464,12 @@ def _is_power_of_ten(node: Node) -> bool:
     if node.op != "pow" or node.args[0] != Node("num", value=Fraction(10)):
         return False
     exponent = _rational(node.args[1])
-    return exponent is not None and exponent.denominator == 1 and exponent not in (0, 1) and _is_numeral(node.args[1])
+    return (
+        exponent is not None
+        and exponent.denominator == 1
+        and exponent not in (0, 1)
+        and _is_numeral(node.args[1])
+    )
 
 
 def _is_scientific(node: Node) -> bool:
@@ -449,7 +480,11 @@ def _is_scientific(node: Node) -> bool:
 
 def _is_square(node: Node) -> bool:
     """5^2, which equations of circles and ellipses are written with."""
-    return node.op == "pow" and node.args[0].op == "num" and node.args[1] == Node("num", value=Fraction(2))
+    return (
+        node.op == "pow"
+        and node.args[0].op == "num"
+        and node.args[1] == Node("num", value=Fraction(2))
+    )
 
 
 _RULES: dict[str, Callable[[Node], str]] = {

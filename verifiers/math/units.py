@@ -31,7 +31,15 @@ Measure: TypeAlias = tuple[Fraction, tuple[tuple[str, int], ...]]
 UNKNOWN = "?"
 """Begins the canonical name of words of which at least one is in no table."""
 
-CURRENCIES = {"$": "dollar", "£": "pound sterling", "€": "euro", "¥": "yen", "₹": "rupee", "¢": "cent", "₩": "won"}
+CURRENCIES = {
+    "$": "dollar",
+    "£": "pound sterling",
+    "€": "euro",
+    "¥": "yen",
+    "₹": "rupee",
+    "¢": "cent",
+    "₩": "won",
+}
 
 SCALES: dict[str, int | Fraction] = {
     "dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12,
@@ -40,9 +48,14 @@ SCALES: dict[str, int | Fraction] = {
 }  # fmt: skip
 """They multiply: 1.8 billion is a number, not 1.8 of something; 3 hundredths is 0.03."""
 SCALES |= {f"{name}s": size for name, size in SCALES.items() if name.isascii() and len(name) > 2}
-_PARTS = {part: n for n, part in enumerate("half third fourth fifth sixth seventh eighth ninth tenth".split(), 2)}
+_PARTS = {
+    part: n
+    for n, part in enumerate("half third fourth fifth sixth seventh eighth ninth tenth".split(), 2)
+}
 _PARTS |= {"hundredth": 100, "thousandth": 1000, "millionth": 10**6, "billionth": 10**9}
-SCALES |= {("halves" if part == "half" else f"{part}s"): Fraction(1, n) for part, n in _PARTS.items()}
+SCALES |= {
+    ("halves" if part == "half" else f"{part}s"): Fraction(1, n) for part, n in _PARTS.items()
+}
 
 SCALE_LETTERS = {
     "k": 10**3, "K": 10**3, "M": 10**6, "m": 10**6, "mn": 10**6, "mil": 10**6, "MM": 10**6, "B": 10**9, "b": 10**9,
@@ -56,9 +69,16 @@ TEMPERATURES = {
     "kelvin": (Fraction(1), Fraction(0)),
 }
 """Size of a degree in kelvins, and the zero of the scale in kelvins."""
-TEMPERATURES |= {"degree celsius": TEMPERATURES["celsius"], "fahrenheit": TEMPERATURES["degree fahrenheit"]}
+TEMPERATURES |= {
+    "degree celsius": TEMPERATURES["celsius"],
+    "fahrenheit": TEMPERATURES["degree fahrenheit"],
+}
 
-AMBIGUOUS = {"C": ("celsius", "coulomb"), "F": ("fahrenheit", "farad"), "pound": ("pound sterling", "lb")}
+AMBIGUOUS = {
+    "C": ("celsius", "coulomb"),
+    "F": ("fahrenheit", "farad"),
+    "pound": ("pound sterling", "lb"),
+}
 """Symbols and words that stand for two units; they equal either."""
 
 # symbol name, the prefixes in use, size in base units.
@@ -174,8 +194,13 @@ def _load() -> None:
         names, _, prefixes = words.partition(":")
         size, powers = _size(base)
         symbol, *others = names.split()
-        for short, (long, factor) in [("", ("", Fraction(1))), *((p, _PREFIXES[p]) for p in prefixes.strip())]:
-            spellings = [f"{short}{name}" for name in (symbol, *others) if name == symbol or len(name) < 3]
+        for short, (long, factor) in [
+            ("", ("", Fraction(1))),
+            *((p, _PREFIXES[p]) for p in prefixes.strip()),
+        ]:
+            spellings = [
+                f"{short}{name}" for name in (symbol, *others) if name == symbol or len(name) < 3
+            ]
             full = [f"{long}{name}" for name in others if len(name) > 2]
             name = full[0].casefold() if full else spellings[0]
             _SYMBOLS.update(dict.fromkeys(spellings, name))
@@ -202,7 +227,9 @@ def _load() -> None:
         _SYMBOLS[spelling] = _SYMBOLS.get(head, head) + caret + power
     for spelling, name in list(_SYMBOLS.items()):
         if "µ" in spelling:
-            _SYMBOLS[spelling.replace("µ", "μ")] = name  # the Greek letter, to which Unicode folds the sign
+            _SYMBOLS[spelling.replace("µ", "μ")] = (
+                name  # the Greek letter, to which Unicode folds the sign
+            )
     for spelling, (_, name) in AMBIGUOUS.items():
         (_SYMBOLS if len(spelling) == 1 else _NAMES)[spelling] = spelling
         _SIZES[spelling] = _SIZES[name]
@@ -223,7 +250,9 @@ SAYS_MORE = frozenset(
         "per-cent "
     ).split()
 )
-_NUMERIC = frozenset(("times", "half", "quarter"))  # in `SAYS_MORE`, but a unit where nothing else is said
+_NUMERIC = frozenset(
+    ("times", "half", "quarter")
+)  # in `SAYS_MORE`, but a unit where nothing else is said
 # Two letters that are read as a unit without quotes; `cd` and `nm` may be products.
 _NO_PRODUCTS = frozenset(
     "mm cm dm km in ft yd mi mg gm kg Kg KG KM CM oz lb ml mL cl cL qt ms hr wk yr Hz hz kW kw kJ kj "
@@ -232,7 +261,19 @@ _NO_PRODUCTS = frozenset(
 _WORD = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*|[°℃℉]|/|\^\(?\{?-?\d\}?\)?|[^\s]")
 _POWER = re.compile(r"\^\(?\{?(-?\d)\}?\)?")
 _IGNORED = frozenset(("a", "an", "the", "of", "all", "there", ".", "*", "·", "(", ")"))
-_LIKE_NUMBERS = ("fold", "uple", "illion", "illions", "illiard", "th", "ths", "score", "gross", "pair", "ly")
+_LIKE_NUMBERS = (
+    "fold",
+    "uple",
+    "illion",
+    "illions",
+    "illiard",
+    "th",
+    "ths",
+    "score",
+    "gross",
+    "pair",
+    "ly",
+)
 _MOST_WORDS = 8
 _LONGEST = 60
 
@@ -279,7 +320,11 @@ def canonical(text: str) -> str | None:
     if power or len(names) > _MOST_WORDS or (words and not names):
         return None
     counted = bool(names) and _named(words[-1]) in NOUNS  # 7 stuffed goats
-    return f"{UNKNOWN}{' '.join(names)}" if unknown and (odd or not counted or unknown > 2) else " ".join(names)
+    return (
+        f"{UNKNOWN}{' '.join(names)}"
+        if unknown and (odd or not counted or unknown > 2)
+        else " ".join(names)
+    )
 
 
 def _named(word: str) -> str:

@@ -17,7 +17,15 @@ from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, bare, extra
 from rlvr.verifiers.math.fold import fold, squeeze, with_points
 from rlvr.verifiers.math.form import is_numeral, unfinished
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
-from rlvr.verifiers.math.limits import LIMITS, LONG_NUMBERS, Limits, exceeded, may_grow, names_more, too_long
+from rlvr.verifiers.math.limits import (
+    LIMITS,
+    LONG_NUMBERS,
+    Limits,
+    exceeded,
+    may_grow,
+    names_more,
+    too_long,
+)
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.normal import compare, decide
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
@@ -35,7 +43,9 @@ References: TypeAlias = Reference | Sequence[Reference]
 
 _BOXES = ("\\boxed", "\\fbox", "\\framebox", "<answer>")
 _UNBALANCED = Decision(False, "unreadable: braces do not match")
-_ANY_MAGNITUDE = replace(LIMITS, magnitude=LONG_NUMBERS.magnitude, magnitudes=LONG_NUMBERS.magnitudes)
+_ANY_MAGNITUDE = replace(
+    LIMITS, magnitude=LONG_NUMBERS.magnitude, magnitudes=LONG_NUMBERS.magnitudes
+)
 _SEVERAL = frozenset(("list", "set", "()"))
 
 
@@ -67,8 +77,12 @@ class MathVerifier:
     id: ClassVar[str] = "math-verifier-v2"
 
     def __post_init__(self) -> None:
-        if isinstance(self.markers, str) or not all(isinstance(m, str) and m.strip() for m in self.markers):
-            raise UsageError(f"markers={self.markers!r}: a tuple of non-empty strings, such as ('####',)")
+        if isinstance(self.markers, str) or not all(
+            isinstance(m, str) and m.strip() for m in self.markers
+        ):
+            raise UsageError(
+                f"markers={self.markers!r}: a tuple of non-empty strings, such as ('####',)"
+            )
         object.__setattr__(self, "markers", tuple(self.markers))  # a list would not hash
 
     def verify(self, completion: str, reference: References, task: Task | None = None) -> Verdict:
@@ -85,7 +99,9 @@ class MathVerifier:
             DataError: the reference cannot be read; the message names it.
             Unscored: no symbolic worker can be started here.
         """
-        return _first_right(_resolved([self._examined(completion, one, task) for one in _each(reference)]))
+        return _first_right(
+            _resolved([self._examined(completion, one, task) for one in _each(reference)])
+        )
 
     def verify_many(
         self, pairs: Iterable[tuple[str, References] | tuple[str, References, Task | None]]
@@ -124,7 +140,9 @@ class MathVerifier:
         """
         boxed = any(box in answer for box in _BOXES) and self.policy.references == "mathematics"
         found = [
-            self._examined(answer, one) if boxed else self._compared(bare(answer), *self._trusted(one), "")
+            self._examined(answer, one)
+            if boxed
+            else self._compared(bare(answer), *self._trusted(one), "")
             for one in _each(reference)
         ]
         return _first_right([_proved(one) for one in found] if prove else _resolved(found))
@@ -145,7 +163,9 @@ class MathVerifier:
         found = [self._trusted(one) for one in _each(reference)]
         if not self.policy.symbolic or self.policy.references == "text":
             return None
-        wrong = (symbolic.check_reference(trusted) for trusted, right in found if _needs_engine(right))
+        wrong = (
+            symbolic.check_reference(trusted) for trusted, right in found if _needs_engine(right)
+        )
         return next(filter(None, wrong), None)
 
     def _trusted(self, reference: Reference) -> tuple[str, Form]:
@@ -158,9 +178,13 @@ class MathVerifier:
             trusted = with_points(trusted)
         return trusted, _reference_form(trusted)
 
-    def _examined(self, completion: str, reference: Reference, task: Task | None = None) -> Verdict | _Undecided:
+    def _examined(
+        self, completion: str, reference: Reference, task: Task | None = None
+    ) -> Verdict | _Undecided:
         if not isinstance(completion, str):
-            raise UsageError(f"the completion is a {type(completion).__name__}; it must be a string")
+            raise UsageError(
+                f"the completion is a {type(completion).__name__}; it must be a string"
+            )
         trusted, right = self._trusted(reference)
         found = extract(completion, markers=self.markers)
         if found is None and self.policy.prose == "last-expression":
@@ -175,22 +199,40 @@ class MathVerifier:
         return self._compared(found.answer, trusted, right, prompt)
 
     def _flaw(self, found: Extraction) -> Verdict | None:
-        if found.flaw == "hedged" and self.policy.several_boxes == "hedge" and not self._all_say_the_same(found):
-            return Verdict(Outcome.WRONG, why="hedged: several boxes in one statement differ", answer=found.answer)
+        if (
+            found.flaw == "hedged"
+            and self.policy.several_boxes == "hedge"
+            and not self._all_say_the_same(found)
+        ):
+            return Verdict(
+                Outcome.WRONG,
+                why="hedged: several boxes in one statement differ",
+                answer=found.answer,
+            )
         if found.flaw in ("empty-box", "unclosed-box"):
             return Verdict(Outcome.UNPARSED, why=found.flaw)
         if found.method == "phrase" and not self.policy.unboxed:
-            return Verdict(Outcome.UNPARSED, why="unboxed: an answer was stated outside a box", answer=found.answer)
+            return Verdict(
+                Outcome.UNPARSED,
+                why="unboxed: an answer was stated outside a box",
+                answer=found.answer,
+            )
         return None
 
     def _all_say_the_same(self, found: Extraction) -> bool:
         r"""`\boxed{1\frac12} or \boxed{\frac32}` is one answer in two spellings."""
         return all(compare(other, found.answer, self.policy) for other in found.others)
 
-    def _compared(self, answer: str, trusted: str, right: Form, prompt: str) -> Verdict | _Undecided:
+    def _compared(
+        self, answer: str, trusted: str, right: Form, prompt: str
+    ) -> Verdict | _Undecided:
         if self.policy.references == "text":
             return _verdict(_as_texts(answer, trusted, self.policy), answer)
-        said = with_points(answer) if self.policy.decimal == "comma" and not too_long(answer) else answer
+        said = (
+            with_points(answer)
+            if self.policy.decimal == "comma" and not too_long(answer)
+            else answer
+        )
         decision, form = self._decided(said, right)
         if decision.equal is None and decision.reason == "undecided" and self.policy.symbolic:
             if not _balanced(said):
@@ -241,7 +283,9 @@ def _each(reference: References) -> list[Reference]:
 def _first_right(verdicts: list[Verdict]) -> Verdict:
     """The first verdict that is right, else that on the first reference."""
     return (
-        verdicts[0] if len(verdicts) == 1 else next((verdict for verdict in verdicts if verdict.correct), verdicts[0])
+        verdicts[0]
+        if len(verdicts) == 1
+        else next((verdict for verdict in verdicts if verdict.correct), verdicts[0])
     )
 
 
@@ -262,7 +306,9 @@ def _resolved(found: list[Verdict | _Undecided]) -> list[Verdict]:
     """The engine decides what is undecided, all in one call."""
     if len(found) == 1 and isinstance(found[0], Verdict):
         return [found[0]]
-    asked = [(item.answer, item.reference, item.policy) for item in found if isinstance(item, _Undecided)]
+    asked = [
+        (item.answer, item.reference, item.policy) for item in found if isinstance(item, _Undecided)
+    ]
     replies = iter(symbolic.decide_many(asked))
     return [item if isinstance(item, Verdict) else _settled(item, next(replies)) for item in found]
 
@@ -272,16 +318,22 @@ def _settled(item: _Undecided, decision: Decision) -> Verdict:
     if not decision.equal and not hard:
         return _verdict(decision, item.written)
     right = _reference_form(item.reference)
-    found = _judged(decision, item.written, read(fold(item.answer)), right, item.policy, item.prompt)
+    found = _judged(
+        decision, item.written, read(fold(item.answer)), right, item.policy, item.prompt
+    )
     # What the engine had no time for may still be told by its form, and then the reason is the same on any machine.
     return _verdict(decision, item.written) if hard and found.correct else found
 
 
 def _verdict(decision: Decision, answer: str) -> Verdict:
-    return Verdict(Outcome.CORRECT if decision.equal else Outcome.WRONG, why=decision.reason, answer=answer)
+    return Verdict(
+        Outcome.CORRECT if decision.equal else Outcome.WRONG, why=decision.reason, answer=answer
+    )
 
 
-def _judged(decision: Decision, answer: str, form: Form, right: Form, policy: MathPolicy, prompt: str) -> Verdict:
+def _judged(
+    decision: Decision, answer: str, form: Form, right: Form, policy: MathPolicy, prompt: str
+) -> Verdict:
     """The verdict on an answer that is equal to the reference: it must be finished, and not taken from the prompt."""
     if policy.form == "any":
         return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer)
@@ -292,9 +344,13 @@ def _judged(decision: Decision, answer: str, form: Form, right: Form, policy: Ma
             if left := unfinished(stated, right, policy):
                 return Verdict(Outcome.WRONG, why=f"unfinished: {left}", answer=answer)
             if prompt and any(restated(said, right, prompt) for said in {form, stated}):
-                return Verdict(Outcome.WRONG, why="restated: an expression of the prompt", answer=answer)
+                return Verdict(
+                    Outcome.WRONG, why="restated: an expression of the prompt", answer=answer
+                )
         except RecursionError:
-            return Verdict(Outcome.WRONG, why="unfinished: nested too deeply to be judged", answer=answer)
+            return Verdict(
+                Outcome.WRONG, why="unfinished: nested too deeply to be judged", answer=answer
+            )
     detail = {} if prompt and not prompt.isspace() else {"restated": "unchecked"}
     return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer, detail=detail)
 
@@ -309,7 +365,11 @@ def _joined(found: Extraction, right: Form) -> str | None:
     r"""`x=\boxed{3}, y=\boxed{4}` as one answer, if the reference has as many parts; else several boxes are a hedge."""
     while isinstance(right, Named | Family):
         right = right.body
-    several = isinstance(right, forms.Items) and right.kind in _SEVERAL and len(right.items) == len(found.parts)
+    several = (
+        isinstance(right, forms.Items)
+        and right.kind in _SEVERAL
+        and len(right.items) == len(found.parts)
+    )
     distinct = found.flaw == "hedged" or all(" = " in part for part in found.parts)
     return ", ".join(found.parts) if several and distinct else None
 
@@ -340,7 +400,9 @@ def _reference_text(reference: Reference) -> str:
     if isinstance(reference, str):
         boxed = extract(reference) if "\\boxed" in reference or "\\fbox" in reference else None
         text = boxed.answer if boxed else reference
-        text = text.rstrip(" ^")  # `90^` has lost its degree sign; an exponent that is missing says nothing
+        text = text.rstrip(
+            " ^"
+        )  # `90^` has lost its degree sign; an exponent that is missing says nothing
         if not text.strip():
             raise DataError(f"the reference {reference!r} is empty")
         return text
@@ -365,7 +427,9 @@ def _reference_form(reference: str) -> Form:
     if limit := too_long(reference, limits) or exceeded(folded, limits):
         raise DataError(f"the reference {reference[:80]!r} is beyond a limit: {limit}")
     if not _balanced(reference):
-        raise DataError(f"the reference {reference[:200]!r} cannot be read: its braces do not match")
+        raise DataError(
+            f"the reference {reference[:200]!r} cannot be read: its braces do not match"
+        )
     form = read(folded)
     for part in _parts(form):
         if isinstance(part, Flawed):
@@ -383,7 +447,11 @@ _FEW_DIGITS = 16
 
 
 def _names_long_number(folded: str) -> bool:
-    return may_grow(folded) and exceeded(folded, _ANY_MAGNITUDE) is None and names_more(folded, LIMITS.magnitude)
+    return (
+        may_grow(folded)
+        and exceeded(folded, _ANY_MAGNITUDE) is None
+        and names_more(folded, LIMITS.magnitude)
+    )
 
 
 def _parts(form: Form) -> Iterator[Form]:
@@ -395,4 +463,7 @@ def _parts(form: Form) -> Iterator[Form]:
 
 
 def _needs_engine(form: Form) -> bool:
-    return any(isinstance(part, Quantity) and part.value is None and part.pis is None for part in _parts(form))
+    return any(
+        isinstance(part, Quantity) and part.value is None and part.pis is None
+        for part in _parts(form)
+    )

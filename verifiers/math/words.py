@@ -16,7 +16,9 @@ EMPTY = frozenset(
 )
 """Said of a set of solutions that has none."""
 
-REALS = frozenset("all real numbers|all reals|the real numbers|any real number|all real x|real numbers".split("|"))
+REALS = frozenset(
+    "all real numbers|all reals|the real numbers|any real number|all real x|real numbers".split("|")
+)
 """Said of the whole line."""
 
 _ONES = (
@@ -26,21 +28,36 @@ _ONES = (
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _NUMBERS = {word: value for value, word in enumerate(_ONES)}
 _NUMBERS |= {word: 10 * value for value, word in enumerate(_TENS, 2)}
-_NUMBERS |= {f"{tens} {ones}": 10 * t + o for t, tens in enumerate(_TENS, 2) for o, ones in enumerate(_ONES[1:10], 1)}
+_NUMBERS |= {
+    f"{tens} {ones}": 10 * t + o
+    for t, tens in enumerate(_TENS, 2)
+    for o, ones in enumerate(_ONES[1:10], 1)
+}
 _ORDINALS = (
     "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
     "sixteenth seventeenth eighteenth nineteenth twentieth"
 ).split()
 _ORDINAL = {word: value for value, word in enumerate(_ORDINALS, 1)}
-_PARTS = {"hundredth": 100, "thousandth": 1000, "millionth": 10**6, "half": 2, "quarter": 4, "halves": 2} | {
-    word: value for word, value in _ORDINAL.items() if value > 2
-}
+_PARTS = {
+    "hundredth": 100,
+    "thousandth": 1000,
+    "millionth": 10**6,
+    "half": 2,
+    "quarter": 4,
+    "halves": 2,
+} | {word: value for word, value in _ORDINAL.items() if value > 2}
 _LARGE = (("trillion", 10**12), ("billion", 10**9), ("million", 10**6), ("thousand", 10**3))
-_CHINESE_DIGITS = {sign: value for value, sign in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2, "兩": 2}
+_CHINESE_DIGITS = {sign: value for value, sign in enumerate("零一二三四五六七八九")} | {
+    "〇": 0,
+    "两": 2,
+    "兩": 2,
+}
 _CHINESE_TENS = {"十": 10, "百": 100, "千": 1000}
 _CHINESE_SECTIONS = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
 _LONGEST_CHINESE = 20
-_HYPHEN = re.compile(r"(?<=[^\W\d_]{3})-(?=[^\W\d_]{3})")  # twenty-one; between single letters it is a minus
+_HYPHEN = re.compile(
+    r"(?<=[^\W\d_]{3})-(?=[^\W\d_]{3})"
+)  # twenty-one; between single letters it is a minus
 _ARTICLES = ("a ", "an ", "the ")
 _SAME = {
     "dne": "does not exist",
@@ -58,7 +75,9 @@ _ELEMENTS = frozenset(
     ).split()
 )
 _SYMBOL = re.compile(r"[A-Z][a-z]?")
-_FORMULA = re.compile(r"(?:\d{0,3}\(?[A-Z][a-z]?\)?(?:_?\d{1,3})?\)?(?:_?\d{1,3})?)+(?:\^?\d{0,2}[+-])?")
+_FORMULA = re.compile(
+    r"(?:\d{0,3}\(?[A-Z][a-z]?\)?(?:_?\d{1,3})?\)?(?:_?\d{1,3})?)+(?:\^?\d{0,2}[+-])?"
+)
 _CHARGED = re.compile(r"[_^\d]")
 
 
@@ -106,10 +125,16 @@ def number(words: str) -> int | Fraction | None:
         return _chinese(words)
     first, _, rest = words.partition(" ")
     if first in ("minus", "negative"):
-        size = number(rest) if rest and rest.partition(" ")[0] not in ("minus", "negative") else None
+        size = (
+            number(rest) if rest and rest.partition(" ")[0] not in ("minus", "negative") else None
+        )
         return None if size is None else -size
     whole, found, part = words.rpartition(" and ")
-    if found and (fraction := _fraction(part)) is not None and (value := _cardinal(whole)) is not None:
+    if (
+        found
+        and (fraction := _fraction(part)) is not None
+        and (value := _cardinal(whole)) is not None
+    ):
         return value + fraction
     if (fraction := _fraction(words)) is not None:
         return fraction
@@ -129,7 +154,9 @@ def _cardinal(words: str) -> int | None:
     total, least, rest = 0, 10**15, words
     for name, size in _LARGE:
         before, found, after = (
-            rest.partition(f" {name}") if not rest.startswith(name) else ("one", name, rest[len(name) :])
+            rest.partition(f" {name}")
+            if not rest.startswith(name)
+            else ("one", name, rest[len(name) :])
         )
         if not found:
             continue
@@ -145,12 +172,18 @@ def _cardinal(words: str) -> int | None:
 
 def _below_thousand(words: str) -> int | None:
     """An `a` stands for one before `hundred` alone: without it, it is a letter."""
-    hundreds, found, rest = words.partition(" hundred") if words != "hundred" else ("one", "hundred", "")
+    hundreds, found, rest = (
+        words.partition(" hundred") if words != "hundred" else ("one", "hundred", "")
+    )
     if not found:
         return _NUMBERS.get(words)
     above = 1 if hundreds == "a" else _NUMBERS.get(hundreds, 0)
     rest = rest.strip().removeprefix("and ")
-    return None if not 1 <= above <= 9 or (rest and rest not in _NUMBERS) else 100 * above + _NUMBERS.get(rest, 0)
+    return (
+        None
+        if not 1 <= above <= 9 or (rest and rest not in _NUMBERS)
+        else 100 * above + _NUMBERS.get(rest, 0)
+    )
 
 
 def _chinese(words: str) -> int | Fraction | None:

@@ -14,8 +14,12 @@ __all__ = ["absolute", "braces", "bracket", "environment", "floor_or_ceiling", "
 
 _MOST_CELLS = 100
 _CLOSING = {"(": (")", "]"), "[": ("]", ")")}
-_MATRICES = frozenset(("matrix", "pmatrix", "bmatrix", "Bmatrix", "vmatrix", "smallmatrix", "array"))
-_CONDITION_WORDS = frozenset(("if", "for", "when", "where", "otherwise", "else", "if and only if", ""))
+_MATRICES = frozenset(
+    ("matrix", "pmatrix", "bmatrix", "Bmatrix", "vmatrix", "smallmatrix", "array")
+)
+_CONDITION_WORDS = frozenset(
+    ("if", "for", "when", "where", "otherwise", "else", "if and only if", "")
+)
 
 
 def bracket(parser: Parser, sign: str) -> Node:

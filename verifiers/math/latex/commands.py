@@ -37,7 +37,11 @@ def command(parser: Parser, text: str) -> Node:
 
 def _fraction(parser: Parser) -> Node:
     """Two groups; d/dx and dy/dx where they say so."""
-    if parser.peek.text == "{" and parser.ahead().text in ("d", r"\partial") and not parser.integrals:
+    if (
+        parser.peek.text == "{"
+        and parser.ahead().text in ("d", r"\partial")
+        and not parser.integrals
+    ):
         return _derivative(parser)
     return Node("div", (_argument(parser), _argument(parser)))
 
@@ -53,7 +57,10 @@ def _argument(parser: Parser) -> Node:
 def _derivative(parser: Parser) -> Node:
     r"""\frac{d}{dx} f, \frac{d^2}{dx^2} f, dy/dx as a variable; else a fraction of what begins with d."""
     above, below = atoms.raw_group(parser), atoms.raw_group(parser)
-    top, bottom = ("".join(t.text.lstrip("\\") for t in side).replace("partial", "d") for side in (above, below))
+    top, bottom = (
+        "".join(t.text.lstrip("\\") for t in side).replace("partial", "d")
+        for side in (above, below)
+    )
     variable = below[1].text.lstrip("\\") if len(below) > 1 else ""
     power = f"^{top[2]}" if top[1:2] == "^" and top[2:3] in tuple("2345") else ""
     if bottom != f"d{variable}{power}" or not variable.isalpha():
@@ -170,7 +177,12 @@ def _bounds(parser: Parser) -> tuple[Node | None, Node | None]:
 def _series(op: str) -> Callable[[Parser], Node]:
     def read(parser: Parser) -> Node:
         below, above = _bounds(parser)
-        if below is None or above is None or below.value != ("=",) or below.args[0].op not in ("sym", "const"):
+        if (
+            below is None
+            or above is None
+            or below.value != ("=",)
+            or below.args[0].op not in ("sym", "const")
+        ):
             raise Unreadable("a sum without limits")
         index = below.args[0].value
         with parser.binding(index):
@@ -189,7 +201,9 @@ def _integral(parser: Parser) -> Node:
     parser.integrals -= 1
     if not variable or (below is None) != (above is None):
         raise Unreadable("an integral without its variable or one of its limits")
-    return Node("int", (body,) if below is None or above is None else (body, below, above), variable)
+    return Node(
+        "int", (body,) if below is None or above is None else (body, below, above), variable
+    )
 
 
 def _limit(parser: Parser) -> Node:
@@ -219,7 +233,11 @@ def _decorated(parser: Parser, name: str) -> Node:
     group = atoms.raw_group(parser)
     if len(group) == 1 and group[0].kind in ("letter", "command"):
         return atoms.variable(parser, group[0].text.lstrip("\\") + "^")
-    if name in ("vec", "overrightarrow") and 1 < len(group) <= 3 and all(token.kind == "letter" for token in group):
+    if (
+        name in ("vec", "overrightarrow")
+        and 1 < len(group) <= 3
+        and all(token.kind == "letter" for token in group)
+    ):
         return atoms.variable(parser, "".join(token.text for token in group) + "^")  # from A to B
     if name not in BOLD:
         raise Unreadable(f"\\{name} of more than a letter")

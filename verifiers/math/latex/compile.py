@@ -67,7 +67,9 @@ def value_of(node: Node, point: Mapping[str, Number]) -> Number:
     """The value of a limit, an endless sum or an antiderivative at a point, to mpmath's precision."""
     import sympy
 
-    values = {sympy.Symbol(name, real=True): _sympy_number(point[name]) for name in free_symbols(node)}
+    values = {
+        sympy.Symbol(name, real=True): _sympy_number(point[name]) for name in free_symbols(node)
+    }
     with _bounded(_MOST_OPERATIONS):
         value = _closed(node).subs(values).evalf(mp.dps + 5)
     if not value.is_number or not value.is_finite:
@@ -102,7 +104,9 @@ def is_zero(difference: Node, *, positive: bool = False) -> bool | None:
     with _bounded(_MOST_FOR_A_PROOF):
         expression = compiled(difference).doit()
         if positive:
-            expression = expression.subs({x: sympy.Symbol(f"{x}+", positive=True) for x in expression.free_symbols})
+            expression = expression.subs(
+                {x: sympy.Symbol(f"{x}+", positive=True) for x in expression.free_symbols}
+            )
         if sympy.expand(expression) == 0 or sympy.simplify(expression) == 0:
             return True
         found = sympy.simplify(expression.rewrite(sympy.exp)).equals(0)
@@ -164,7 +168,12 @@ def _count_operations() -> None:
     import sympy
     from sympy.core.basic import Basic
 
-    for owner, name in ((sympy.Add, "flatten"), (sympy.Mul, "flatten"), (Basic, "__eq__"), (Basic, "xreplace")):
+    for owner, name in (
+        (sympy.Add, "flatten"),
+        (sympy.Mul, "flatten"),
+        (Basic, "__eq__"),
+        (Basic, "xreplace"),
+    ):
         counted = _counting(getattr(owner, name))
         setattr(owner, name, staticmethod(counted) if name == "flatten" else counted)
 
@@ -223,7 +232,11 @@ def _largest(node: Node) -> Fraction:
 def _sympy_number(value: Number) -> Any:
     import sympy
 
-    return sympy.Rational(value.numerator, value.denominator) if isinstance(value, Fraction) else sympy.sympify(value)
+    return (
+        sympy.Rational(value.numerator, value.denominator)
+        if isinstance(value, Fraction)
+        else sympy.sympify(value)
+    )
 
 
 def _symbol(name: str) -> Any:
@@ -267,7 +280,9 @@ def _bound(node: Node) -> Any:
         return sympy.Limit(body, _symbol(node.value[0]), *rest, dir=node.value[1] or "+-")
     if node.op not in ("sum", "prod"):
         raise Unreadable(f"no symbolic algebra of {node.op}")
-    index = sympy.Symbol(node.value, integer=True)  # SymPy sums better over what it knows to be whole
+    index = sympy.Symbol(
+        node.value, integer=True
+    )  # SymPy sums better over what it knows to be whole
     body = body.subs(_symbol(node.value), index)
     return (sympy.Sum if node.op == "sum" else sympy.Product)(body, (index, *rest))
 

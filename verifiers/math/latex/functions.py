@@ -9,7 +9,15 @@ from fractions import Fraction
 from mpmath import mp
 
 from rlvr.verifiers.math.latex.tree import TooLarge
-from rlvr.verifiers.math.latex.values import NotMeant, Number, Undefined, approximate, divided, is_integer, nearly_zero
+from rlvr.verifiers.math.latex.values import (
+    NotMeant,
+    Number,
+    Undefined,
+    approximate,
+    divided,
+    is_integer,
+    nearly_zero,
+)
 
 __all__ = ["FUNCTIONS", "double_factorial", "factorial", "logarithm", "remainder"]
 
@@ -68,7 +76,9 @@ def _binomial(n: Number, k: Number) -> Number:
         if n > 10 * _MOST_FACTORIAL:
             raise TooLarge("a binomial coefficient")
         return Fraction(math.comb(int(n), int(k)) if k >= 0 else 0)
-    return divided(_gamma(approximate(n) + 1), _gamma(approximate(k) + 1) * _gamma(approximate(n - k) + 1))
+    return divided(
+        _gamma(approximate(n) + 1), _gamma(approximate(k) + 1) * _gamma(approximate(n - k) + 1)
+    )
 
 
 def _permutations(n: Number, k: Number) -> Number:
@@ -125,7 +135,9 @@ def _reciprocal(function: Callable[[Number], Number]) -> Callable[[Number], Numb
     return lambda x: divided(Fraction(1), function(approximate(x)))
 
 
-def _quotient(above: Callable[[Number], Number], below: Callable[[Number], Number]) -> Callable[[Number], Number]:
+def _quotient(
+    above: Callable[[Number], Number], below: Callable[[Number], Number]
+) -> Callable[[Number], Number]:
     return lambda x: divided(above(approximate(x)), below(approximate(x)))
 
 

@@ -23,7 +23,10 @@ _DOTS = sym("…")
 _LISTS = frozenset(("list", "set", "tuple"))
 _MOST_MEMBERS = 50
 _SERIES = {"add": "sum", "mul": "prod"}
-_POINTS = (Fraction(17), Fraction(31))  # where two formulas for an index are compared; whole, as indices are
+_POINTS = (
+    Fraction(17),
+    Fraction(31),
+)  # where two formulas for an index are compared; whole, as indices are
 
 
 def resolved(node: Node, depth: int = 0) -> Node:
@@ -54,7 +57,11 @@ def _with_index(node: Node, name: str, index: Node) -> Node:
     """The body of a sum with its index renamed, also where that stands in a subscript."""
     if node == sym(name):
         return index
-    if node.op == "sym" and (subscripts := _subscripts(node)) and any(name in free_symbols(s) for s in subscripts):
+    if (
+        node.op == "sym"
+        and (subscripts := _subscripts(node))
+        and any(name in free_symbols(s) for s in subscripts)
+    ):
         return Node("term", tuple(_with_index(s, name, index) for s in subscripts), _base(node))
     return Node(node.op, tuple(_with_index(arg, name, index) for arg in node.args), node.value)
 
@@ -146,13 +153,18 @@ def _quotient(last: Node, first: Node, step: int) -> Node:
 
 def _values(node: Node) -> tuple[Fraction, ...] | None:
     try:
-        found = [Evaluation(dict.fromkeys(free_symbols(node), point), real=True).number(node) for point in _POINTS]
+        found = [
+            Evaluation(dict.fromkeys(free_symbols(node), point), real=True).number(node)
+            for point in _POINTS
+        ]
     except (Undefined, TooLarge, Unreadable):
         return None
     return tuple(found) if all(isinstance(value, Fraction) for value in found) else None
 
 
-def _merged(terms: tuple[Node, ...], holes: list[tuple[Node, ...]], index: str, steps: list[int]) -> Node:
+def _merged(
+    terms: tuple[Node, ...], holes: list[tuple[Node, ...]], index: str, steps: list[int]
+) -> Node:
     """What the terms have in common; where they differ is a hole, filled with the n-th step if the steps are known."""
     first = terms[0]
     if all(term == first for term in terms):
@@ -160,11 +172,16 @@ def _merged(terms: tuple[Node, ...], holes: list[tuple[Node, ...]], index: str, 
     if all(term.op == "sym" for term in terms) and len({_base(term) for term in terms}) == 1:
         subscripts = [_subscripts(term) for term in terms]
         if all(subscripts) and len({len(s) for s in subscripts}) == 1:
-            parts = tuple(_merged(part, holes, index, steps) for part in zip(*subscripts, strict=True))
+            parts = tuple(
+                _merged(part, holes, index, steps) for part in zip(*subscripts, strict=True)
+            )
             return Node("term", parts, _base(first))
     terms = _as_powers(terms)
     if len({(term.op, str(term.value), len(term.args)) for term in terms}) == 1 and terms[0].args:
-        args = tuple(_merged(part, holes, index, steps) for part in zip(*(t.args for t in terms), strict=True))
+        args = tuple(
+            _merged(part, holes, index, steps)
+            for part in zip(*(t.args for t in terms), strict=True)
+        )
         return Node(terms[0].op, args, terms[0].value)
     holes.append(terms)
     step = num(steps[len(holes) - 1]) if steps else num(0)

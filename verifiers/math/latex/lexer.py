@@ -79,7 +79,11 @@ def _token(kind: str, text: str, spaced: bool) -> Token:
     if kind == "words":
         words = text.strip('"').strip()  # \\operatorname{arctg} has become a word too
         known = words in FUNCTIONS or words in _OF_EVENTS
-        return Token("command", "\\" + words, spaced) if known else Token("words", words.lower(), spaced)
+        return (
+            Token("command", "\\" + words, spaced)
+            if known
+            else Token("words", words.lower(), spaced)
+        )
     if kind == "letter":
         return Token("letter", text, spaced)
     sign = _SPELLED.get(text, text)

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, divided, is_integer, nearly_zero, rooted
+from rlvr.verifiers.math.latex.values import (
+    Number,
+    Undefined,
+    approximate,
+    divided,
+    is_integer,
+    nearly_zero,
+    rooted,
+)
 
 __all__ = ["Grid", "Row", "determinant", "length", "raised"]
 
@@ -102,5 +110,7 @@ def _eliminated(left: Grid, right: Grid) -> tuple[Number, Grid]:
         for other in range(size):
             if other != column and rows[other][column] != 0:
                 factor = rows[other][column]
-                rows[other] = [x - factor * y for x, y in zip(rows[other], rows[column], strict=True)]
+                rows[other] = [
+                    x - factor * y for x, y in zip(rows[other], rows[column], strict=True)
+                ]
     return product, Grid(tuple(tuple(row[size:]) for row in rows))

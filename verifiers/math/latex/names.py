@@ -20,7 +20,10 @@ FUNCTIONS = {
 ARITIES = {"gcd": (1, 99), "lcm": (1, 99), "max": (1, 99), "min": (1, 99)}
 """The fewest and the most arguments of the functions that take other than one."""
 
-INVERSES = {name: "arc" + name for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
+INVERSES = {
+    name: "arc" + name
+    for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")
+}
 r"""`\sin^{-1}` is the inverse function, not 1/sin."""
 
 _LONG = [name for name in (*FUNCTIONS, "sqrt", "cbrt", "log", "binom") if len(name) > 2]

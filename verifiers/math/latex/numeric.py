@@ -42,7 +42,13 @@ __all__ = ["Evaluation"]
 _ROUGH_DIGITS = 10
 _SATURATED = frozenset(("tanh", "coth", "arctan", "arccot", "arcsec", "arccsc"))
 _SATURATION = 20
-_COSTS = {"fact": 20, "int": 100, "lim": 100, "diff": 20, "apply": 5}  # in units of an addition, about 5 µs
+_COSTS = {
+    "fact": 20,
+    "int": 100,
+    "lim": 100,
+    "diff": 20,
+    "apply": 5,
+}  # in units of an addition, about 5 µs
 
 
 class Evaluation:
@@ -53,7 +59,12 @@ class Evaluation:
     """
 
     def __init__(
-        self, point: Mapping[str, Number], *, real: bool, log_base: int | None = None, budget: Budget | None = None
+        self,
+        point: Mapping[str, Number],
+        *,
+        real: bool,
+        log_base: int | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.point = dict(point)
         self.real, self.log_base = real, log_base
@@ -137,7 +148,11 @@ class Evaluation:
 
     def _quotient(self, node: Node) -> Number | Grid:
         above, below = self.value(node.args[0]), self.number(node.args[1])
-        return above * divided(Fraction(1), below) if isinstance(above, Grid) else divided(above, below)
+        return (
+            above * divided(Fraction(1), below)
+            if isinstance(above, Grid)
+            else divided(above, below)
+        )
 
     def _power(self, node: Node) -> Number | Grid:
         base, exponent = self.value(node.args[0]), self.number(node.args[1])
@@ -156,7 +171,9 @@ class Evaluation:
 
     def _call(self, node: Node) -> Number:
         if node.value == "log":
-            return functions.logarithm(self.number(node.args[0]), Fraction(10) if self.log_base else mp.e)
+            return functions.logarithm(
+                self.number(node.args[0]), Fraction(10) if self.log_base else mp.e
+            )
         if node.value == "abs" and isinstance(vector := self.value(node.args[0]), Grid):
             return length(vector, real=self.real)
         arguments = [self.number(arg) for arg in node.args]
@@ -188,7 +205,9 @@ class Evaluation:
         inside = inner.args if inner.op == "tuple" else (inner,)
         values = [stand_in(arg) if is_notation(arg) else self.number(arg) for arg in inside]
         if head.op == "compose":
-            return self._application(Node("apply", (head.args[0], Node("apply", (head.args[1], inner)))))
+            return self._application(
+                Node("apply", (head.args[0], Node("apply", (head.args[1], inner))))
+            )
         return unknown(self.number(head), _alike(values))
 
     def _composition(self, node: Node) -> Number:
@@ -225,12 +244,16 @@ class Evaluation:
         if node.args[2] == Node("const", value="inf"):
             return self._symbolic(node)
         first, last = self.number(node.args[1]), self.number(node.args[2])
-        if not (is_integer(first) and is_integer(last)) or last < first - 1:  # formulas hold for the empty sum at most
+        if (
+            not (is_integer(first) and is_integer(last)) or last < first - 1
+        ):  # formulas hold for the empty sum at most
             raise NotMeant
         total: Number = Fraction(int(node.op == "prod"))
         combine = operator.mul if node.op == "prod" else _plus
         for index in range(int(first), int(last) + 1):
-            total = self._checked(combine(total, self._with(node.value, Fraction(index), node.args[0])))
+            total = self._checked(
+                combine(total, self._with(node.value, Fraction(index), node.args[0]))
+            )
         return total
 
     def _with(self, name: str, value: Number, body: Node) -> Number:
@@ -245,7 +268,9 @@ class Evaluation:
         """By its antiderivative; a rough quadrature guards against one that jumps between the limits."""
         value = self._symbolic(node)
         if len(node.args) > 1 and not self.checking:
-            check = Evaluation(self.point, real=self.real, log_base=self.log_base, budget=self.budget)
+            check = Evaluation(
+                self.point, real=self.real, log_base=self.log_base, budget=self.budget
+            )
             check.checking = True
             ends = [_end(check, end) for end in node.args[1:]]
             with mp.workdps(_ROUGH_DIGITS):
@@ -263,7 +288,9 @@ class Evaluation:
     def _derivative(self, node: Node) -> Number:
         name, order = node.value
         body = node.args[0]
-        return mp.diff(lambda t: approximate(self._with(name, t, body)), approximate(self.point[name]), order)
+        return mp.diff(
+            lambda t: approximate(self._with(name, t, body)), approximate(self.point[name]), order
+        )
 
     def _symbolic(self, node: Node) -> Number:
         from rlvr.verifiers.math.latex.compile import value_of
@@ -276,22 +303,37 @@ def _plus(a: Number | Grid, b: Number | Grid) -> Number | Grid:
         if not (isinstance(a, Grid) and isinstance(b, Grid)):
             raise Undefined
         return a + b
-    return a + b if isinstance(a, Fraction) is isinstance(b, Fraction) else approximate(a) + approximate(b)
+    return (
+        a + b
+        if isinstance(a, Fraction) is isinstance(b, Fraction)
+        else approximate(a) + approximate(b)
+    )
 
 
 def _times(a: Number | Grid, b: Number | Grid) -> Number | Grid:
     if isinstance(a, Grid) or isinstance(b, Grid):
         return a * b
-    return a * b if isinstance(a, Fraction) is isinstance(b, Fraction) else approximate(a) * approximate(b)
+    return (
+        a * b
+        if isinstance(a, Fraction) is isinstance(b, Fraction)
+        else approximate(a) * approximate(b)
+    )
 
 
 def _alike(values: list[Number]) -> list[Number]:
     """All fractions, or all approximate: mpmath and fractions do not mix."""
-    return values if all(isinstance(value, Fraction) for value in values) else list(map(approximate, values))
+    return (
+        values
+        if all(isinstance(value, Fraction) for value in values)
+        else list(map(approximate, values))
+    )
 
 
 def _end(evaluation: Evaluation, node: Node) -> Number:
-    infinite = {Node("const", value="inf"): mp.inf, Node("neg", (Node("const", value="inf"),)): -mp.inf}
+    infinite = {
+        Node("const", value="inf"): mp.inf,
+        Node("neg", (Node("const", value="inf"),)): -mp.inf,
+    }
     return infinite[node] if node in infinite else approximate(evaluation.number(node))
 
 
@@ -312,7 +354,9 @@ _RULES: dict[str, Callable[[Evaluation, Node], Number | Grid]] = {
     "fact2": lambda at, node: functions.double_factorial(at.number(node.args[0])),
     "mod": lambda at, node: functions.remainder(at.number(node.args[0]), at.number(node.args[1])),
     "term": Evaluation._term,
-    "conj": lambda at, node: mp.conj(at.number(node.args[0])) if not at.real else at.number(node.args[0]),
+    "conj": lambda at, node: (
+        mp.conj(at.number(node.args[0])) if not at.real else at.number(node.args[0])
+    ),
     "cases": Evaluation._cases,
     "apply": Evaluation._application,
     "compose": Evaluation._composition,

@@ -26,7 +26,9 @@ from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, call, dep
 __all__ = ["Parser", "parse"]
 
 _MOST_DEPTH = 100  # of our own recursion; a pair of brackets is two levels of it
-_RELATIONS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\ne", r"\in", r"\notin", r"\equiv", r"\subset", r"\subseteq"))
+_RELATIONS = frozenset(
+    ("=", "<", ">", r"\le", r"\ge", r"\ne", r"\in", r"\notin", r"\equiv", r"\subset", r"\subseteq")
+)
 _SETS = {r"\cup": "union", r"\cap": "intersection", r"\setminus": "minus", r"\backslash": "minus"}
 _OF_SETS = frozenset(("numbers", "set", "union", "intersection", "minus"))
 _TIMES = frozenset(("*", r"\cdot", r"\times"))
@@ -41,7 +43,19 @@ _NO_FACTOR = (
     | _MODULO
     | _PLUS
     | frozenset(
-        (r"\pmod", r"\}", r"\\", r"\end", r"\rfloor", r"\rceil", r"\rangle", r"\to", r"\choose", r"\over", r"\circ")
+        (
+            r"\pmod",
+            r"\}",
+            r"\\",
+            r"\end",
+            r"\rfloor",
+            r"\rceil",
+            r"\rangle",
+            r"\to",
+            r"\choose",
+            r"\over",
+            r"\circ",
+        )
     )
 )
 
@@ -67,7 +81,9 @@ class Parser:
 
     def __init__(self, found: list[Token], depth: int = 0) -> None:
         self._tokens, self._at, self._depth = found, 0, depth
-        self.bound: list[str] = []  # variables of the sums, limits, derivatives we are in: there `i` is an index
+        self.bound: list[
+            str
+        ] = []  # variables of the sums, limits, derivatives we are in: there `i` is an index
         self.bars = 0  # how many |…| are open
         self.ratio = True  # ':' divides; in a set-builder it says "such that"
         self.integrals = 0
@@ -177,8 +193,16 @@ class Parser:
         """Terms; a sign in front holds for the whole first product."""
         with self.deeper():
             left = self._signed(num(0), first=True) if self.peek.text in _PLUS else self.product()
-            while self.peek.text in _PLUS | _MODULO and self.peek.kind != "words" and not self.differential:
-                left = Node("mod", (left, self.product())) if self.accept(*_MODULO) else self._signed(left)
+            while (
+                self.peek.text in _PLUS | _MODULO
+                and self.peek.kind != "words"
+                and not self.differential
+            ):
+                left = (
+                    Node("mod", (left, self.product()))
+                    if self.accept(*_MODULO)
+                    else self._signed(left)
+                )
             return left
 
     def _signed(self, left: Node, *, first: bool = False) -> Node:
@@ -201,8 +225,17 @@ class Parser:
             if self.accept(*_TIMES):
                 bracketed = self.peek.text == "("
                 right = self._operand(self.implicit)
-                left = _cross_product(left, right) if crossed and _is_vector(right) else _joined("mul", left, right)
-            elif self.peek.text == "/" and bracketed and left.op != "mul" and self.ahead().text == "(":
+                left = (
+                    _cross_product(left, right)
+                    if crossed and _is_vector(right)
+                    else _joined("mul", left, right)
+                )
+            elif (
+                self.peek.text == "/"
+                and bracketed
+                and left.op != "mul"
+                and self.ahead().text == "("
+            ):
                 self.take()
                 left, bracketed = self._over_bracket(left), False
             elif self.peek.text in _OVER or (self.peek.text == ":" and self.ratio):
@@ -241,14 +274,21 @@ class Parser:
         """Factors side by side."""
         first = self.peek.kind
         factors = [self.power()]
-        while not self.differential and (self.starts_factor(self.peek) or self._next_power(factors[-1])):
+        while not self.differential and (
+            self.starts_factor(self.peek) or self._next_power(factors[-1])
+        ):
             bare = (
                 first == "number" and self.peek.text == r"\frac"
             )  # in brackets, 7(1/5) and (7)(\frac15), is a product
             factor = self.power()
             if bare and len(factors) == 1 and _mixed(factors[0], factor):
                 factors = [Node("add", (factors[0], factor), "mixed")]
-            elif bare and len(factors) == 1 and factor.op == "pow" and _mixed(factors[0], factor.args[0]):
+            elif (
+                bare
+                and len(factors) == 1
+                and factor.op == "pow"
+                and _mixed(factors[0], factor.args[0])
+            ):
                 mixed = Node("add", (factors[0], factor.args[0]), "mixed")
                 factors = [Node("pow", (mixed, factor.args[1]))]  # of the whole mixed number
             else:
@@ -278,11 +318,17 @@ class Parser:
         while True:
             if base.op != "apply" and self.peek.kind == "sign" and may_apply(base, self.peek.text):
                 base = Node("apply", (base, self.atom()))
-            elif base.op == "sym" and self.peek.text == r"\circ" and self.ahead().kind in ("letter", "command"):
+            elif (
+                base.op == "sym"
+                and self.peek.text == r"\circ"
+                and self.ahead().kind in ("letter", "command")
+            ):
                 self.take()
                 base = Node("compose", (base, self.atom()))
             elif self.accept("!"):
-                base = Node("fact2" if not self.peek.spaced and self.accept("!") else "fact", (base,))
+                base = Node(
+                    "fact2" if not self.peek.spaced and self.accept("!") else "fact", (base,)
+                )
             elif self.accept("%"):
                 base = Node("div", (base, num(100)))
             elif self.accept("^"):
@@ -294,7 +340,9 @@ class Parser:
         if self.accept(r"\circ"):
             return Node("deg", (base,))
         exponent = self.script()
-        if exponent.value in ("T", "top") and (base.op in ("matrix", "tuple") or _of_matrices(base)):
+        if exponent.value in ("T", "top") and (
+            base.op in ("matrix", "tuple") or _of_matrices(base)
+        ):
             return Node("transpose", (base,))
         return Node("pow", (base, exponent))
 
@@ -322,7 +370,9 @@ class Parser:
                 return commands.command(self, token.text)
             if token.kind == "sign":
                 return brackets.bracket(self, token.text)
-            raise Unreadable(f"{token.text!r} is prose" if token.kind == "words" else "it ends too early")
+            raise Unreadable(
+                f"{token.text!r} is prose" if token.kind == "words" else "it ends too early"
+            )
 
 
 def _joined(op: str, left: Node, right: Node) -> Node:
@@ -359,4 +409,6 @@ def _mixed(whole: Node, part: Node) -> bool:
     if whole.op != "num" or part.op != "div" or any(arg.op != "num" for arg in part.args):
         return False
     above, below = (Fraction(arg.value) for arg in part.args)
-    return whole.value.denominator == above.denominator == below.denominator == 1 and 0 < above < below
+    return (
+        whole.value.denominator == above.denominator == below.denominator == 1 and 0 < above < below
+    )

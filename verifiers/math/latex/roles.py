@@ -43,7 +43,9 @@ def _of_functions(head: Node) -> bool:
     if head.op == "pow":
         return head.args[0].op == "sym" and _letter(head.args[0]) in _ALWAYS | _MOSTLY | _OFTEN
     names = free_symbols(head)
-    return bool(names) and names <= {"f", "g", "h", "F", "G"} and not has(head, "pow", "apply", "call")
+    return (
+        bool(names) and names <= {"f", "g", "h", "F", "G"} and not has(head, "pow", "apply", "call")
+    )
 
 
 def settled(a: Node, b: Node) -> tuple[Node, Node]:
@@ -56,7 +58,11 @@ def settled(a: Node, b: Node) -> tuple[Node, Node]:
 
 def _functions(a: Node, b: Node) -> frozenset[str]:
     both = [*walk(a), *walk(b)]
-    bound = {n.value[0] if n.op in ("lim", "diff") else n.value for n in both if n.op in BINDERS or n.op == "diff"}
+    bound = {
+        n.value[0] if n.op in ("lim", "diff") else n.value
+        for n in both
+        if n.op in BINDERS or n.op == "diff"
+    }
     inside: dict[str, list[Node]] = {}
     for node in both:
         if node.op == "apply":
@@ -66,7 +72,8 @@ def _functions(a: Node, b: Node) -> frozenset[str]:
     return frozenset(
         name
         for name, brackets in inside.items()
-        if name not in bound and _is_function(name, brackets, name in alone, _brackets(a, name) != _brackets(b, name))
+        if name not in bound
+        and _is_function(name, brackets, name in alone, _brackets(a, name) != _brackets(b, name))
     )
 
 
@@ -75,7 +82,9 @@ def _is_function(name: str, brackets: list[Node], alone: bool, differ: bool) -> 
     if letter in _ALWAYS:
         return True
     if letter in _MOSTLY:
-        events = letter in _OF_EVENTS and any(s[:1].isupper() for inner in brackets for s in free_symbols(inner))
+        events = letter in _OF_EVENTS and any(
+            s[:1].isupper() for inner in brackets for s in free_symbols(inner)
+        )
         return events or not (alone and sums)
     if letter in _OFTEN:
         return not sums
@@ -87,7 +96,9 @@ def _is_sum(node: Node) -> bool:
 
 
 def _is_one_sign(node: Node) -> bool:
-    return node.op in ("num", "sym", "const", "tuple", "apply") or (node.op == "neg" and _is_one_sign(node.args[0]))
+    return node.op in ("num", "sym", "const", "tuple", "apply") or (
+        node.op == "neg" and _is_one_sign(node.args[0])
+    )
 
 
 def _alone(node: Node) -> Iterable[str]:
@@ -120,7 +131,10 @@ def _with_roles(node: Node, functions: frozenset[str]) -> Node:
             return Node("mul", (head, _with_roles(raised, functions)))
     args = tuple(_with_roles(arg, functions) for arg in node.args)
     if node.op == "mul":  # one flat product, as the parser makes it
-        split = (new.args if new.op == "mul" != old.op else (new,) for old, new in zip(node.args, args, strict=True))
+        split = (
+            new.args if new.op == "mul" != old.op else (new,)
+            for old, new in zip(node.args, args, strict=True)
+        )
         args = tuple(chain.from_iterable(split))
     return Node("mul", args) if node.op == "apply" else Node(node.op, args, node.value)
 

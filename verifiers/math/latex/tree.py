@@ -118,7 +118,9 @@ def free_symbols(node: Node) -> frozenset[str]:
     if node.op == "sym":
         return frozenset((node.value,))
     below = [free_symbols(arg) for arg in node.args]
-    if node.op == "diff" or (node.op == "int" and len(below) == 1):  # a derivative and an antiderivative depend on x
+    if node.op == "diff" or (
+        node.op == "int" and len(below) == 1
+    ):  # a derivative and an antiderivative depend on x
         below.append(frozenset((node.value[0] if node.op == "diff" else node.value,)))
     elif node.op in BINDERS and below:
         name = node.value[0] if node.op == "lim" else node.value

@@ -18,7 +18,9 @@ from rlvr.verifiers.math.latex.values import Number, Undefined, approximate
 
 __all__ = ["is_notation", "stand_in", "unknown"]
 
-_NOTATION = frozenset(("rel", "list", "set", "builder", "numbers", "union", "intersection", "minus", "congruent"))
+_NOTATION = frozenset(
+    ("rel", "list", "set", "builder", "numbers", "union", "intersection", "minus", "congruent")
+)
 _COEFFICIENTS = 7
 _DIGITS = 30
 _MOST_BITS = 1_000
@@ -55,7 +57,9 @@ def _sorted(node: Node) -> Node:
 
 
 def _quotient(exact: tuple[Fraction, ...], x: Number) -> Number:
-    if isinstance(x, Fraction) and x.denominator.bit_length() > _MOST_BITS:  # f(f(f(…))) has four times as many each
+    if (
+        isinstance(x, Fraction) and x.denominator.bit_length() > _MOST_BITS
+    ):  # f(f(f(…))) has four times as many each
         x = approximate(x)
     c = exact if isinstance(x, Fraction) else tuple(map(approximate, exact))
     square = x * x

@@ -134,7 +134,9 @@ def _bound(base: Number, exponent: Number) -> None:
     )
     if bits > MOST_MAGNITUDE.bit_length():
         vanishing = not isinstance(exponent, mp.mpc) and (size > 0) is (exponent < 0)
-        raise (Underflow if vanishing else TooLarge)(f"a power of more than {MOST_MAGNITUDE} binary digits")
+        raise (Underflow if vanishing else TooLarge)(
+            f"a power of more than {MOST_MAGNITUDE} binary digits"
+        )
 
 
 def rooted(value: Number, index: int, *, real: bool) -> Number:
