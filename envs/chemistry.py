@@ -14,7 +14,7 @@ from rlvr.verifiers.chemistry import ChemistryVerifier, balanced, molar_mass
 __all__ = ["Chemistry"]
 
 
-@rlvr.register("chem-v1")
+@rlvr.register("chem-v2")
 class Chemistry(Puzzle):
     """Balance an equation, write the formula of a salt, or compute a molar mass.
 
@@ -60,10 +60,6 @@ class Chemistry(Puzzle):
         except rlvr.DataError as error:
             raise rlvr.DataError(f"{id}: {error}") from None
         return rlvr.Task(id, f"{row['question']}\n{_WHERE}", reference, {"solution": reference})
-
-    def reference_of(self, value: Any) -> Any:
-        ChemistryVerifier().check(value)
-        return value
 
 
 _WHERE = "Give the answer between <answer> and </answer>."

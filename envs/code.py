@@ -67,18 +67,6 @@ class CodeEnv(rlvr.SingleTurnEnv):
         """
         return str(task_id)
 
-    def reference_of(self, value: Any) -> Any:
-        """The tests as they are.
-
-        Args:
-            value: a reference.
-
-        Raises:
-            DataError: the judge cannot read them.
-        """
-        CodeVerifier(**self.judging()).read(value)
-        return value
-
     def example(self, task: rlvr.Task) -> str | None:
         solution = task.meta.get("solution")
         return None if solution is None else f"```python\n{solution}\n```"

@@ -7,18 +7,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import rlvr
-from rlvr.data.rows import load_dataset
 from rlvr.envs.code import CodeEnv
 from rlvr.envs.code_dialects import DIALECTS, NotJudged, Problem, dialect_of
+from rlvr.sandbox.languages import LANGUAGES
 from rlvr.validate import require_number, require_one_of
 
 __all__ = ["CodeStdio"]
 
-_SLOWER = 3.0  # than C++, for which contests set their limits
 _INTERPRETER_MIB = 32
 
 
-@rlvr.register("code-stdio-v2")
+@rlvr.register("code-stdio-v3")
 class CodeStdio(CodeEnv):
     """Programming contests; the reference is a list of inputs and one of outputs, and perhaps a function's name.
 
@@ -35,8 +34,8 @@ class CodeStdio(CodeEnv):
             `rlvr.verifiers.code.COMPARATORS`.
         cpu_s, memory_mib: limits of a program for each case, where the row has none.
         row_limits: False: the rows' own limits do not count.
-        time_factor: the seconds of a contest's limit are multiplied by it; 0 for 1 with C++ and 3 with other languages.
-            (Rows in the "plain" dialect have limits that hold as they are.)
+        time_factor: the seconds of a contest's limit are multiplied by it; 0 for the language's own: 1 with C++, C and
+            Rust, 1.5 with Go, 3 with others.  (Rows in the "plain" dialect have limits that hold as they are.)
         partial, report, packages, allow_missing: see `CodeEnv`.
     """
 
@@ -58,14 +57,15 @@ class CodeStdio(CodeEnv):
         return {**super().judging(), "language": self.language, "compare": self.compare}
 
     def tasks(self) -> Iterator[rlvr.Task]:
-        for index, row in enumerate(load_dataset(self.data, self.split)):
-            name = f"{self.id}/{self.split}/{index}"
-            try:
-                problem = self._problem(row, name)
-            except NotJudged:
-                continue
-            if problem.inputs:
-                yield self._task(problem, row, name)
+        return self.tasks_in(self.data, make=self._judged_task)
+
+    def _judged_task(self, row: Mapping[str, Any], id: str) -> rlvr.Task | None:
+        """None for a problem whose answers cannot be judged, or that has no tests."""
+        try:
+            problem = self._problem(row, id)
+        except NotJudged:
+            return None
+        return self._task(problem, row, id) if problem.inputs else None
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         try:
@@ -96,7 +96,7 @@ class CodeStdio(CodeEnv):
             for name in ("difficulty", "source", "name")
             if isinstance(row.get(name), (str, int))
         }
-        if problem.solutions and self.language == "python":
+        if problem.solutions and LANGUAGES[self.language].calls:
             meta["solution"] = problem.solutions[0]
         try:
             reference = self.reference_of(self._reference(problem))
@@ -123,7 +123,7 @@ class CodeStdio(CodeEnv):
         given = {"cpu_s": problem.cpu_s, "memory_mib": problem.memory_mib}
         limits = {name: value for name, value in given.items() if value is not None}
         if problem.contest:
-            factor = self.time_factor or (1.0 if self.language == "cpp" else _SLOWER)
+            factor = self.time_factor or LANGUAGES[self.language].time_factor
             if "cpu_s" in limits:
                 limits["cpu_s"] = round(limits["cpu_s"] * factor, 3)
             if "memory_mib" in limits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any, Final
 
@@ -17,6 +18,17 @@ _SPLITS: Final = {
     "validation": range(8, 9),
     "test": range(9, 10),
 }  # tenths of all requests
+_HOW: Final = 'Answer with a JSON list of calls alone, such as [{"name": "…", "arguments": {…}}].'
+_PYTHON: Final = {
+    "str": "string",
+    "int": "integer",
+    "float": "float",
+    "bool": "boolean",
+    "list": "array",
+    "tuple": "tuple",
+    "dict": "dict",
+    "set": "array",
+}
 _CITIES: Final = "Lagos Turin Quito Hanoi Basel Perth Izmir Cusco".split()
 _TOOLS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "weather.today": ("Tell the weather in {city} in {unit}", {"city": "string", "unit": "string"}),
@@ -30,23 +42,64 @@ _TOOLS: Final[dict[str, tuple[str, dict[str, str]]]] = {
 }
 
 
-@rlvr.register("function-call-v1")
+@rlvr.register("function-call-v2")
 class FunctionCall(rlvr.SingleTurnEnv):
     """Call the functions that a request needs, in any order.
 
     Options:
         calls: greatest number of calls of a request.
+        data: rows of BFCL (`question`, `function`, `ground_truth`) or xLAM (`query`, `tools`, `answers`) to take
+            instead: a file or a hub id.
     """
 
     domain = "tools"
     calls: int = 3
+    data: str = ""
     reward = rlvr.Correct(CallsVerifier())
 
     def __post_init__(self) -> None:
         require_whole("calls", self.calls, 1, 8)
-        require_one_of("split", self.split, _SPLITS)
+        if not self.data:
+            require_one_of("split", self.split, _SPLITS)
+
+    @property
+    def size(self) -> int | None:
+        return len(self._tasks) if self.data else None
+
+    def tasks(self) -> Iterable[rlvr.Task]:
+        return self.tasks_in(self.data, key="id") if self.data else super().tasks()
+
+    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+        if "ground_truth" in row:
+            question, functions, calls = (
+                row.get("question"),
+                row.get("function"),
+                row["ground_truth"],
+            )
+            while isinstance(question, list) and question and isinstance(question[0], list):
+                question = question[0]  # turns; the first one's messages
+        elif "answers" in row:
+            question, functions = row.get("query"), _decoded(row.get("tools"))
+            calls = [
+                {one["name"]: {key: [value] for key, value in one["arguments"].items()}}
+                for one in _decoded(row["answers"])
+            ]
+            functions = [_with_properties(one) for one in functions]
+        else:
+            raise rlvr.DataError(f"{id}: no row of BFCL or xLAM; it has {list(row)}")
+        if not isinstance(question, str | list) or not isinstance(functions, list):
+            raise rlvr.DataError(f"{id}: no question, or no list of functions")
+        said = f"You can call these functions:\n{json.dumps(functions)}\n\n{_HOW}"
+        prompt = (
+            f"{said}\n\n{question}"
+            if isinstance(question, str)
+            else [{"role": "system", "content": said}, *question]
+        )
+        return rlvr.Task(id, prompt, self.reference_of({"functions": functions, "calls": calls}))
 
     def task(self, index: int) -> rlvr.Task:
+        if self.data:
+            return super().task(index)
         rng = rlvr.seeded(self.id, self.split, index)
         while True:
             made = [
@@ -78,17 +131,28 @@ class FunctionCall(rlvr.SingleTurnEnv):
         reference = {"functions": functions, "calls": asked}
         return rlvr.Task(f"{self.id}/{self.split}/{self.calls}/{index}", prompt, reference)
 
-    def reference_of(self, value: Any) -> Any:
-        CallsVerifier().check(value)
-        return value
-
     def example(self, task: rlvr.Task) -> str:
-        calls = [next(iter(call.items())) for call in task.reference["calls"]]
-        listed = [
-            {"name": name, "arguments": {key: value[0] for key, value in given.items()}}
-            for name, given in calls
-        ]
-        return json.dumps(listed)
+        return CallsVerifier().example(task.reference)
+
+
+def _decoded(value: Any) -> Any:
+    """xLAM has its lists as JSON texts."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def _with_properties(function: Mapping[str, Any]) -> dict[str, Any]:
+    """xLAM's parameters as a schema; its types are Python's, "str, optional" and the like."""
+    known = function.get("parameters") or {}
+    properties = {
+        name: {
+            **one,
+            "type": _PYTHON.get(
+                str(one.get("type", "str")).partition(",")[0].split("[")[0].lower(), "any"
+            ),
+        }
+        for name, one in known.items()
+    }
+    return {**function, "parameters": {"type": "dict", "properties": properties, "required": []}}
 
 
 def _typed(kinds: dict[str, str]) -> dict[str, Any]:

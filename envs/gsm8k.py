@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import rlvr
-from rlvr.data.rows import load_dataset
 from rlvr.types import plain_reference
 from rlvr.verifiers.math import GSM8K as GSM8K_POLICY
 from rlvr.verifiers.math import MathVerifier
@@ -42,8 +41,7 @@ class GSM8K(rlvr.SingleTurnEnv):
     reward = rlvr.Correct(MathVerifier(policy=GSM8K_POLICY, markers=_MARKERS))
 
     def tasks(self) -> Iterator[rlvr.Task]:
-        for index, row in enumerate(load_dataset(self.data, self.split, name="main")):
-            yield self.task_from(row, id=f"{self.id}/{self.split}/{index}")
+        return self.tasks_in(self.data, name="main")
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         question, solution = row.get("question"), row.get("answer", row.get("ground_truth"))

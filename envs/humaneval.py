@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import rlvr
-from rlvr.data.rows import load_dataset
 from rlvr.envs.code import CodeEnv
 
 __all__ = ["HumanEval"]
 
 
-@rlvr.register("humaneval-v2")
+@rlvr.register("humaneval-v3")
 class HumanEval(CodeEnv):
     """164 functions to complete; the reference is the data set's own `check(candidate)`.
 
@@ -37,8 +36,7 @@ class HumanEval(CodeEnv):
     cpu_s: float = 3.0
 
     def tasks(self) -> Iterator[rlvr.Task]:
-        for index, row in enumerate(load_dataset(self.data, self.split)):
-            yield self.task_from(row, id=f"{self.id}/{self.split}/{index}")
+        return self.tasks_in(self.data)
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         name = str(row.get("task_id", id))

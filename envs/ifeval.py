@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import rlvr
-from rlvr.data.rows import load_dataset
-from rlvr.verifiers.instructions import InstructionVerifier, read_instructions
+from rlvr.verifiers.instructions import InstructionVerifier
 
 __all__ = ["IFBench", "IFEval"]
 
 
-@rlvr.register("ifeval-v1")
+@rlvr.register("ifeval-v2")
 class IFEval(rlvr.SingleTurnEnv):
     """Prompts with 1 to 3 instructions each (arXiv:2311.07911); CORRECT if all are followed.
 
@@ -35,8 +34,7 @@ class IFEval(rlvr.SingleTurnEnv):
         self.reward = rlvr.Correct(verifier)  # type: ignore[misc]  # an instance may shadow its class's reward
 
     def tasks(self) -> Iterator[rlvr.Task]:
-        for index, row in enumerate(load_dataset(self.data or self._data, self.split)):
-            yield self.task_from(row, f"{self.id}/{self.split}/{row.get('key', index)}")
+        return self.tasks_in(self.data or self._data, key="key")
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         kinds, arguments = row.get("instruction_id_list"), row.get("kwargs")
@@ -68,7 +66,7 @@ class IFEval(rlvr.SingleTurnEnv):
         Raises:
             DataError: an instruction cannot be read.
         """
-        read = read_instructions(value)
+        read = InstructionVerifier().read(value)
         return [{"kind": one.kind.name, "arguments": _plain(one.arguments)} for one in read]
 
     def example(self, task: rlvr.Task) -> str | None:
@@ -82,7 +80,7 @@ def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@rlvr.register("ifbench-v1")
+@rlvr.register("ifbench-v2")
 class IFBench(IFEval):
     """IFBench's prompts (arXiv:2507.02833), for evaluation: its 58 kinds are meant not to be trained on.
 

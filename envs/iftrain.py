@@ -10,12 +10,12 @@ import rlvr
 from rlvr.envs.instruction_tasks import REQUESTS, TOPICS, Draft, compatible, in_words
 from rlvr.envs.puzzles import Made, Puzzle
 from rlvr.validate import require_whole
-from rlvr.verifiers.instructions import InstructionVerifier, read_instructions
+from rlvr.verifiers.instructions import InstructionVerifier
 
 __all__ = ["IFTrain"]
 
 
-@rlvr.register("iftrain-v1")
+@rlvr.register("iftrain-v2")
 class IFTrain(Puzzle):
     """Follow 1 to 5 instructions of the kinds of IFEval and IFTrain (arXiv:2507.02833); CORRECT if all are followed.
 
@@ -58,10 +58,6 @@ class IFTrain(Puzzle):
             if InstructionVerifier().verify(answer, asked, task).correct
             else None
         )
-
-    def reference_of(self, value: Any) -> Any:
-        read_instructions(value)
-        return value
 
     def example(self, task: rlvr.Task) -> str | None:
         return task.meta.get("solution")

@@ -1,4 +1,4 @@
-"""What iftrain-v1 asks: an instruction's words, its arguments, and how an answer is made that follows it.
+"""What iftrain-v2 asks: an instruction's words, its arguments, and how an answer is made that follows it.
 
 Two instructions may contradict each other in more ways than a table can list.  So an answer is built along with the
 prompt, one instruction after the other, and a combination whose answer the verifier refuses is drawn anew.
@@ -48,7 +48,10 @@ _KEYWORDS: Final = (
     "lantern copper meadow pepper ribbon signal velvet anchor button candle feather gravel helmet island jacket kettle "
     "ladder magnet needle orange pencil quarry rocket saddle tunnel umbrella violin walnut yellow zipper"
 ).split()
-_COMMON: Final = "very really always never because wonderful beautiful important several perhaps certainly simply".split()
+_COMMON: Final = (
+    "very really always never because wonderful beautiful important "
+    "several perhaps certainly simply"
+).split()
 _PALINDROMES: Final = "level radar civic noon kayak rotor refer".split()
 _STARTERS: Final = "Today Clearly Usually Somewhere Indeed Meanwhile Often Outside".split()
 _PHRASES: Final = (

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import rlvr
-from rlvr.data.rows import load_dataset
 from rlvr.types import plain_reference
 from rlvr.verifiers.math import BOXED, MathPolicy, MathVerifier, extract
 
@@ -33,8 +32,7 @@ class MATH(rlvr.SingleTurnEnv):
     reward = rlvr.Correct(MathVerifier())
 
     def tasks(self) -> Iterator[rlvr.Task]:
-        for index, row in enumerate(load_dataset(self.data, self.split)):
-            yield self.task_from(row, id=f"{self.id}/{self.split}/{index}")
+        return self.tasks_in(self.data)
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         problem = row.get("problem", row.get("question"))
@@ -58,7 +56,7 @@ class MATH(rlvr.SingleTurnEnv):
         value = plain_reference(value)
         if isinstance(value, str) and value.strip():
             found = _boxed(value) or value
-            _EXACT.check(found)  # reports 1/0 when the data is read, not at every completion
+            _EXACT.read(found)  # reports 1/0 when the data is read, not at every completion
             return found
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return value

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import rlvr
-from rlvr.data.rows import load_dataset
 from rlvr.envs.code import CodeEnv
 from rlvr.validate import require_whole
 
 __all__ = ["MBPP"]
 
 
-@rlvr.register("mbpp-v2")
+@rlvr.register("mbpp-v3")
 class MBPP(CodeEnv):
     """Small functions to write; the reference is the data set's own asserts.
 
@@ -47,8 +46,7 @@ class MBPP(CodeEnv):
         super().__post_init__()
 
     def tasks(self) -> Iterator[rlvr.Task]:
-        for index, row in enumerate(load_dataset(self.data, self.split, name=self.subset)):
-            yield self.task_from(row, id=f"{self.id}/{self.split}/{index}")
+        return self.tasks_in(self.data, name=self.subset)
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         name = id if row.get("task_id") is None else self.name_of(row["task_id"])

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import rlvr
-from rlvr.data.rows import load_dataset
-from rlvr.verifiers.choices import LETTERS, ChoiceVerifier, check_choices
+from rlvr.verifiers.choices import LETTERS, ChoiceVerifier
 
 __all__ = ["MultipleChoice"]
 
@@ -19,7 +18,7 @@ _POINTS_AT_OTHERS = re.compile(
 )
 
 
-@rlvr.register("mcq-v1")
+@rlvr.register("mcq-v2")
 class MultipleChoice(rlvr.SingleTurnEnv):
     r"""Questions with lettered options; a completion answers with one letter in \boxed{}.
 
@@ -43,8 +42,7 @@ class MultipleChoice(rlvr.SingleTurnEnv):
     reward = rlvr.Correct(ChoiceVerifier())
 
     def tasks(self) -> Iterator[rlvr.Task]:
-        for index, row in enumerate(load_dataset(self.data, self.split)):
-            yield self.task_from(row, f"{self.id}/{self.split}/{index}")
+        return self.tasks_in(self.data)
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         question = row.get("question", row.get("Question"))
@@ -54,7 +52,7 @@ class MultipleChoice(rlvr.SingleTurnEnv):
             )
         try:
             reference = _reference(row)
-            check_choices(reference)
+            self.reference_of(reference)
         except rlvr.DataError as error:
             raise rlvr.DataError(f"{id}: {error}") from None
         options = reference["options"]
@@ -66,12 +64,8 @@ class MultipleChoice(rlvr.SingleTurnEnv):
         meta = {"guess_rate": 1 / len(options)}
         return rlvr.Task(id, f"{question}\n\n{listed}\n\n{self.instruction}", reference, meta)
 
-    def reference_of(self, value: Any) -> Any:
-        check_choices(value)
-        return value
-
     def example(self, task: rlvr.Task) -> str:
-        return f"\\boxed{{{LETTERS[check_choices(task.reference)[1]]}}}"
+        return ChoiceVerifier().example(task.reference)
 
 
 def _reference(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 import rlvr
-from rlvr.data.rows import load_dataset
 from rlvr.validate import require_one_of
 
 __all__ = ["Made", "Puzzle"]
@@ -67,8 +66,7 @@ class Puzzle(rlvr.SingleTurnEnv):
     def tasks(self) -> Iterable[rlvr.Task]:
         if not self._rows:
             return super().tasks()
-        rows = enumerate(load_dataset(self._rows, self.split))
-        return (self.task_from(row, f"{self.id}/{self.split}/{index}") for index, row in rows)  # type: ignore[call-arg]
+        return self.tasks_in(self._rows)
 
     def task(self, index: int) -> rlvr.Task:
         if self._rows:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 import rlvr
-from rlvr.data.rows import load_dataset
 from rlvr.validate import require_one_of
 from rlvr.verifiers.qa import QAVerifier
 
@@ -28,7 +27,7 @@ _FACTS: Final = {
 _FORM: Final = "\n\nPut the answer, a few words, in <answer> tags."
 
 
-@rlvr.register("qa-v1")
+@rlvr.register("qa-v2")
 class QA(rlvr.SingleTurnEnv):
     """Answer a question by a few words.
 
@@ -54,16 +53,13 @@ class QA(rlvr.SingleTurnEnv):
                 )
 
     def tasks(self) -> Iterable[rlvr.Task]:
-        return self._rows() if self.data else super().tasks()
+        return self.tasks_in(self.data) if self.data else super().tasks()
 
-    def _rows(self) -> Iterator[rlvr.Task]:
-        for index, row in enumerate(load_dataset(self.data, self.split)):
-            if "question" not in row or "answer" not in row:
-                raise rlvr.DataError(
-                    f"row {index} of {self.data} has no 'question' or no 'answer'; it has {list(row)}"
-                )
-            reference = self.reference_of(row["answer"])
-            yield rlvr.Task(f"{self.id}/{self.split}/{index}", row["question"] + _FORM, reference)
+    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+        question = row.get("question")
+        if not isinstance(question, str) or "answer" not in row:
+            raise rlvr.DataError(f"no 'question' or no 'answer' in the row; it has {list(row)}")
+        return rlvr.Task(id, question + _FORM, self.reference_of(row["answer"]))
 
     def task(self, index: int) -> rlvr.Task:
         if self.data:
@@ -83,10 +79,6 @@ class QA(rlvr.SingleTurnEnv):
     @property
     def size(self) -> int | None:
         return len(self._tasks) if self.data else None
-
-    def reference_of(self, value: Any) -> Any:
-        QAVerifier().check(value)
-        return value
 
     def example(self, task: rlvr.Task) -> str:
         gold = task.reference if isinstance(task.reference, str) else task.reference[0]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import rlvr
-from rlvr.data.rows import load_dataset
 from rlvr.tools import Corpus, search
 from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.qa import QAVerifier
@@ -34,7 +33,7 @@ _GOODS: Final = (
 
 
 def _name(*key: str | int) -> str:
-    rng = rlvr.seeded("search-v1", *key)
+    rng = rlvr.seeded("search-v2", *key)
     return "".join(
         rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(2)
     ).title() + rng.choice(_ENDS)
@@ -42,7 +41,7 @@ def _name(*key: str | int) -> str:
 
 def _world(size: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
     """The passages of a made-up world, and the questions with their answers."""
-    rng = rlvr.seeded("search-v1", "world", size)
+    rng = rlvr.seeded("search-v2", "world", size)
     towns = list(dict.fromkeys(_name("town", i) for i in range(max(8, size // 4))))
     people = [
         f"{first} {last}"
@@ -96,7 +95,7 @@ def _read(corpus: str) -> Corpus:
     return Corpus(Path(corpus))
 
 
-@rlvr.register("search-v1")
+@rlvr.register("search-v2")
 class Search(rlvr.ToolEnv):
     """Answer a question with what `search(query)` finds; the answer goes in <answer> tags.
 
@@ -125,26 +124,15 @@ class Search(rlvr.ToolEnv):
         self.reward = rlvr.Correct(QAVerifier(self.credit))  # type: ignore[misc, arg-type]  # the instance's own
         if bool(self.data) != bool(self.corpus):
             raise rlvr.UsageError(
-                "search-v1 needs both data and corpus, or neither: questions are about a corpus"
+                "search-v2 needs both data and corpus, or neither: questions are about a corpus"
             )
         if not self.data:
             require_one_of("split", self.split, _SPLITS)
 
     def tasks(self) -> Iterator[rlvr.Task]:
-        for index, (question, answer) in enumerate(self._asked()):
-            QAVerifier().check(answer)
-            yield rlvr.Task(f"{self.id}/{self.split}/{index}", question + _FORM, answer)
-
-    def _asked(self) -> Iterable[tuple[str, Any]]:
-        if not self.data:
-            yield from _made(self.people)[1][self.split]
-            return
-        for index, row in enumerate(load_dataset(self.data, self.split)):
-            if "question" not in row or "answer" not in row:
-                raise rlvr.DataError(
-                    f"row {index} of {self.data} has no 'question' or no 'answer'; it has {list(row)}"
-                )
-            yield row["question"], row["answer"]
+        asked = _made(self.people)[1][self.split] if not self.data else ()
+        rows = [{"question": question, "answer": answer} for question, answer in asked]
+        return self.tasks_in(self.data or rows, make=_row_task)
 
     def tools(self, state: Any) -> list[rlvr.Tool]:
         return [
@@ -157,3 +145,9 @@ class Search(rlvr.ToolEnv):
             rlvr.Ask("search", {"query": str(task.prompt).partition("?")[0]}),
             f"<answer>{gold}</answer>",
         ]
+
+
+def _row_task(row: Mapping[str, Any], id: str) -> rlvr.Task:
+    if not isinstance(row.get("question"), str) or "answer" not in row:
+        raise rlvr.DataError(f"no 'question' or no 'answer' in the row; it has {list(row)}")
+    return rlvr.Task(id, row["question"] + _FORM, row["answer"])

@@ -9,13 +9,13 @@ from typing import Any
 import rlvr
 from rlvr.envs.puzzles import Made, Puzzle
 from rlvr.validate import require_one_of, require_whole
-from rlvr.verifiers.logic import SudokuVerifier, box_shape
-from rlvr.verifiers.logic_solvers import sudoku_solutions
+from rlvr.verifiers.logic import SudokuVerifier
+from rlvr.verifiers.logic_solvers import box_shape, sudoku_solutions
 
 __all__ = ["Sudoku"]
 
 
-@rlvr.register("sudoku-v1")
+@rlvr.register("sudoku-v2")
 class Sudoku(Puzzle):
     """Fill the grid; the answer is checked by the rules, and the given digits must stand.
 

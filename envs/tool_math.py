@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, Final
 
 import rlvr
-from rlvr.data.rows import load_dataset
 from rlvr.sandbox import Limits
 from rlvr.tools import python, sandbox
 from rlvr.validate import require_one_of
@@ -104,17 +103,7 @@ class PythonToolMath(rlvr.ToolEnv):
             require_one_of("split", self.split, _SPLITS)
 
     def tasks(self) -> Iterable[rlvr.Task]:
-        return self._rows() if self.data else super().tasks()
-
-    def _rows(self) -> Iterator[rlvr.Task]:
-        for index, row in enumerate(load_dataset(self.data, self.split)):
-            if "question" not in row or "answer" not in row:
-                raise rlvr.DataError(
-                    f"row {index} of {self.data} has no 'question' or no 'answer'; it has {list(row)}"
-                )
-            yield rlvr.Task(
-                f"{self.id}/{self.split}/{index}", row["question"] + _FORM, str(row["answer"])
-            )
+        return self.tasks_in(self.data, make=_row_task) if self.data else super().tasks()
 
     def task(self, index: int) -> rlvr.Task:
         if self.data:
@@ -138,3 +127,9 @@ class PythonToolMath(rlvr.ToolEnv):
             rlvr.Ask("python", {"code": f"print({task.reference})"}),
             f"\\boxed{{{task.reference}}}",
         ]
+
+
+def _row_task(row: Mapping[str, Any], id: str) -> rlvr.Task:
+    if not isinstance(row.get("question"), str) or "answer" not in row:
+        raise rlvr.DataError(f"no 'question' or no 'answer' in the row; it has {list(row)}")
+    return rlvr.Task(id, row["question"] + _FORM, str(row["answer"]))

@@ -8,15 +8,17 @@ as Python calls with literals.  Parallel calls may come in any order.  Rules fro
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from rlvr.errors import DataError, brief
 from rlvr.text import after_thinking
-from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.blocks import sole_answer
+from rlvr.types import Outcome, Task, Verdict
+from rlvr.verifiers.answers import Form, find_answer
+from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.json_schema import read_json
 
 __all__ = ["Call", "CallsVerifier", "read_calls"]
@@ -24,6 +26,8 @@ __all__ = ["Call", "CallsVerifier", "read_calls"]
 _LONGEST: Final = 20_000
 _MOST: Final = 50
 _TAGGED: Final = re.compile(r"<tool_call>([^<]*+)</tool_call>")
+_AFTER_PROSE: Final = re.compile(r"^(?:[\[{]|[A-Za-z_][\w.]*\().*\Z", re.MULTILINE | re.DOTALL)
+_KEYS: Final = frozenset(("name", "arguments", "parameters", "input", "args", "id", "type"))
 _FOLDED: Final = re.compile(r"[ ,./\-_*^]")
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
@@ -45,14 +49,16 @@ class Call(NamedTuple):
     Attributes:
         name: of the function, with its dots.
         arguments: by name.
+        places: those without a name, in order, as Python allows; the schema names them.
     """
 
     name: str
     arguments: Mapping[str, Any]
+    places: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
-class CallsVerifier:
+class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
     """Compares the calls of a completion with the calls that are asked for.
 
     The reference is a mapping:
@@ -67,22 +73,60 @@ class CallsVerifier:
     , . / - _ * ^, and with one kind of quotation mark.
     """
 
-    id: str = "calls-verifier-v1"
+    version: ClassVar[int] = 2
+    form: ClassVar[Form] = Form(
+        fences=frozenset(("json", "python", "py", "tool_code", "")),
+        bare=True,
+        begins=r"\s*(?:[\[{]|[A-Za-z_][\w.]*\()",
+        lines=True,
+        longest=_LONGEST,
+    )
+    reference_form: ClassVar[str] = (
+        "a mapping of functions, their schemas, and calls, the accepted ones"
+    )
+    reference_example: ClassVar[Any] = {
+        "functions": [
+            {
+                "name": "f",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"city": {"type": "string"}},
+                    "required": ["city"],
+                },
+            }
+        ],
+        "calls": [{"f": {"city": ["Lagos"]}}],
+    }
 
-    def verify(self, completion: str, reference: Any) -> Verdict:
-        """The verdict on a completion.
+    def read(self, reference: Any) -> _Wanted:
+        """The schemas by name, and the wanted calls.
 
         Args:
-            completion: its text: calls in JSON or Python, alone, in one fenced block or in <tool_call> tags.
             reference: see the class.
 
         Raises:
-            DataError: the reference cannot be used.
+            DataError: a call names a function or an argument that no schema has, or no call is asked for.
         """
-        functions, wanted = _read_reference(reference)
-        found = read_calls(completion)
-        if isinstance(found, Verdict):
-            return found
+        return _read_reference(reference)
+
+    def extract(self, text: str, task: Task | None) -> list[Call] | Verdict:
+        """The calls of a completion.
+
+        Args:
+            text: the completion: calls in JSON or Python, alone, marked, in one fenced block or in <tool_call> tags.
+            task: not looked at.
+        """
+        return read_calls(text)
+
+    def judge(self, answer: list[Call], reference: _Wanted) -> Verdict:
+        """The verdict on calls.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+        """
+        functions, wanted = reference
+        found = [_with_names(call, functions) for call in answer]
         shown = "; ".join(f"{call.name}({', '.join(call.arguments)})" for call in found)[:200]
         if len(found) != len(wanted):
             why = f"other-count: {len(found)} calls, {len(wanted)} are asked for"
@@ -93,16 +137,34 @@ class CallsVerifier:
         first = next((row for row in faults if all(row)), faults[0])
         return Verdict(Outcome.WRONG, why=min(filter(None, first), key=_rank), answer=shown)
 
-    def check(self, reference: Any) -> None:
-        """Refuse a reference that cannot be used.
+    def example(self, reference: Any) -> str:
+        """The wanted calls with the first accepted value of each argument.
 
         Args:
             reference: see the class.
-
-        Raises:
-            DataError: a call names a function or an argument that no schema has, or no call is asked for.
         """
-        _read_reference(reference)
+        _, wanted = self.read(reference)
+        calls = [
+            {
+                "name": name,
+                "arguments": {
+                    key: _first(values[0]) for key, values in given.items() if values[0] != ""
+                },
+            }
+            for name, given in wanted
+        ]
+        return json.dumps(calls)
+
+
+def _first(value: Any) -> Any:
+    """The value with the first accepted one of each key."""
+    if isinstance(value, dict):
+        return {
+            key: _first(many[0] if isinstance(many, list) else many)
+            for key, many in value.items()
+            if not isinstance(many, list) or many[0] != ""
+        }
+    return [_first(one) for one in value] if isinstance(value, list) else value
 
 
 def read_calls(text: str) -> list[Call] | Verdict:
@@ -119,13 +181,15 @@ def read_calls(text: str) -> list[Call] | Verdict:
         if _TAGGED.sub("", rest).count("<tool_call>") or len(pieces) > _MOST:
             return Verdict(Outcome.UNPARSED, why="unfinished-call")
     else:
-        answer = sole_answer(text, {"json", "python", "py", "tool_code", ""}, most=_LONGEST)
+        answer = find_answer(text, CallsVerifier.form)
         if isinstance(answer, Verdict):
             return answer
-        pieces = [answer]
+        pieces = [answer.text]
     found: list[Call] = []
     for piece in pieces:
         calls = _read(piece.strip())
+        if isinstance(calls, str) and (start := _AFTER_PROSE.search(piece)) is not None:
+            calls = _read(piece[start.start() :].strip())
         if isinstance(calls, str):
             return Verdict(Outcome.UNPARSED, why=f"no-calls: {calls}", answer=piece.strip()[:200])
         found += calls
@@ -141,15 +205,14 @@ def _read(text: str) -> list[Call] | str:
             value = read_json(text)
         except ValueError as error:
             return str(error)[:200]
+        if isinstance(value, dict) and value.keys() == {"tool_calls"}:
+            value = value["tool_calls"]
         calls = [_from_json(one) for one in (value if isinstance(value, list) else [value])]
     else:
         if max(map(len, re.findall(r"[(\[{]+", text)), default=0) > _MOST or text.count("\n") > 500:
             return "nested too deep"
         try:
-            tree: ast.AST = ast.parse(
-                text if text.startswith("[") else f"[{text}]", mode="eval"
-            ).body
-            calls = [_from_python(one) for one in getattr(tree, "elts", ())]
+            calls = [_from_python(one) for one in _expressions(text)]
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return f"{type(error).__name__}: it is neither JSON nor a list of calls with literals"
     if len(calls) > _MOST:
@@ -159,25 +222,45 @@ def _read(text: str) -> list[Call] | str:
     )
 
 
+def _expressions(text: str) -> list[ast.expr]:
+    """The entries of a Python list, or the expressions on lines of their own."""
+    try:
+        tree = ast.parse(text if text.startswith("[") else f"[{text}]", mode="eval").body
+        return list(getattr(tree, "elts", ()))
+    except SyntaxError:
+        body = ast.parse(text, mode="exec").body
+        if not all(isinstance(one, ast.Expr) for one in body):
+            raise
+        return [one.value for one in body if isinstance(one, ast.Expr)]
+
+
 def _from_json(value: Any) -> Call | None:
     """Either `{"name", "arguments"}` (or "parameters"), or BFCL's `{function: {argument: value}}`."""
     if not isinstance(value, dict):
         return None
-    arguments = value.get("arguments", value.get("parameters"))
-    if isinstance(value.get("name"), str) and isinstance(arguments, dict):
-        return (
-            Call(value["name"], arguments)
-            if value.keys() <= {"name", "arguments", "parameters", "id"}
-            else None
-        )
+    if isinstance(value.get("function"), dict) and value.keys() <= {"type", "id", "function"}:
+        value = value["function"]  # as chat APIs write them
+    if "name" in value:
+        written = [
+            value[key] for key in ("arguments", "parameters", "input", "args") if key in value
+        ]
+        if len(written) != 1 or not value.keys() <= _KEYS or not isinstance(value["name"], str):
+            return None
+        arguments = written[0]
+        if isinstance(arguments, str):
+            try:
+                arguments = read_json(arguments)
+            except ValueError:
+                return None
+        return Call(value["name"], arguments) if isinstance(arguments, dict) else None
     if len(value) == 1 and isinstance(next(iter(value.values())), dict):
         return Call(*next(iter(value.items())))
     return None
 
 
 def _from_python(node: ast.AST) -> Call | None:
-    if not isinstance(node, ast.Call) or node.args:
-        return None  # arguments without names are none of BFCL's
+    if not isinstance(node, ast.Call) or any(isinstance(one, ast.Starred) for one in node.args):
+        return None
     names = [one.arg for one in node.keywords]
     if None in names or len(set(names)) < len(names):
         return None
@@ -188,7 +271,20 @@ def _from_python(node: ast.AST) -> Call | None:
     if not isinstance(function, ast.Name):
         return None
     arguments = {str(one.arg): _plain(ast.literal_eval(one.value)) for one in node.keywords}
-    return Call(".".join([function.id, *reversed(path)]), arguments)
+    places = tuple(_plain(ast.literal_eval(one)) for one in node.args)
+    return Call(".".join([function.id, *reversed(path)]), arguments, places)
+
+
+def _with_names(call: Call, functions: Mapping[str, Any]) -> Call:
+    """With the names of the schema for arguments by place; one too many keeps its place as its name."""
+    if not call.places:
+        return call
+    names = list(functions.get(call.name, {}).get("properties", {}))
+    placed = {
+        names[at] if at < len(names) and names[at] not in call.arguments else f"#{at}": value
+        for at, value in enumerate(call.places)
+    }
+    return Call(call.name, {**placed, **call.arguments})
 
 
 def _plain(value: Any) -> Any:
@@ -199,9 +295,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _read_reference(
-    reference: Any,
-) -> tuple[Mapping[str, Any], Sequence[tuple[str, Mapping[str, Any]]]]:
+_Wanted: TypeAlias = tuple[Mapping[str, Any], Sequence[tuple[str, Mapping[str, Any]]]]
+"""Schemas of the functions by name, and the wanted calls."""
+
+
+def _read_reference(reference: Any) -> _Wanted:
     if (
         not isinstance(reference, Mapping)
         or not reference.get("functions")

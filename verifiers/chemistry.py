@@ -15,9 +15,10 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, TypeAlias
 
 from rlvr.errors import DataError, brief
-from rlvr.types import Outcome, Task, Verdict
-from rlvr.verifiers.math import extract
-from rlvr.verifiers.science import ScienceVerifier
+from rlvr.types import Outcome, Verdict
+from rlvr.verifiers.answers import Answer, Form
+from rlvr.verifiers.base import BaseVerifier
+from rlvr.verifiers.science import ScienceVerifier, Trusted
 
 __all__ = [
     "ATOMIC_WEIGHTS",
@@ -86,7 +87,7 @@ class Species:
 
 
 @dataclass(frozen=True, slots=True)
-class ChemistryVerifier:
+class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
     """Verifies a balanced equation, a formula or a quantity; the reference says which of the three is asked.
 
         >>> ChemistryVerifier().verify("<answer>O2 + 2 H2 -> 2 H2O</answer>", "2 H2 + O2 -> 2 H2O").why
@@ -96,87 +97,74 @@ class ChemistryVerifier:
     charge, and have the smallest whole coefficients.  A formula must be written as the reference is, in any markup:
     C2H4O2 is no answer where CH3COOH is asked.  Anything else is a quantity, see `ScienceVerifier`.
 
-    The reasons: `balanced`, `same-formula` are CORRECT; `no-answer` UNPARSED; `hedged`, `limit`, `no-equation`,
-    `no-formula`, `other-species`, `unbalanced`, `not-lowest` and `other-formula` WRONG.
+    The reasons: `balanced`, `same-formula` are CORRECT; `no-answer`, `no-equation` and `no-formula` UNPARSED; `hedged`,
+    `too-long`, `other-species`, `unbalanced`, `not-lowest` and `other-formula` WRONG.
 
     Attributes:
         tolerance: of a quantity, see `ScienceVerifier`.
     """
 
     tolerance: float = 0.005
-    id: ClassVar[str] = "chemistry-verifier-v1"
+    version: ClassVar[int] = 2
+    form: ClassVar[Form] = Form(longest=_LONGEST)
+    reference_form: ClassVar[str] = "a balanced equation, a formula, or a quantity with its unit"
+    reference_example: ClassVar[str] = "2 H2 + O2 -> 2 H2O"
 
-    def verify(self, completion: str, reference: str, task: Task | None = None) -> Verdict:
-        """The verdict on a completion.
+    def read(self, reference: Any) -> _Asked:
+        """The sides of an equation, a formula, or what `ScienceVerifier` makes of a quantity.
 
         Args:
-            completion: the model's text.
             reference: a balanced equation, a formula, or a quantity such as "18.015 g/mol".
-            task: what the completion answers.
 
         Raises:
-            DataError: the reference is none of the three, or an equation that is not balanced.
+            DataError: it is none of the three, or an equation that is not balanced.
         """
-        asked = _asked(reference)
-        if asked is None:
-            return ScienceVerifier(self.tolerance).verify(completion, reference, task)
-        found = extract(completion)
-        if found is None or found.flaw in ("empty-box", "unclosed-box"):
-            return Verdict(Outcome.UNPARSED, why="no-answer" if found is None else str(found.flaw))
-        answer = found.answer
-        if found.flaw == "hedged":
-            return Verdict(
-                Outcome.WRONG, why="hedged: several boxes in one statement differ", answer=answer
+        if not isinstance(reference, str) or not reference.strip():
+            raise DataError(
+                f"the reference is {brief(reference)}; it must be a text such as '2 H2 + O2 -> 2 H2O'"
             )
-        if len(answer) > _LONGEST:
-            return Verdict(Outcome.WRONG, why="limit: an answer of more than 600 characters")
-        if isinstance(asked, Species):
-            said = read_formula(answer)
-            if said is None:
-                return Verdict(Outcome.WRONG, why=f"no-formula: {answer[:80]!r}", answer=answer)
-            same = said == asked
-            return Verdict(Outcome.CORRECT if same else Outcome.WRONG,
-                           why="same-formula" if same else f"other-formula: {said.name}", answer=answer)  # fmt: skip
-        why = _why_not(answer, asked)
-        return Verdict(
-            Outcome.WRONG if why else Outcome.CORRECT, why=why or "balanced", answer=answer
-        )
+        if not _ARROW.search(reference):
+            return read_formula(reference) or ScienceVerifier(self.tolerance).read(reference)
+        sides = read_equation(reference)
+        if sides is None:
+            raise DataError(f"the reference {brief(reference)} cannot be read as an equation")
+        if odd := _unequal(*sides):
+            raise DataError(f"the reference {brief(reference)} is not balanced: {odd}")
+        return sides
 
-    def check(self, reference: Any) -> None:
-        """Refuse a reference that cannot be used.
+    def judge(self, answer: Answer, reference: _Asked) -> Verdict:
+        """The verdict on an answer.
 
         Args:
-            reference: see `verify`.
-
-        Raises:
-            DataError: see `verify`.
+            answer: from `extract`.
+            reference: from `read`.
         """
-        if _asked(reference) is None:
-            ScienceVerifier(self.tolerance).check(reference)
+        text = answer.text
+        if isinstance(reference, Species):
+            said = read_formula(text)
+            if said is None:
+                return Verdict(Outcome.UNPARSED, why=f"no-formula: {text[:80]!r}", answer=text)
+            if said != reference:
+                return Verdict(Outcome.WRONG, why=f"other-formula: {said.name}", answer=text)
+            return Verdict(Outcome.CORRECT, why="same-formula", answer=text)
+        if not isinstance(reference, tuple):
+            return ScienceVerifier(self.tolerance).judge(answer, reference)
+        sides = read_equation(text)
+        if sides is None:
+            return Verdict(Outcome.UNPARSED, why=f"no-equation: {text[:80]!r}", answer=text)
+        why = _why_not(sides, reference)
+        outcome = Outcome.WRONG if why else Outcome.CORRECT
+        return Verdict(outcome, why=why or "balanced", answer=text)
+
+    def example(self, reference: Any) -> str:
+        return f"<answer>{reference}</answer>"
 
 
-@lru_cache(maxsize=4096)
-def _asked(reference: Any) -> tuple[Side, Side] | Species | None:
-    """The sides of the asked equation, the asked formula, or None for a quantity."""
-    if not isinstance(reference, str) or not reference.strip():
-        raise DataError(
-            f"the reference is {brief(reference)}; it must be a text such as '2 H2 + O2 -> 2 H2O'"
-        )
-    if not _ARROW.search(reference):
-        return read_formula(reference)
-    sides = read_equation(reference)
-    if sides is None:
-        raise DataError(f"the reference {brief(reference)} cannot be read as an equation")
-    if odd := _unequal(*sides):
-        raise DataError(f"the reference {brief(reference)} is not balanced: {odd}")
-    return sides
+_Asked: TypeAlias = "tuple[Side, Side] | Species | Trusted"
 
 
-def _why_not(answer: str, asked: tuple[Side, Side]) -> str:
-    """Why an answer is not the asked equation, balanced; "" if it is."""
-    sides = read_equation(answer)
-    if sides is None:
-        return f"no-equation: {answer[:80]!r}"
+def _why_not(sides: tuple[Side, Side], asked: tuple[Side, Side]) -> str:
+    """Why an equation is not the asked one, balanced; "" if it is."""
     for said, wanted in zip(sides, asked, strict=True):
         if odd := said.keys() ^ wanted.keys():
             return f"other-species: {min(one.name for one in odd)}"

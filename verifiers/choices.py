@@ -1,8 +1,9 @@
-"""Multiple choice: the final answer must be one letter, or the text of one option and nothing else."""
+"""Multiple choice: the final answer names one option, by its letter, its text or both, and nothing else."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,124 +11,188 @@ from typing import Any, ClassVar, Final
 
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.math.extract import extract
+from rlvr.verifiers.answers import Answer, Form
+from rlvr.verifiers.base import BaseVerifier
+from rlvr.verifiers.math import MathPolicy, MathVerifier
 
-__all__ = ["ChoiceVerifier", "LETTERS", "check_choices"]
+__all__ = ["ChoiceVerifier", "Choices", "LETTERS"]
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """The names of the options, in order."""
 
-_LONGEST = 4000  # characters of an answer
-_MARKERS = ("Answer:", "ANSWER:", "answer:")
-_LETTER = re.compile(r"(?:option |choice )?\(?([A-Za-z])\)?[.):]?", re.IGNORECASE)
-_LETTER_AND_TEXT = re.compile(
-    r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])[.):])[:.]?\s+(\S.*)", re.DOTALL
+_NAMED = (
+    r"(?:the )?(?:final |best |correct |right )?(?:answer|option|choice)(?: (?:is|would be))?[: ]*"
 )
-_WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s?\{([^{}]*)\}")
+_LETTER = re.compile(rf"(?:{_NAMED})*\(?\s*([A-Za-z])\s*\)?[.):]?", re.IGNORECASE)
+_LETTER_AND_TEXT = re.compile(
+    rf"(?i:{_NAMED})*(?:\(([A-Z])\)[.:,]?|([A-Z])[.):,]|([A-Z]) ?[-–—=]|([A-Z])(?= \())\s*(\S.*)",
+    re.DOTALL,
+)
+_SENTENCE = re.compile(
+    r"(?i:(?:the )?(?:option|choice|answer)(?: is)?:? )?\(?([A-Z])\)? is (?i:the )?"
+    r"(?i:correct|right|best|true)(?i: answer| option| choice| one)?"
+)
+_SAID = re.compile(rf"(?:{_NAMED})+", re.IGNORECASE)
+_LISTED = re.compile(r"(?<![A-Za-z0-9'’])([A-Z])(?![A-Za-z0-9'’])")
+_EXACT: Final = MathVerifier(MathPolicy(symbolic=False))
+_NUMBER = re.compile(r"[-+−]?\$?\d[\d.,]{0,20}%?|\\?[dt]?frac.{1,40}|[-+]?\d{1,9} ?/ ?\d{1,9}%?")
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceVerifier:
+class Choices:
+    """A reference that was read.
+
+    Attributes:
+        options: their texts.
+        right: the indexes of the right one, and of others that say the same.
+    """
+
+    options: tuple[str, ...]
+    right: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceVerifier(BaseVerifier[Answer, Choices]):
     r"""Verifies a choice between lettered options.
 
     The reference is `{"options": ["4", "5"], "answer": "5"}`: the options as the prompt shows them, and the text of the
     right one.  The answer is what stands in the last `\boxed{}` or `<answer>`, after the last "Answer:", or in "the
-    answer is …"; a letter anywhere else is none.
+    answer is …"; a letter anywhere else is none.  It may be a letter, "B. 5", "5", or an equal number such as "10/2".
 
         >>> asked = {"options": ["4", "5"], "answer": "5"}
         >>> ChoiceVerifier().verify(r"So \boxed{B}", asked).why, ChoiceVerifier().verify("B", asked).why
         ('same-choice', 'no-answer')
 
-    The reasons: `same-choice` is CORRECT; `no-answer empty-box unclosed-box` UNPARSED; `another-choice`, `hedged` (two
-    letters, or two boxes that differ), `no-such-choice` and `limit` WRONG.
+    The reasons: `same-choice` is CORRECT; `no-answer empty-box unclosed-box` and `no-such-choice` UNPARSED;
+    `another-choice`, `hedged` (two letters, a letter with the text of another option, or two boxes that differ) and
+    `too-long` WRONG.
     """
 
-    id: ClassVar[str] = "choice-verifier-v1"
+    version: ClassVar[int] = 2
+    form: ClassVar[Form] = Form(longest=4000)
+    reference_form: ClassVar[str] = (
+        "a mapping of options, a list of texts, and answer, the text of one"
+    )
+    reference_example: ClassVar[Any] = {"options": ["4", "5"], "answer": "5"}
 
-    def verify(self, completion: str, reference: Mapping[str, Any]) -> Verdict:
-        """The verdict on a completion.
+    def read(self, reference: Any) -> Choices:
+        """The options, and which are right.
 
         Args:
-            completion: the model's text.
-            reference: `options` and `answer`.
+            reference: a mapping of `options` and `answer`.
 
         Raises:
-            DataError: the reference is no such mapping, or no option, or several, are the answer.
+            DataError: it is none, or has fewer than 2 or more than 26 options; or the answer is none of them, or is
+                several that differ in case alone.
         """
-        options, gold = check_choices(reference)
-        found = extract(completion, markers=_MARKERS)
-        if found is None:
-            return Verdict(Outcome.UNPARSED, why="no-answer")
-        if found.flaw in ("empty-box", "unclosed-box"):
-            return Verdict(Outcome.UNPARSED, why=found.flaw)
-        answer = found.answer
-        if found.flaw == "hedged":
-            return Verdict(
-                Outcome.WRONG, why="hedged: several boxes in one statement differ", answer=answer
+        options = reference.get("options") if isinstance(reference, Mapping) else None
+        if not isinstance(options, list | tuple):
+            raise DataError(
+                f"the reference is {brief(reference)}; it must be {{'options': ['4', '5'], 'answer': '5'}}"
             )
-        if len(answer) > _LONGEST:
-            return Verdict(Outcome.WRONG, why="limit: an answer of more than 4,000 characters")
-        chosen = _chosen(answer, options)
-        if chosen is None:
-            several = len(set(re.findall(rf"\b[A-{LETTERS[len(options) - 1]}]\b", answer))) > 1
-            why = "hedged: several letters" if several else f"no-such-choice: {answer[:80]!r}"
-            return Verdict(Outcome.WRONG, why=why, answer=answer)
-        if chosen != gold:
-            return Verdict(Outcome.WRONG, why=f"another-choice: {LETTERS[chosen]}", answer=answer)
-        return Verdict(Outcome.CORRECT, why="same-choice", answer=answer)
+        if not 2 <= len(options) <= len(LETTERS) or not all(
+            isinstance(one, str) and one.strip() for one in options
+        ):
+            raise DataError(
+                f"the options are {brief(list(options))}; give 2 to 26 texts that are not empty"
+            )
+        answer = reference.get("answer")
+        right = _matching(answer, tuple(options)) if isinstance(answer, str) else frozenset()
+        if not right:
+            raise DataError(
+                f"the answer {brief(answer)} is none of the options {brief(list(options))}; give its text"
+            )
+        if len(right) == len(options):
+            raise DataError(f"all options are {brief(answer)}; any answer would be right")
+        return Choices(tuple(options), right)
+
+    def judge(self, answer: Answer, reference: Choices) -> Verdict:
+        """The verdict on an answer.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+        """
+        said = unicodedata.normalize("NFKC", answer.text)
+        named = _named(said, reference.options)
+        if named is None:
+            why = f"no-such-choice: {said[:80]!r}"
+            return Verdict(Outcome.UNPARSED, why=why, answer=answer.text)
+        if not named:
+            why = "hedged: several options are named"
+            return Verdict(Outcome.WRONG, why=why, answer=answer.text)
+        if not named <= reference.right:
+            why = f"another-choice: {LETTERS[min(named)]}"
+            return Verdict(Outcome.WRONG, why=why, answer=answer.text)
+        return Verdict(Outcome.CORRECT, why="same-choice", answer=answer.text)
+
+    def example(self, reference: Any) -> str:
+        return f"\\boxed{{{LETTERS[min(self.read(reference).right)]}}}"
 
 
-def check_choices(reference: Any) -> tuple[tuple[str, ...], int]:
-    """The options of a reference, and the index of the right one.
-
-    Args:
-        reference: a mapping of `options` and `answer`.
-
-    Raises:
-        DataError: it is none, has fewer than 2 or more than 26 options, or two that are the same; or the answer is none
-            of them.
-    """
-    if not isinstance(reference, Mapping) or not isinstance(reference.get("options"), list | tuple):
-        raise DataError(
-            f"the reference is {brief(reference)}; it must be {{'options': ['4', '5'], 'answer': '5'}}"
-        )
-    return _read(tuple(reference["options"]), reference.get("answer"))
+@lru_cache(maxsize=2048)
+def _folded(options: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """The options without surplus space and full stop, and besides in one case."""
+    plain = [_plain(one) for one in options]
+    return plain, [one.casefold() for one in plain]
 
 
-@lru_cache(maxsize=512)
-def _read(options: tuple[Any, ...], answer: Any) -> tuple[tuple[str, ...], int]:
-    if not 2 <= len(options) <= len(LETTERS) or not all(
-        isinstance(one, str) and one.strip() for one in options
-    ):
-        raise DataError(
-            f"the options are {brief(list(options))}; give 2 to 26 texts that are not empty"
-        )
-    folded = [_folded(one) for one in options]
-    if len(set(folded)) < len(folded):
-        twice = next(one for one in folded if folded.count(one) > 1)
-        raise DataError(f"the option {twice!r} occurs twice; only one of the two could be right")
-    if not isinstance(answer, str) or _folded(answer) not in folded:
-        raise DataError(
-            f"the answer {brief(answer)} is none of the options {brief(list(options))}; give its text"
-        )
-    return options, folded.index(_folded(answer))
+def _plain(text: str) -> str:
+    plain = " ".join(unicodedata.normalize("NFKC", text).split())
+    return plain.rstrip(". ") or plain
 
 
-def _folded(text: str) -> str:
-    return " ".join(text.split()).casefold().rstrip(". ")
+def _matching(text: str, options: tuple[str, ...]) -> frozenset[int]:
+    """The options with this text; in another case where only equal options are the same in one case."""
+    plain, folded = _folded(options)
+    said = _plain(text)
+    exact = frozenset(index for index, one in enumerate(plain) if one == said)
+    if exact:
+        return exact
+    same = frozenset(index for index, one in enumerate(folded) if one == said.casefold())
+    return same if len({plain[index] for index in same}) == 1 else frozenset()
 
 
-def _chosen(answer: str, options: tuple[str, ...]) -> int | None:
-    """The index of the option that an answer names; None if it names none, or is more than its name."""
-    said = _WRAPPED.sub(r"\1", answer).strip().strip("$*`\"' ").strip()
-    folded = [_folded(one) for one in options]
+def _named(answer: str, options: tuple[str, ...]) -> frozenset[int] | None:
+    """The options that an answer names, all of one text; none where it names several, None if it can't be read."""
+    said = answer.strip().strip("\"'").strip()
+    same = _matching(said, options)
     if letter := _LETTER.fullmatch(said):
         index = LETTERS.index(letter[1].upper())
-        named = folded.index(_folded(said)) if _folded(said) in folded else index
-        return (
-            index if named == index < len(options) else None
-        )  # "b" may be the text of another option
-    if named_too := _LETTER_AND_TEXT.fullmatch(said):
-        index = LETTERS.index(named_too[1] or named_too[2])
-        return index if index < len(options) and _folded(named_too[3]) == folded[index] else None
-    return folded.index(_folded(said)) if _folded(said) in folded else None
+        if same:
+            return same if index in same else frozenset()  # "b" may be the text of another option
+        return frozenset((index,)) if index < len(options) else None
+    if same:
+        return same
+    if found := _LETTER_AND_TEXT.fullmatch(said) or _SENTENCE.fullmatch(said.rstrip(".")):
+        index = LETTERS.index(next(filter(None, found.groups())))
+        text = found[5] if found.re is _LETTER_AND_TEXT else ""
+        if index >= len(options):
+            return None
+        inner = text.strip()
+        if inner.startswith("(") and inner.endswith(")"):
+            inner = inner[1:-1]
+        if not text or index in _matching(text, options) | _matching(inner, options):
+            return frozenset((index,))
+        if same := _equal_number(inner, options):
+            return same if index in same else frozenset()
+    elif (stripped := _SAID.match(said)) and stripped.end() < len(said):
+        return _named(said[stripped.end() :], options)
+    elif same := _equal_number(said, options):
+        return same
+    letters = {one for one in _LISTED.findall(said) if one <= LETTERS[len(options) - 1]}
+    return frozenset() if len(letters) > 1 or found else None
+
+
+def _equal_number(said: str, options: tuple[str, ...]) -> frozenset[int]:
+    """The option whose number an answer is in another notation, where there is only one."""
+    if not _NUMBER.fullmatch(said):
+        return frozenset()
+    same = []
+    for index, one in enumerate(options):
+        try:
+            if len(one) < 60 and _EXACT.compare(said, one).correct:
+                same.append(index)
+        except DataError:
+            continue  # an option that is no mathematics
+    return frozenset(same) if len(same) == 1 else frozenset()

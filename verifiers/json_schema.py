@@ -10,20 +10,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from rlvr.errors import DataError, brief, import_optional
 from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.blocks import sole_answer
+from rlvr.verifiers.answers import Answer, Form
+from rlvr.verifiers.base import BaseVerifier
 
 __all__ = ["JSONVerifier", "read_json", "same_json"]
 
 _DEPTH: Final = 50
-_LONGEST: Final = 100_000
 
 
 @dataclass(frozen=True)
-class JSONVerifier:
+class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
     """Reads one JSON text, alone or in one fenced block; checks it by a schema and by values.
 
     The reference is a mapping:
@@ -37,30 +37,50 @@ class JSONVerifier:
     stands twice in an object, NaN and infinities, and texts nested deeper than 50 are no JSON here.
     """
 
-    id: str = "json-verifier-v1"
+    version: ClassVar[int] = 2
+    form: ClassVar[Form] = Form(
+        fences=frozenset(("json", "jsonc", "")),
+        bare=True,
+        begins=r"\s*[\[{\"]",
+        lines=True,
+        longest=100_000,
+    )
+    reference_form: ClassVar[str] = "a mapping of schema, and values or whole"
+    reference_example: ClassVar[Any] = {
+        "schema": {"type": "object"},
+        "whole": {"name": "Ada", "age": 36},
+    }
 
-    def verify(self, completion: str, reference: Any) -> Verdict:
-        """The verdict on a completion.
+    def read(self, reference: Any) -> _Asked:
+        """The schema's validator, and the asked values by pointer.
 
         Args:
-            completion: its text.
             reference: see the class.
 
         Raises:
-            DataError: the reference cannot be used.
+            DataError: the schema is none, or no value is asked for.
+            MissingDependency: there is a schema, and the extra `json` is not installed.
         """
-        schema, values = _read_reference(reference)
-        text = sole_answer(completion, {"json", "jsonc", ""}, most=_LONGEST)
-        if isinstance(text, Verdict):
-            return text
+        asked = _read_reference(reference)
+        if asked.schema is not None:
+            _first_breach(asked.schema, None)
+        return asked
+
+    def judge(self, answer: Answer, reference: _Asked) -> Verdict:
+        """The verdict on a document.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+        """
+        shown = answer.text[:200]
         try:
-            found = read_json(text)
+            found = _document(answer.text)
         except ValueError as error:
-            return Verdict(Outcome.UNPARSED, why=f"no-json: {error}", answer=text[:200])
-        shown = text[:200]
-        if schema is not None and (broken := _first_breach(schema, found)):
+            return Verdict(Outcome.UNPARSED, why=f"no-json: {error}", answer=shown)
+        if reference.schema is not None and (broken := _first_breach(reference.schema, found)):
             return Verdict(Outcome.WRONG, why=f"schema: {broken}", answer=shown)
-        for pointer, wanted in values.items():
+        for pointer, wanted in reference.values.items():
             try:
                 there = _at(found, pointer)
             except LookupError:
@@ -69,18 +89,38 @@ class JSONVerifier:
                 return Verdict(Outcome.WRONG, why=f"other-value: at {pointer!r}", answer=shown)
         return Verdict(Outcome.CORRECT, why="as-asked", answer=shown)
 
-    def check(self, reference: Any) -> None:
-        """Refuse a reference that cannot be used.
+    def example(self, reference: Any) -> str | None:
+        """The document of `whole`; None where only some values are asked for.
 
         Args:
             reference: see the class.
-
-        Raises:
-            DataError: the schema is none, or no value is asked for.
         """
-        schema, _ = _read_reference(reference)
-        if schema is not None:
-            _first_breach(schema, None)
+        return f"```json\n{json.dumps(reference['whole'])}\n```" if "whole" in reference else None
+
+
+class _Asked(NamedTuple):
+    """A reference that was read."""
+
+    schema: str | None
+    values: Mapping[str, Any]
+
+
+def _document(text: str) -> Any:
+    """The one document of a text, which may have prose around it.
+
+    Raises:
+        ValueError: there is none, or there are two.
+    """
+    try:
+        return read_json(text)
+    except ValueError:
+        start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=0)
+        stop = max(text.rfind("}"), text.rfind("]")) + 1
+        before, after = text[:start].rstrip(" \t"), text[stop:].lstrip(" \t")
+        is_apart = (not before or before[-1] in ":\n") and (not after or after[0] == "\n")
+        if not start < stop or not is_apart or (start == 0 and stop == len(text)):
+            raise  # "{…} or nothing" is a hedge, and "not {…}" none
+        return read_json(text[start:stop])
 
 
 def read_json(text: str) -> Any:
@@ -130,7 +170,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _read_reference(reference: Any) -> tuple[str | None, Mapping[str, Any]]:
+def _read_reference(reference: Any) -> _Asked:
     if not isinstance(reference, Mapping):
         raise DataError(
             f"the reference is {brief(reference)}; it must be a mapping with schema, and values or whole"
@@ -151,7 +191,7 @@ def _read_reference(reference: Any) -> tuple[str | None, Mapping[str, Any]]:
                 f"the reference asks for a value at {pointer!r}; a JSON pointer begins with /"
             )
     schema = reference.get("schema")
-    return None if schema is None else json.dumps(schema, sort_keys=True, default=dict), values
+    return _Asked(None if schema is None else json.dumps(schema, sort_keys=True), values)
 
 
 @lru_cache(maxsize=256)

@@ -20,13 +20,24 @@ import threading
 import unicodedata
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, NamedTuple
 
-from rlvr.errors import RlvrError, UsageError, brief, import_optional
-from rlvr.text import ANSWER_TAGS, THINKING_TAGS, after_thinking
-from rlvr.types import Outcome, Task, Verdict, Verifier, as_verifier, verified, verifies_async
+from rlvr.errors import DataError, RlvrError, UsageError, brief, import_optional
+from rlvr.text import ANSWER_TAGS, THINKING_TAGS, prompt_text
+from rlvr.types import (
+    Outcome,
+    Task,
+    Verdict,
+    Verifier,
+    as_verifier,
+    read_reference,
+    verified,
+    verifies_async,
+)
 from rlvr.validate import require_number, require_optional_whole, require_seconds, require_whole
+from rlvr.verifiers.answers import Answer, Form, find_answer
+from rlvr.verifiers.base import BaseVerifier
 from rlvr.workers.per_process import once_per_process
 
 __all__ = [
@@ -117,7 +128,7 @@ CANARIES: Final = (
 
 
 @dataclass(frozen=True)
-class Judge:
+class Judge(BaseVerifier[Answer, str]):
     """Asks a model whether an answer says the same as the reference.
 
     An exact label is a verdict.  Anything else is UNSCORED, with the reason: another reply, a reply that was cut off,
@@ -175,7 +186,9 @@ class Judge:
     body: str = "{}"
     audit: str | None = None
     most_false: float = 0.02
-    id: str = "judge-v1"
+    version: ClassVar[int] = 2
+    form: ClassVar[Form] = Form(bare=True, lines=True, longest=1_000_000)
+    reference_form: ClassVar[str] = "the trusted answer, of any type"
 
     def __post_init__(self) -> None:
         import_optional("openai", "endpoint")
@@ -221,21 +234,33 @@ class Judge:
         if not is_object:
             raise UsageError(f"body is {brief(self.body)}; it must be a JSON object")
 
-    async def verify(self, completion: str, reference: Any, task: Task | None = None) -> Verdict:
-        """The judge's verdict on a completion.
+    def read(self, reference: Any) -> str:
+        """The text of the trusted answer.
 
         Args:
-            completion: its text.
-            reference: the trusted answer.
-            task: its prompt is the question.
+            reference: of any type.
+
+        Raises:
+            DataError: it is empty.
+        """
+        text = str(reference)
+        if reference is None or not text.strip():
+            raise DataError(
+                f"the reference is {brief(reference)}; a judge needs the trusted answer"
+            )
+        return text
+
+    async def judge(self, answer: Answer, reference: str) -> Verdict:
+        """The judge's verdict on an answer.
+
+        Args:
+            answer: from `extract`, with the prompt as the question.
+            reference: from `read`.
 
         Raises:
             JudgeFailed: a canary got a wrong label.
         """
-        answer = _extracted(completion)
-        if answer is None:
-            return Verdict(Outcome.UNPARSED, why="unfinished-thinking")
-        return await self.judged("" if task is None else _text(task), str(reference), answer)
+        return await self.judged(answer.prompt, reference, answer.text)
 
     async def judged(self, question: str, reference: str, answer: str) -> Verdict:
         """The judge's verdict on an answer.
@@ -299,62 +324,89 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class Fallback:
+class Fallback(BaseVerifier["_Asked", Any]):
     """A rule first, and a judge where the rule could not read the answer.
 
-    The judge is asked if the rule says UNPARSED, or WRONG with one of `reasons`.  Where it says CORRECT, so does the
-    verdict; where it says WRONG, the rule's verdict stands; if it cannot say, the completion is UNSCORED.
+    The judge is asked if the rule says UNPARSED: it found no answer, or one of unreadable form.  Where the judge says
+    CORRECT, so does the verdict; where it says WRONG, the rule's verdict stands; if it cannot say, the completion is
+    UNSCORED.
 
     Args:
         rule: a verifier, or a function of (completion, reference).
-        judge: asked second.
-        reasons: of the rule's WRONG verdicts, those that are about the form of an answer.
+        second: the judge.
 
     Raises:
         UsageError: these do not fit each other.
     """
 
     rule: Any
-    judge: Judge
-    reasons: tuple[str, ...] = ()
-    is_async: bool = field(default=True, init=False)
-    id: str = "fallback-v1"
+    second: Judge
+    version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         rule: Verifier = as_verifier(self.rule)
         object.__setattr__(self, "rule", rule)
-        if isinstance(rule, (Judge, Fallback)) or not isinstance(self.judge, Judge):
+        if isinstance(rule, (Judge, Fallback)) or not isinstance(self.second, Judge):
             raise UsageError(
                 "Fallback takes a rule and then a Judge; a judge comes second, never first"
             )
 
-    async def verify(self, completion: str, reference: Any, task: Task | None = None) -> Verdict:
-        """The verdict on a completion.
+    def read(self, reference: Any) -> Any:
+        """The reference as it is, if the rule can read it.
 
         Args:
-            completion: its text.
             reference: the trusted answer, in the form that the rule takes.
-            task: what the completion answers.
+
+        Raises:
+            DataError: see the rule.
+        """
+        read_reference(self.rule, reference)
+        return reference
+
+    def extract(self, text: str, task: Task | None) -> _Asked:
+        """The completion as a whole: the rule has an extraction of its own.
+
+        Args:
+            text: the completion.
+            task: what it answers.
+        """
+        return _Asked(text, task)
+
+    async def judge(self, answer: _Asked, reference: Any) -> Verdict:
+        """The rule's verdict, or the judge's where the rule could not read the answer.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
 
         Raises:
             JudgeFailed: a canary got a wrong label.  Else the completions that the rule accepts would be the only ones
                 with a score.
         """
-        self.judge.require_sound()
-        made: Any = verified(self.rule, completion, task or Task("row", "", reference))
+        self.second.require_sound()
+        task = answer.task or Task("row", "")
+        made: Any = verified(self.rule, answer.text, replace(task, reference=reference))
         ruled: Verdict = await made if verifies_async(self.rule) else made
-        asks = ruled.outcome is Outcome.UNPARSED or (
-            ruled.outcome is Outcome.WRONG and ruled.reason in self.reasons
-        )
-        if not asks:
+        if ruled.outcome is not Outcome.UNPARSED:
             return ruled
-        answer = _extracted(completion) if ruled.answer is None else ruled.answer
-        if answer is None:
-            return ruled
-        judged = await self.judge.judged(
-            "" if task is None else _text(task), str(reference), answer
-        )
+        found = ruled.answer
+        if found is None:
+            extracted = find_answer(answer.text, Judge.form)
+            if isinstance(extracted, Verdict):
+                return ruled
+            found = extracted.text
+        judged = await self.second.judged(prompt_text(task.prompt), str(reference), found)
         return judged if judged.outcome in (Outcome.CORRECT, Outcome.UNSCORED) else ruled
+
+    def example(self, reference: Any) -> str | None:
+        return self.rule.example(reference) if isinstance(self.rule, BaseVerifier) else None
+
+
+class _Asked(NamedTuple):
+    """A completion, and the task that it answers."""
+
+    text: str
+    task: Task | None
 
 
 # ------------------------------------------------------------------------------------------ one process's side
@@ -563,26 +615,6 @@ def _read(answer: Any) -> tuple[str, str, int]:
     usage = answer.get("usage")
     used = usage.get("total_tokens") if isinstance(usage, Mapping) else 0
     return text if isinstance(text, str) else "", str(finish), used if isinstance(used, int) else 0
-
-
-def _extracted(completion: str) -> str | None:
-    """What is judged: the content of the last <answer> tags, else all after the thinking; None within the thinking."""
-    begin = after_thinking(completion)
-    if begin is None:
-        return None
-    rest, (opening, closing_tag) = completion[begin:], ANSWER_TAGS
-    if opening in rest:
-        rest = rest.rpartition(opening)[2].partition(closing_tag)[0]
-    return rest.strip()
-
-
-def _text(task: Task) -> str:
-    prompt = task.prompt
-    return (
-        prompt
-        if isinstance(prompt, str)
-        else "\n".join(str(message.get("content", "")) for message in prompt)
-    )
 
 
 def _clean(text: str) -> str:

@@ -7,44 +7,33 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Final
 
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.math.extract import extract
+from rlvr.verifiers.answers import Answer, Form
+from rlvr.verifiers.base import BaseVerifier
+from rlvr.verifiers.logic_solvers import BOXES, sudoku_solutions
 
 __all__ = [
     "ExpressionVerifier",
     "GridVerifier",
+    "Numbers",
     "RolesVerifier",
     "SudokuVerifier",
-    "box_shape",
     "expression_value",
 ]
 
 _LONGEST = 2000  # characters of an answer
 _DEPTH = 50  # of brackets
+_MARKUP = re.compile(r"\\(?:text|mathrm|textbf|textit|left|right|,|;|!| )|[{}$*`]|\\(?=$)")
 
 
-def _answer(completion: str) -> str | Verdict:
-    """What stands in the last box or <answer>; a verdict if nothing does."""
-    found = extract(completion)
-    if found is None or found.method not in ("box", "tag"):
-        return Verdict(Outcome.UNPARSED, why="no-answer: neither in \\boxed{} nor in <answer>")
-    if found.flaw in ("empty-box", "unclosed-box"):
-        return Verdict(Outcome.UNPARSED, why=found.flaw)
-    if found.flaw == "hedged":
-        return Verdict(
-            Outcome.WRONG,
-            why="hedged: several answers in one statement differ",
-            answer=found.answer,
-        )
-    if len(found.answer) > _LONGEST:
-        return Verdict(Outcome.WRONG, why="limit: an answer of more than 2,000 characters")
-    return found.answer
+def _unread(why: str, answer: str) -> Verdict:
+    return Verdict(Outcome.UNPARSED, why=f"unreadable: {why}", answer=answer)
 
 
 def _verdict(why: str, answer: str, fine: str) -> Verdict:
@@ -53,172 +42,268 @@ def _verdict(why: str, answer: str, fine: str) -> Verdict:
 
 # -------------------------------------------------------------------------------------------------------- roles
 
-_ROLE = re.compile(
-    r"(?:and )?([A-Z][A-Za-z]{0,30}) ?(?:is an?|is the|is|:|=|->) ?(?:an? )?([A-Za-z]{3,20})",
-    re.ASCII,
+_WORD = re.compile(r"[^\W\d_][\w'’]*(?:-[^\W\d_][\w'’]*)*")
+_ROLES = frozenset(("knight", "knave", "spy", "liar", "normal", "truth-teller"))
+_LINKS = frozenset(
+    "a an the is are was and both all so thus therefore hence while but also name names role roles person people "
+    "type identity".split()
 )
+_BETWEEN = re.compile(r"(?:[\s.,;:=()\[\]|&\"'{}→>*•+\-–—]|\d{1,2}[.)])*")
 
 
 @dataclass(frozen=True, slots=True)
-class RolesVerifier:
+class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
     r"""Verifies who is a knight and who a knave.
 
-    The reference maps each name to its role; the answer lists every name once, such as `Ann: knight, Bob: knave`.  The
-    reasons: `same-roles` is CORRECT; `unreadable`, `names` (one is missing, unknown or twice) and `wrong-roles` WRONG.
+    The reference maps each name to its role; the answer says every name's role once: `Ann: knight, Bob: knave`, "Ann
+    and Cy are knights", `Ann (knight)`, `Knights: Ann, Cy`, in lines or bullets.  The reasons: `same-roles` is CORRECT;
+    `unreadable` UNPARSED; `names` (one is missing, unknown or twice) and `wrong-roles` WRONG.
     """
 
-    id: ClassVar[str] = "roles-verifier-v1"
+    version: ClassVar[int] = 2
+    form: ClassVar[Form] = Form(lines=True)
+    reference_form: ClassVar[str] = "a mapping from each name to its role"
+    reference_example: ClassVar[Any] = {"Ann": "knight", "Bob": "knave"}
 
-    def verify(self, completion: str, reference: Mapping[str, str]) -> Verdict:
-        """The verdict on a completion.
+    def read(self, reference: Any) -> Mapping[str, str]:
+        """Roles by name, in lower case.
 
         Args:
-            completion: the model's text.
-            reference: roles by name.
+            reference: a mapping.
 
         Raises:
-            DataError: the reference is no such mapping.
+            DataError: it is none, or has no names.
         """
         if (
             not isinstance(reference, Mapping)
             or not reference
-            or not all(map(str.isalpha, reference.values()))
+            or not all(isinstance(one, str) and one.isalpha() for one in reference.values())
+            or not all(isinstance(one, str) and _WORD.fullmatch(one) for one in reference)
         ):
             raise DataError(
-                f"the reference is {brief(reference)}; it must map names to roles, {{'Ann': 'knight'}}"
+                f"the reference is {brief(reference)}; it must map names of one word to roles, {{'Ann': 'knight'}}"
             )
-        answer = _answer(completion)
-        if isinstance(answer, Verdict):
-            return answer
-        said = []
-        for part in re.split(r"[,;\n]+", re.sub(r"\\(?:text|mathrm|textbf)|[{}$\\*]", " ", answer)):
-            role = _ROLE.fullmatch(" ".join(part.split()).rstrip("."))
-            if part.strip() and not role:
-                return Verdict(
-                    Outcome.WRONG, why=f"unreadable: {part.strip()[:60]!r}", answer=answer
-                )
-            if role:
-                said.append((role[1], role[2].lower()))
+        return {name: role.lower() for name, role in reference.items()}
+
+    def judge(self, answer: Answer, reference: Mapping[str, str]) -> Verdict:
+        """The verdict on an answer.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+        """
+        said = _roles_said(_MARKUP.sub(" ", answer.text), reference)
+        if isinstance(said, str):
+            return _unread(said, answer.text)
         if sorted(name for name, _ in said) != sorted(reference):
             return Verdict(
                 Outcome.WRONG,
                 why="names: every name must be there once, and no other",
-                answer=answer,
+                answer=answer.text,
             )
-        wrong = [name for name, role in said if role != reference[name].lower()]
-        return _verdict(
-            f"wrong-roles: of {len(wrong)} of {len(said)}" if wrong else "", answer, "same-roles"
+        wrong = [name for name, role in said if role != reference[name]]
+        why = f"wrong-roles: of {len(wrong)} of {len(said)}" if wrong else ""
+        return _verdict(why, answer.text, "same-roles")
+
+    def example(self, reference: Any) -> str:
+        return (
+            f"<answer>{', '.join(f'{name}: {role}' for name, role in reference.items())}</answer>"
         )
+
+
+def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]] | str:
+    """(name, role) in order; a text says why they cannot be read.
+
+    Either names go before their role, "Ann and Cy are knights", or each role before its names, "Knights: Ann, Cy".  Any
+    other word, such as "not", "or" and "if", may say anything.
+    """
+    roles = _ROLES | set(reference.values())
+    runs: list[tuple[bool, list[str]]] = []  # whether of roles, and the words
+    at = 0
+    for word in _WORD.finditer(text):
+        if not _BETWEEN.fullmatch(text, at, word.start()):
+            return repr(text[at : word.start()][:60])
+        at, folded = word.end(), word[0].lower()
+        role = next((one for one in (folded, folded[:-1], folded[:-2]) if one in roles), "")
+        if word[0] not in reference and not role:
+            if folded in _LINKS:
+                continue
+            if not word[0][0].isupper():
+                return repr(word[0][:60])
+        is_role = bool(role) and word[0] not in reference
+        if not runs or runs[-1][0] != is_role:
+            runs.append((is_role, []))
+        runs[-1][1].append(role if is_role else word[0])
+    if not _BETWEEN.fullmatch(text, at):
+        return repr(text[at:][:60])
+    if len(runs) % 2 or any(len(words) > 1 for is_role, words in runs if is_role):
+        return "a name without a role, or with two"
+    said = []
+    for (is_role, one), (_, other) in zip(runs[::2], runs[1::2], strict=True):
+        [role], names = (one, other) if is_role else (other, one)
+        said += [(name, role) for name in names]
+    return said
 
 
 # -------------------------------------------------------------------------------------------------------- grids
 
 
+_LABEL = re.compile(
+    r"(?:house|row|position|no\.?|#)?\s*#?(\d)\s*(?:[:.)]|->|→|-(?=\s)|$)|(?:house|row|position)\s*(\d)\s*",
+    re.IGNORECASE,
+)
+_RULE = re.compile(r"[-:|+= ]+")
+_ROWS: Final = re.compile(r"\]\s*,?\s*\[")
+
+
+def _lines(text: str, count: int) -> list[str]:
+    """The lines of a grid, without markup, frames and what stands on a line for looks alone."""
+    plain = _ROWS.sub("\n", text.replace("\\\\", "\n").strip())
+    plain = _MARKUP.sub("", plain)
+    lines = [one.strip(" \t[](),;'\"") for one in plain.split("\n")]
+    lines = [one for one in lines if one and not _RULE.fullmatch(one)]
+    if len(lines) == 1 and count > 1:
+        lines = [one.strip() for one in re.split(r"\s*(?:;|/|\|\|)\s*", lines[0]) if one.strip()]
+    return lines
+
+
 @dataclass(frozen=True, slots=True)
-class GridVerifier:
+class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
     """Verifies the grid of a zebra puzzle: one line for each house in order, its values with commas between them.
 
-    The reference is a list of rows; a line may begin with `House 1:` or `1:`.  The reasons: `same-grid` is CORRECT;
-    `shape` and `wrong-cells` WRONG.
+    The reference is a list of rows.  A line may begin with `House 1:` or `1:`, may be the row of a table with or
+    without a head, a list in brackets, or follow the one before after a semicolon.  The reasons: `same-grid` is
+    CORRECT; `shape` UNPARSED; `wrong-cells` WRONG.
     """
 
-    id: ClassVar[str] = "grid-verifier-v1"
+    version: ClassVar[int] = 2
+    form: ClassVar[Form] = Form(lines=True, longest=4000)
+    reference_form: ClassVar[str] = "a list of rows, each a list of texts"
+    reference_example: ClassVar[Any] = [["red", "cat"], ["blue", "dog"]]
 
-    def verify(self, completion: str, reference: Sequence[Sequence[str]]) -> Verdict:
-        """The verdict on a completion.
+    def read(self, reference: Any) -> tuple[tuple[str, ...], ...]:
+        """The cells in one case.
 
         Args:
-            completion: the model's text.
-            reference: the rows of the grid.
+            reference: a list of rows.
 
         Raises:
-            DataError: the reference is no list of rows.
+            DataError: it is none.
         """
-        if (
-            not isinstance(reference, list | tuple)
-            or not reference
-            or isinstance(reference[0], str)
+        rows = reference if isinstance(reference, list | tuple) else ()
+        if not rows or not all(
+            isinstance(row, list | tuple)
+            and len(row) == len(rows[0])
+            and row
+            and all(isinstance(cell, str) and cell.strip() for cell in row)
+            for row in rows
         ):
             raise DataError(
-                f"the reference is {brief(reference)}; it must be a list of rows of texts"
+                f"the reference is {brief(reference)}; it must be a list of rows of as many texts"
             )
-        answer = _answer(completion)
-        if isinstance(answer, Verdict):
-            return answer
-        rows = []
-        for number, line in enumerate((one for one in answer.split("\n") if one.strip()), start=1):
-            bare = re.sub(rf"^\s*(?:house )?{number}\s*[:.]", "", line, flags=re.IGNORECASE)
-            rows.append([cell.strip(" *.").casefold() for cell in bare.split(",")])
-        asked = [[cell.casefold() for cell in row] for row in reference]
-        if [len(row) for row in rows] != [len(row) for row in asked]:
+        return tuple(tuple(" ".join(cell.split()).casefold() for cell in row) for row in rows)
+
+    def judge(self, answer: Answer, reference: tuple[tuple[str, ...], ...]) -> Verdict:
+        """The verdict on an answer.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+        """
+        width = len(reference[0])
+        rows = [_cells(line, width) for line in _lines(answer.text, len(reference))]
+        known = {cell for row in reference for cell in row}
+        if len(rows) == len(reference) + 1 and not known & set(rows[0][1]):
+            rows = rows[1:]  # the head of a table
+        if [len(row) for _, row in rows] != [width] * len(reference) or any(
+            label not in ("", str(at)) for at, (label, _) in enumerate(rows, 1)
+        ):
             return Verdict(
-                Outcome.WRONG,
-                why=f"shape: not {len(asked)} lines of {len(asked[0])} values",
-                answer=answer,
+                Outcome.UNPARSED,
+                why=f"shape: not {len(reference)} lines of {width} values in order",
+                answer=answer.text,
             )
         wrong = sum(
             a != b
-            for one, other in zip(rows, asked, strict=True)
+            for (_, one), other in zip(rows, reference, strict=True)
             for a, b in zip(one, other, strict=True)
         )
-        return _verdict(f"wrong-cells: {wrong}" if wrong else "", answer, "same-grid")
+        return _verdict(f"wrong-cells: {wrong}" if wrong else "", answer.text, "same-grid")
+
+    def example(self, reference: Any) -> str:
+        return "<answer>\n" + "\n".join(", ".join(row) for row in reference) + "\n</answer>"
 
 
-_BOXES: Final = {4: (2, 2), 6: (2, 3), 9: (3, 3)}
-
-
-def box_shape(size: int) -> tuple[int, int]:
-    """Rows and columns of a box of a sudoku.
-
-    Args:
-        size: 4, 6 or 9.
-
-    Raises:
-        DataError: another size.
-    """
-    if size not in _BOXES:
-        raise DataError(f"a sudoku has 4, 6 or 9 rows, not {size}")
-    return _BOXES[size]
+def _cells(line: str, width: int) -> tuple[str, list[str]]:
+    """The number that a line begins with, "" without one, and its cells."""
+    number = ""
+    cells = [cell for cell in re.split(r"\s*\|\s*", line.strip("| ")) if cell]
+    if len(cells) < 2:
+        label = _LABEL.match(line)
+        if label:
+            number, line = label[1] or label[2], line[label.end() :].strip(" [](")
+        cells = line.split(",")
+    elif len(cells) == width + 1 and (label := _LABEL.fullmatch(cells[0])):
+        number, cells = label[1] or label[2], cells[1:]
+    return number, [" ".join(cell.split()).strip(" .'\"").casefold() for cell in cells]
 
 
 @dataclass(frozen=True, slots=True)
-class SudokuVerifier:
+class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
     """Verifies a sudoku by its rules: the given digits stand, and each row, column and box has every digit once.
 
     The reference is the puzzle, a list of rows of digits with 0 where nothing is given, so that any solution is right.
-    The answer has one line of digits for each row; spaces, commas and bars are ignored.  The reasons: `solved` is
-    CORRECT; `shape`, `given-changed` and `rule-broken` WRONG.
+    The answer has one line of digits for each row, or all digits on one line; spaces, commas, brackets and bars are
+    ignored.  The reasons: `solved` is CORRECT; `shape` UNPARSED; `given-changed` and `rule-broken` WRONG.
     """
 
-    id: ClassVar[str] = "sudoku-verifier-v1"
+    version: ClassVar[int] = 2
+    form: ClassVar[Form] = Form(lines=True)
+    reference_form: ClassVar[str] = "4, 6 or 9 rows of as many digits, 0 where nothing is given"
+    reference_example: ClassVar[Any] = [[1, 0, 0, 0], [0, 0, 3, 0], [0, 4, 0, 0], [0, 0, 0, 2]]
 
-    def verify(self, completion: str, reference: Sequence[Sequence[int]]) -> Verdict:
-        """The verdict on a completion.
+    def read(self, reference: Any) -> tuple[tuple[int, ...], ...]:
+        """The puzzle.
 
         Args:
-            completion: the model's text.
-            reference: the puzzle.
+            reference: its rows.
 
         Raises:
-            DataError: the reference is no square of digits of 4, 6 or 9 rows.
+            DataError: it is no square of digits of 4, 6 or 9 rows.
         """
         size = len(reference) if isinstance(reference, list | tuple) else 0
-        if size not in _BOXES or any(
-            not isinstance(row, list | tuple) or len(row) != size for row in reference
+        if size not in BOXES or not all(
+            isinstance(row, list | tuple)
+            and len(row) == size
+            and all(type(digit) is int and 0 <= digit <= size for digit in row)
+            for row in reference
         ):
             raise DataError(
                 f"the reference is {brief(reference)}; it must be 4, 6 or 9 rows of as many digits"
             )
-        answer = _answer(completion)
-        if isinstance(answer, Verdict):
-            return answer
-        bare = re.sub(r"[ \t,|;\[\]]+", "", answer).replace("\\\\", "\n")
+        return tuple(map(tuple, reference))
+
+    def judge(self, answer: Answer, reference: tuple[tuple[int, ...], ...]) -> Verdict:
+        """The verdict on an answer.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+        """
+        size = len(reference)
+        bare = _ROWS.sub("\n", answer.text.replace("\\\\", "\n"))
+        bare = re.sub(r"\\?(?:begin|end)\{[a-z]{1,10}\}|\\hline", "", bare)
+        bare = re.sub(r"[ \t,|;&\[\]*`$]+", "", bare)
         lines = [line for line in bare.split("\n") if line.strip("-+=")]
+        if len(lines) == 1 and len(lines[0]) == size**2:
+            lines = [lines[0][at : at + size] for at in range(0, size**2, size)]
         if len(lines) != size or any(
             not re.fullmatch(f"[1-{size}]{{{size}}}", line) for line in lines
         ):
             return Verdict(
-                Outcome.WRONG, why=f"shape: not {size} lines of {size} digits", answer=answer
+                Outcome.UNPARSED,
+                why=f"shape: not {size} lines of {size} digits",
+                answer=answer.text,
             )
         grid = [list(map(int, line)) for line in lines]
         kept = all(
@@ -227,8 +312,8 @@ class SudokuVerifier:
             for said, given in zip(row, asked, strict=True)
         )
         if not kept:
-            return Verdict(Outcome.WRONG, why="given-changed", answer=answer)
-        high, wide = _BOXES[size]
+            return Verdict(Outcome.WRONG, why="given-changed", answer=answer.text)
+        high, wide = BOXES[size]
         boxes = [
             [grid[top + i][left + j] for i in range(high) for j in range(wide)]
             for top in range(0, size, high)
@@ -236,24 +321,112 @@ class SudokuVerifier:
         ]
         columns = [list(column) for column in zip(*grid, strict=True)]
         broken = any(len(set(unit)) < size for unit in (*grid, *columns, *boxes))
-        return _verdict("rule-broken" if broken else "", answer, "solved")
+        return _verdict("rule-broken" if broken else "", answer.text, "solved")
+
+    def example(self, reference: Any) -> str | None:
+        puzzle = [list(row) for row in self.read(reference)]
+        solutions = sudoku_solutions(puzzle, most=1)
+        if not solutions:
+            return None
+        rows = (" ".join(map(str, row)) for row in solutions[0])
+        return "<answer>\n" + "\n".join(rows) + "\n</answer>"
 
 
 # -------------------------------------------------------------------------------------------------- expressions
 
-_TOKEN = re.compile(r"\s*([0-9]{1,9}|[-+*/()])")
-_SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "[": "(", "]": ")"})
+_TOKEN = re.compile(r"\s*(?:([0-9]{1,9})(?:\.0{1,9})?(?![0-9.])|([-+*/()]))")
+_SIGNS = str.maketrans(
+    {"×": "*", "·": "*", "⋅": "*", "∗": "*", "÷": "/", "−": "-", "–": "-", "[": "(", "]": ")"}
+)
+_COMMANDS = (
+    (r"\times", "*"),
+    (r"\cdot", "*"),
+    (r"\ast", "*"),
+    (r"\div", "/"),
+    (r"\left", ""),
+    (r"\right", ""),
+)
+_FRACTION = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+_TIMES = re.compile(r"(?<=[\d)])\s*[xX]\s*(?=[\d(])")
 
 
-class _Bad(Exception):
-    """An expression that cannot be read, or has no value."""
+class _Parser:
+    """Reads an expression over exact fractions.
+
+        sum = product (("+" | "-") product)*        product = sign (("*" | "/") sign | bracket)*
+        sign = "-" sign | atom                      atom = number | bracket        bracket = "(" sum ")"
+
+    Attributes:
+        used: the numbers in it, in order.
+    """
+
+    def __init__(self, tokens: list[str]) -> None:
+        self.used: list[int] = []
+        self._tokens, self._at, self._depth = tokens, 0, 0
+
+    def value(self) -> Fraction:
+        """The value of all tokens.
+
+        Raises:
+            ValueError: they are no expression, or divide by zero.
+        """
+        value = self._sum()
+        if self._at < len(self._tokens):
+            raise ValueError(f"{self._tokens[self._at]!r} is not expected")
+        return value
+
+    def _next(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _take(self) -> str:
+        token = self._next()
+        self._at += 1
+        return token
+
+    def _sum(self) -> Fraction:
+        value = self._product()
+        while self._next() in ("+", "-"):
+            value = value + self._product() if self._take() == "+" else value - self._product()
+        return value
+
+    def _product(self) -> Fraction:
+        value = self._sign()
+        while self._next() in ("*", "/", "("):
+            sign = "*" if self._next() == "(" else self._take()
+            factor = self._sign()
+            if sign == "/" and not factor:
+                raise ValueError("a division by zero")
+            value = value * factor if sign == "*" else value / factor
+        return value
+
+    def _sign(self) -> Fraction:
+        negative = False
+        while self._next() == "-":
+            self._take()
+            negative = not negative
+        value = self._atom()
+        return -value if negative else value
+
+    def _atom(self) -> Fraction:
+        token = self._take()
+        if token.isdigit():
+            self.used.append(int(token))
+            return Fraction(self.used[-1])
+        if token != "(" or self._depth >= _DEPTH:
+            raise ValueError(f"{token!r} is not expected" if token else "it ends too early")
+        self._depth += 1
+        value = self._sum()
+        self._depth -= 1
+        if self._take() != ")":
+            raise ValueError("a bracket is not closed")
+        return value
 
 
 def expression_value(text: str) -> tuple[Fraction, list[int]]:
     """The exact value of an expression of whole numbers with + - * / and brackets, and the numbers in it.
 
     Args:
-        text: the expression.
+        text: the expression; `2(3)` is a product, a sign may stand in front, 6.0 is 6.
 
     Raises:
         ValueError: it is something else, is nested more than 50 deep, or divides by zero.
@@ -263,112 +436,94 @@ def expression_value(text: str) -> tuple[Fraction, list[int]]:
     tokens, at, text = [], 0, text.strip()
     while at < len(text):
         found = _TOKEN.match(text, at)
-        if not found or (found[1].isdigit() and text[found.end() : found.end() + 1].isdigit()):
+        if not found:
             raise ValueError(f"{text[at : at + 20]!r} is no number, + - * / or bracket")
-        tokens.append(found[1])
+        tokens.append(found[1] or found[2])
         at = found.end()
-    try:
-        value, end, used = _sum(tokens, 0, 0)
-    except _Bad as error:
-        raise ValueError(str(error)) from None
-    if end < len(tokens):
-        raise ValueError(f"{tokens[end]!r} is not expected")
-    return value, used
-
-
-def _sum(tokens: list[str], at: int, depth: int) -> tuple[Fraction, int, list[int]]:
-    value, at, used = _product(tokens, at, depth)
-    while at < len(tokens) and tokens[at] in "+-":
-        term, end, more = _product(tokens, at + 1, depth)
-        value, at = value + term if tokens[at] == "+" else value - term, end
-        used += more
-    return value, at, used
-
-
-def _product(tokens: list[str], at: int, depth: int) -> tuple[Fraction, int, list[int]]:
-    value, at, used = _atom(tokens, at, depth)
-    while at < len(tokens) and tokens[at] in "*/":
-        factor, end, more = _atom(tokens, at + 1, depth)
-        if tokens[at] == "/" and factor == 0:
-            raise _Bad("a division by zero")
-        value, at = value * factor if tokens[at] == "*" else value / factor, end
-        used += more
-    return value, at, used
-
-
-def _atom(tokens: list[str], at: int, depth: int) -> tuple[Fraction, int, list[int]]:
-    if at >= len(tokens):
-        raise _Bad("it ends too early")
-    if tokens[at].isdigit():
-        return Fraction(int(tokens[at])), at + 1, [int(tokens[at])]
-    if tokens[at] != "(" or depth >= _DEPTH:
-        raise _Bad(f"{tokens[at]!r} is not expected")
-    value, at, used = _sum(tokens, at + 1, depth + 1)
-    if at >= len(tokens) or tokens[at] != ")":
-        raise _Bad("a bracket is not closed")
-    return value, at + 1, used
+    parser = _Parser(tokens)
+    return parser.value(), parser.used
 
 
 @dataclass(frozen=True, slots=True)
-class ExpressionVerifier:
+class Numbers:
+    """What an expression has to be made of: `numbers`, `target`, and whether `every` one has to be used."""
+
+    numbers: tuple[int, ...]
+    target: int
+    every: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
     r"""Verifies an expression that makes a number from given ones: countdown, and the game of 24.
 
     The reference is `{"numbers": [6, 4, 1, 1], "target": 24}`, with `"all": True` if every number has to be used.  The
-    answer may end in `= 24`.  Only `+ - * /`, brackets and the given whole numbers are read; no powers, roots, signs in
-    front, decimals or comments, and nothing is ever run.  The reasons: `reached` is CORRECT; `unreadable`, `numbers`
-    (one that is not given, or too often, or one that is left) and `value` WRONG.
+    answer may end in `= 24` or begin with `24 =`.  Only `+ - * /`, `\frac`, signs, brackets and the given whole numbers
+    are read; no powers, roots or comments, and nothing is ever run.  The reasons: `reached` is CORRECT; `unreadable`
+    UNPARSED; `stated` (another value is stated), `numbers` (one that is not given, or too often, or one that is left)
+    and `value` WRONG.
     """
 
-    id: ClassVar[str] = "expression-verifier-v1"
+    version: ClassVar[int] = 2
+    form: ClassVar[Form] = Form(longest=_LONGEST)
+    reference_form: ClassVar[str] = "a mapping of numbers, target, and perhaps all"
+    reference_example: ClassVar[Any] = {"numbers": [6, 4, 1, 1], "target": 24}
 
-    def verify(self, completion: str, reference: Mapping[str, Any]) -> Verdict:
-        """The verdict on a completion.
+    def read(self, reference: Any) -> Numbers:
+        """The given numbers and the target.
 
         Args:
-            completion: the model's text.
-            reference: `numbers`, `target`, and perhaps `all`.
+            reference: a mapping.
 
         Raises:
-            DataError: the reference is no such mapping.
+            DataError: it is none, or a number is no whole one.
         """
-        given = reference.get("numbers") if isinstance(reference, Mapping) else None
+        known = reference if isinstance(reference, Mapping) else {}
+        numbers: Any = known.get("numbers")
+        target: Any = known.get("target")
         if (
-            not isinstance(given, list | tuple)
-            or not given
-            or not isinstance(reference.get("target"), int)
+            not isinstance(numbers, list | tuple)
+            or not numbers
+            or not all(type(one) is int for one in (*numbers, target))
         ):
             raise DataError(
                 f"the reference is {brief(reference)}; it must be {{'numbers': [6, 4], 'target': 24}}"
             )
-        answer = _answer(completion)
-        if isinstance(answer, Verdict):
-            return answer
-        said = (
-            answer.translate(_SIGNS)
-            .replace("\\times", "*")
-            .replace("\\cdot", "*")
-            .replace("\\div", "/")
-        )
-        said, equals, stated = (
-            said.replace("\\left", "").replace("\\right", "").strip("$ ").partition("=")
-        )
-        if equals and stated.strip(" .$") != str(reference["target"]):
-            return Verdict(Outcome.WRONG, why=f"unreadable: = {stated[:40]!r}", answer=answer)
+        return Numbers(tuple(numbers), target, bool(known.get("all")))
+
+    def judge(self, answer: Answer, reference: Numbers) -> Verdict:
+        """The verdict on an answer.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+        """
+        text, target = answer.text, reference.target
         try:
-            value, used = expression_value(said)
+            sides = [expression_value(one) for one in _plain(text).split("=")]
         except ValueError as error:
-            return Verdict(Outcome.WRONG, why=f"unreadable: {error}", answer=answer)
-        if len(used) < 2 <= len(given):
-            return Verdict(
-                Outcome.WRONG, why="numbers: an expression has at least two", answer=answer
-            )
-        if over := Counter(used) - Counter(given):
-            return Verdict(
-                Outcome.WRONG,
-                why=f"numbers: {min(over)} is not given, or not so often",
-                answer=answer,
-            )
-        if reference.get("all") and (left := Counter(given) - Counter(used)):
-            return Verdict(Outcome.WRONG, why=f"numbers: {min(left)} is left", answer=answer)
-        wrong = f"value: {value}, not {reference['target']}" if value != reference["target"] else ""
-        return _verdict(wrong, answer, "reached")
+            return _unread(str(error), text)
+        if len(sides) > 2:
+            return _unread("more than one =", text)
+        alone = [len(used) == 1 and value == target for value, used in sides]
+        if len(sides) == 2 and not any(alone):
+            return Verdict(Outcome.WRONG, why=f"stated: neither side is {target}", answer=text)
+        value, used = sides[0] if alone[-1] or len(sides) == 1 else sides[1]
+        if over := Counter(used) - Counter(reference.numbers):
+            why = f"numbers: {min(over)} is not given, or not so often"
+            return Verdict(Outcome.WRONG, why=why, answer=text)
+        if reference.every and (left := Counter(reference.numbers) - Counter(used)):
+            return Verdict(Outcome.WRONG, why=f"numbers: {min(left)} is left", answer=text)
+        wrong = f"value: {value}, not {target}" if value != target else ""
+        return _verdict(wrong, text, "reached")
+
+
+def _plain(text: str) -> str:
+    """The expression without LaTeX."""
+    for command, sign in _COMMANDS:
+        text = text.replace(command, sign)
+    for _ in range(_DEPTH):
+        text, count = _FRACTION.subn(r"((\1)/(\2))", text)
+        if not count:
+            break
+    return _TIMES.sub("*", text.translate(_SIGNS)).strip(" $.")

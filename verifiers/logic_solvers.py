@@ -5,15 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from rlvr.verifiers.logic import box_shape
+from rlvr.errors import DataError
 
-__all__ = ["Clue", "applied", "grids_left", "solve24", "sudoku_solutions"]
+__all__ = [
+    "BOXES",
+    "Clue",
+    "applied",
+    "box_shape",
+    "grids_left",
+    "solve24",
+    "sudoku_solutions",
+]
 
 Clue: TypeAlias = tuple[str, int, int, int, int]
 """Relation ("at", "not at", "same", "left", "next"), attribute and value of the one, attribute and value of the other;
 for the first two, 0 and a house."""
+
+
+BOXES: Final = {4: (2, 2), 6: (2, 3), 9: (3, 3)}
+"""Rows and columns of a box of a sudoku, by its size."""
+
+
+def box_shape(size: int) -> tuple[int, int]:
+    """Rows and columns of a box of a sudoku.
+
+    Args:
+        size: 4, 6 or 9.
+
+    Raises:
+        DataError: another size.
+    """
+    if size not in BOXES:
+        raise DataError(f"a sudoku has 4, 6 or 9 rows, not {size}")
+    return BOXES[size]
 
 
 def applied(sign: str, a: Fraction, b: Fraction, left: str, right: str) -> tuple[Fraction, str]:

@@ -7,17 +7,19 @@ a number followed by known units is rewritten, and `MathVerifier` decides.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Final, Literal
 
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.types import Outcome, Task, Verdict
 from rlvr.validate import require_one_of, require_whole
-from rlvr.verifiers.math import MathPolicy, MathVerifier, extract, parse
+from rlvr.verifiers.answers import Answer, Form
+from rlvr.verifiers.base import BaseVerifier
+from rlvr.verifiers.math import MathPolicy, MathVerifier, parse
 from rlvr.verifiers.math.units import TEMPERATURES, canonical, measure
 
-__all__ = ["ScienceVerifier", "in_base_units"]
+__all__ = ["ScienceVerifier", "Trusted", "in_base_units"]
 
 _LONGEST: Final = 300  # characters of an answer that is looked at
 _TIMES: Final = r"(?:\\times|\\cdot|×|·|\*|x)"
@@ -38,7 +40,15 @@ _SIGNIFICANT: Final = re.compile(r"\d[\d,]*(?:\.\d*)?|\.\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class ScienceVerifier:
+class Trusted:
+    """A quantity as `MathVerifier` takes it, and as it was written."""
+
+    text: str
+    written: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScienceVerifier(BaseVerifier[Answer, Trusted]):
     r"""Verifies a quantity: a number with its unit.
 
         >>> ScienceVerifier().verify(r"So a = \boxed{981 cm/s^2}", "9.8 m/s^2").why
@@ -47,7 +57,7 @@ class ScienceVerifier:
         'unit-omitted'
 
     The reference is a text such as `9.8 m/s^2`, `3.0e8 m/s` or `0.25`.  The answer is looked for as `MathVerifier`
-    does, and its reasons are used; two more are WRONG: `too-few-digits` and `limit`.
+    does, and its reasons are used; two more are WRONG: `too-few-digits` and `too-long`; `unreadable` is UNPARSED.
 
     Attributes:
         tolerance: an answer within this part of the reference is right; 0.01 is 1 %.
@@ -62,7 +72,10 @@ class ScienceVerifier:
     tolerance: float = 0.01
     digits: int = 2
     units: Literal["required", "optional"] = "required"
-    id: ClassVar[str] = "science-verifier-v1"
+    version: ClassVar[int] = 2
+    form: ClassVar[Form] = Form(longest=_LONGEST)
+    reference_form: ClassVar[str] = "a number with its unit, as a text, or a number"
+    reference_example: ClassVar[str] = "9.8 m/s^2"
 
     def __post_init__(self) -> None:
         require_whole("digits", self.digits, 1, 15)
@@ -72,53 +85,55 @@ class ScienceVerifier:
                 f"tolerance is {self.tolerance!r}; it must be from 0 to 0.2, a part of the reference"
             )
 
-    def verify(self, completion: str, reference: str, task: Task | None = None) -> Verdict:
-        """The verdict on a completion.
+    def read(self, reference: Any) -> Trusted:
+        """The quantity.
 
         Args:
-            completion: the model's text.
-            reference: the quantity.
-            task: what the completion answers; with it, an expression of the prompt is no answer.
+            reference: a text, or a number without a unit.
 
         Raises:
-            DataError: the reference is no number with a known unit.
+            DataError: it is no number with a known unit.
         """
-        trusted = _reference(reference)
-        found = extract(completion)
-        if found is None:
-            return Verdict(Outcome.UNPARSED, why="no-answer")
-        if found.flaw or len(found.answer) > _LONGEST:
-            why = "limit: an answer of more than 300 characters"
-            return (
-                Verdict(Outcome.WRONG, why=why)
-                if not found.flaw
-                else self._math().verify(completion, trusted)
+        if isinstance(reference, int | float) and not isinstance(reference, bool):
+            reference = str(reference)
+        if not isinstance(reference, str):
+            raise DataError(
+                f"the reference is {brief(reference)}; it must be a text such as '9.8 m/s^2'"
             )
-        said = _with_unit(found.answer)
-        verdict = self._math().verify(f"\\boxed{{{said}}}", trusted, task)
-        if (
-            not verdict.correct
-            or MathVerifier(MathPolicy(tolerance=0, units="optional"))
-            .compare(said, trusted)
-            .correct
-        ):
+        said = _with_unit(reference)
+        found = parse(said)
+        known = not found.unit or measure(found.unit) is not None or found.unit in TEMPERATURES
+        if found.value is None or not known:
+            raise DataError(
+                f"the reference {brief(reference)} is no number with a known unit: it is {found.reading}"
+            )
+        return Trusted(said, reference)
+
+    def judge(self, answer: Answer, reference: Trusted) -> Verdict:
+        """The verdict on an answer; with a prompt, an expression of it is no answer.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+        """
+        said = _with_unit(answer.text)
+        task = Task("row", answer.prompt) if answer.prompt else None
+        verdict = self._math().verify(f"\\boxed{{{said}}}", reference.text, task)
+        if not verdict.correct:
+            if verdict.reason in _UNREADABLE and not any(map(str.isdigit, answer.text)):
+                why = f"unreadable: {answer.text[:80]!r}"
+                return Verdict(Outcome.UNPARSED, why=why, answer=answer.text)
+            return replace(verdict, answer=answer.text)
+        if _EXACT.compare(said, reference.text).correct:
             return verdict
-        needed = min(self.digits, _significant(reference, trailing=False))
-        if (count := _significant(found.answer, trailing=True)) < needed:
+        needed = min(self.digits, _significant(reference.written, trailing=False))
+        if (count := _significant(answer.text, trailing=True)) < needed:
             why = f"too-few-digits: {count}, of {needed} needed where the number is not exact"
-            return Verdict(Outcome.WRONG, why=why, answer=found.answer)
+            return Verdict(Outcome.WRONG, why=why, answer=answer.text)
         return verdict
 
-    def check(self, reference: Any) -> None:
-        """Refuse a reference that cannot be used.
-
-        Args:
-            reference: see `verify`.
-
-        Raises:
-            DataError: see `verify`.
-        """
-        _reference(reference)
+    def example(self, reference: Any) -> str:
+        return f"\\boxed{{{reference}}}"
 
     def _math(self) -> MathVerifier:
         return _math(self.tolerance, self.units)
@@ -131,21 +146,8 @@ def _math(tolerance: float, units: Literal["required", "optional"]) -> MathVerif
     )
 
 
-@lru_cache(maxsize=4096)
-def _reference(reference: Any) -> str:
-    if not isinstance(reference, str):
-        raise DataError(
-            f"the reference is {brief(reference)}; it must be a text such as '9.8 m/s^2'"
-        )
-    said = _with_unit(reference)
-    read = parse(said)
-    if read.value is None or (
-        read.unit and measure(read.unit) is None and read.unit not in TEMPERATURES
-    ):
-        raise DataError(
-            f"the reference {brief(reference)} is no number with a known unit: it is {read.reading}"
-        )
-    return said
+_EXACT: Final = MathVerifier(MathPolicy(tolerance=0, units="optional"))
+_UNREADABLE: Final = frozenset(("different-kind", "unreadable", "unknown-words"))
 
 
 def in_base_units(value: Any, unit: str) -> Any:

@@ -3,6 +3,9 @@
 A query is right if it gives the rows of the reference query on every filling, so that constants and queries that are
 right by chance fail.  It runs in SQLite, in memory, under an authoriser that lets it read the database's tables and do
 nothing else, with limits on steps, CPU time, rows and lengths.
+
+A reference comes from a data file, so its schema is bounded in the same way before its first statement runs: it may
+make tables, indices and views and insert rows, within a number of steps, a size of the database and of each value.
 """
 
 from __future__ import annotations
@@ -16,12 +19,12 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.blocks import sole_answer
+from rlvr.verifiers.answers import Answer, Form
+from rlvr.verifiers.base import BaseVerifier
 
 __all__ = ["SQLVerifier"]
 
@@ -29,10 +32,15 @@ _Rows: TypeAlias = list[tuple[Any, ...]]
 
 _RESULT_BYTES: Final = 2_000_000
 _STEPS_BETWEEN: Final = 100  # of SQLite's machine, between two looks at the budget
+_QUESTIONS: Final = 100_000  # to the authoriser, for a database: views multiply without a step
+_REFERENCE_BYTES: Final = 16 << 20  # of a whole reference as JSON
+_SCHEMA_BYTES: Final = 1_000_000
+_PAGES: Final = 16_384  # of 4 KiB each: a database in memory has 64 MiB at most
+_VALUE_BYTES: Final = 5_000
 _LIMITS: Final = {
     # Bytes of a value: one operation, such as instr(), takes up to their square, and a table that a query makes on its
     # way gets one every few steps.
-    sqlite3.SQLITE_LIMIT_LENGTH: 5_000,
+    sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_BYTES,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
     sqlite3.SQLITE_LIMIT_COLUMN: 100,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
@@ -46,11 +54,30 @@ _ALLOWED: Final = {
     sqlite3.SQLITE_FUNCTION,
     sqlite3.SQLITE_RECURSIVE,
 }
+_MAKING: Final = _ALLOWED | {
+    sqlite3.SQLITE_CREATE_TABLE,
+    sqlite3.SQLITE_CREATE_INDEX,
+    sqlite3.SQLITE_CREATE_VIEW,
+    sqlite3.SQLITE_INSERT,
+    sqlite3.SQLITE_UPDATE,  # of sqlite_master alone, as CREATE does
+    sqlite3.SQLITE_REINDEX,  # of the index that is made
+}
 _UNREPEATABLE: Final = {
     "random", "randomblob", "current_date", "current_time", "current_timestamp", "load_extension", "zeroblob",
     "changes", "total_changes", "last_insert_rowid", "sqlite_version", "sqlite_source_id", "fts3_tokenizer",
 }  # fmt: skip
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_STATEMENT: Final = re.compile(
+    # Quoted parts and comments run to the end where they are not closed, so that no place is read twice.
+    r"""(?: '(?:[^']|'')*+'? | "(?:[^"]|"")*+"? | `[^`]*+`? | \[[^\]]*+\]?
+          | --[^\n]*+ | /\*(?:.*?\*/|.*) | [^;'"`\[/-]++ | [^;] )++""",
+    re.DOTALL | re.VERBOSE,
+)
+# What dumps have around their tables; it does nothing to an empty database, and is not run.
+_PROLOGUE: Final = re.compile(
+    r"(?:\s|--[^\n]*\n)*+(?:BEGIN\b|COMMIT\b|END\b|PRAGMA\s+foreign_keys\b|DROP\s+TABLE\s+IF\s+EXISTS\b)",
+    re.IGNORECASE,
+)
 _QUOTED: Final = re.compile(
     r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL
 )
@@ -61,7 +88,7 @@ class _Refused(Exception):
 
 
 @dataclass(frozen=True)
-class SQLVerifier:
+class SQLVerifier(BaseVerifier[Answer, "_Known"]):
     """Runs a query and compares its rows with those of the reference query.
 
     The reference is a mapping:
@@ -85,22 +112,41 @@ class SQLVerifier:
     steps: int = 500_000
     cpu_s: float = 5.0
     rows: int = 5_000
-    id: str = "sql-verifier-v1"
+    version: ClassVar[int] = 2
+    form: ClassVar[Form] = Form(
+        fences=frozenset(("sql", "sqlite", "sqlite3", "")),
+        bare=True,
+        begins=r"(?i)\s*\(?\s*(?:select|with|values|--|/\*)",
+        lines=True,
+        longest=10_000,
+    )
+    reference_form: ClassVar[str] = "a mapping of schema, fillings, query, and perhaps ordered"
+    reference_example: ClassVar[Any] = {
+        "schema": "CREATE TABLE t (a INTEGER);",
+        "fillings": [{"t": [[1], [2]]}, {"t": [[3]]}],
+        "query": "SELECT a FROM t",
+    }
 
-    def verify(self, completion: str, reference: Any) -> Verdict:
-        """The verdict on a completion: the query stands alone, or in one fenced block.
+    def read(self, reference: Any) -> _Known:
+        """The fillings, and the rows of the reference query on each.
 
         Args:
-            completion: its text.
             reference: see the class.
 
         Raises:
-            DataError: the reference cannot be used.
+            DataError: the schema, a filling or the query is wrong; or the query gives the same rows on every filling,
+                so that a constant would be right.
         """
-        query = sole_answer(completion, {"sql", "sqlite", "sqlite3", ""}, most=10_000)
-        if isinstance(query, Verdict):
-            return query
-        known = _prepared(_as_text(reference), self)
+        return _prepared(_as_text(reference), self)
+
+    def judge(self, answer: Answer, reference: _Known) -> Verdict:
+        """The verdict on a query.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+        """
+        query, known = answer.text, reference
         shown = query[:200]
         for number, (script, wanted) in enumerate(
             zip(known.scripts, known.results, strict=True), 1
@@ -108,7 +154,11 @@ class SQLVerifier:
             try:
                 found = self._run(script, query)
             except _Refused as refused:
-                return Verdict(Outcome.WRONG, why=str(refused), answer=shown)
+                why = str(refused)
+                if "syntax error" in why or "incomplete input" in why:
+                    why = f"no-query: {why.partition(': ')[2]}"
+                    return Verdict(Outcome.UNPARSED, why=why, answer=shown)
+                return Verdict(Outcome.WRONG, why=why, answer=shown)
             if not _same(found, wanted, known.ordered):
                 why = (
                     f"other-rows: {len(found)} rows where {len(wanted)} are right, filling {number}"
@@ -118,38 +168,39 @@ class SQLVerifier:
                 return Verdict(Outcome.WRONG, why=why, answer=shown)
         return Verdict(Outcome.CORRECT, why="same-rows", answer=shown)
 
-    def check(self, reference: Any) -> None:
-        """Refuse a reference that cannot be used, or by which a constant would be right.
+    def example(self, reference: Any) -> str:
+        return f"```sql\n{reference['query']}\n```"
+
+    def _run(self, script: _Script, query: str, *, is_new: bool = False) -> _Rows:
+        """The rows of a query on one filling.
 
         Args:
-            reference: see the class.
-
-        Raises:
-            DataError: the schema, a filling or the query is wrong; or the query gives the same rows on every filling.
+            script: the filling.
+            query: one SELECT.
+            is_new: whether the script never ran: then it runs statement by statement within limits.  One that kept
+                to them does so each time, as no function in it may give other values.
         """
-        _prepared(_as_text(reference), self)
-
-    def _run(self, script: _Script, query: str) -> _Rows:
-        """The rows of a query on one filling."""
-        with_database = sqlite3.connect(":memory:", isolation_level=None)
+        database = sqlite3.connect(":memory:", isolation_level=None)
         try:
-            _fill(with_database, script)
-            return self._rows_of(with_database, query)
+            database.execute("PRAGMA temp_store = MEMORY")  # sorting makes no file
+            if is_new:
+                self._fill(database, script)
+            else:
+                database.executescript(script.schema)
+                for table, rows in script.tables:
+                    for row in rows:
+                        database.execute(_insertion(table, row), row)
+            return self._rows_of(database, query)
         finally:
-            with_database.close()
+            database.close()
 
     def _rows_of(self, database: sqlite3.Connection, query: str) -> _Rows:
+        database.set_authorizer(None)  # which filled it
+        database.execute("PRAGMA query_only = ON")
         for limit, most in _LIMITS.items():
             database.setlimit(limit, most)
-        database.execute("PRAGMA query_only = ON")
-        database.set_authorizer(_authorise)
-        left, until = [self.steps // _STEPS_BETWEEN], time.thread_time() + self.cpu_s
-
-        def is_over() -> bool:
-            left[0] -= 1
-            return left[0] < 0 or time.thread_time() > until
-
-        database.set_progress_handler(is_over, _STEPS_BETWEEN)
+        budget = _Budget(self, _ALLOWED)
+        budget.bind(database)
         try:
             cursor = database.execute(query)
             if cursor.description is None:
@@ -165,15 +216,103 @@ class SQLVerifier:
                     raise _Refused(f"too-large: more than {_RESULT_BYTES:,} bytes")
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, UnicodeError) as error:
             text = str(error)
-            if "interrupted" in text:
-                raise _Refused(
-                    f"budget: more than {self.steps:,} steps or {self.cpu_s:g} s"
-                ) from None
+            if budget.spent:
+                raise _Refused(f"budget: more than {budget}") from None
             reason = "refused" if "authoriz" in text or "prohibited" in text else "error"
             raise _Refused(f"{reason}: {text[:200]}") from None
         if len(found) > self.rows:
             raise _Refused(f"too-many-rows: more than {self.rows:,}")
         return found
+
+    def _fill(self, database: sqlite3.Connection, script: _Script) -> None:
+        """Make the tables and their rows, with no more rights and time than they need.
+
+        Raises:
+            DataError: they cannot be made so.
+        """
+        database.execute(f"PRAGMA max_page_count = {_PAGES}")
+        database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        budget = _Budget(self, _MAKING)
+        budget.bind(database)
+        try:
+            for statement in _STATEMENT.findall(script.schema):
+                # A long statement holds long values; without functions none of them is worked on.
+                budget.functions = len(statement) <= _VALUE_BYTES
+                database.setlimit(
+                    sqlite3.SQLITE_LIMIT_LENGTH, max(_VALUE_BYTES, 4 * len(statement))
+                )
+                budget.count(_STEPS_BETWEEN)
+                database.execute(statement)
+            budget.functions = True
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
+            for table, rows in script.tables:
+                for row in rows:
+                    database.execute(_insertion(table, row), row)
+        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, _Refused) as error:
+            why = f"more than {budget}" if budget.spent else str(error)[:300]
+            raise DataError(
+                f"the database cannot be made from its schema and rows: {why}; a schema makes tables, "
+                "indices and views and inserts rows, and nothing else"
+            ) from None
+
+
+class _Budget:
+    """What a connection may do: kinds of actions, steps of SQLite's machine, CPU time.
+
+    Args:
+        verifier: has the limits.
+        actions: codes of the authoriser that are allowed.
+
+    Attributes:
+        functions: whether functions may be called.
+        spent: whether the steps or the time are used up.
+    """
+
+    def __init__(self, verifier: SQLVerifier, actions: set[int]) -> None:
+        self._steps, self._cpu_s, self._actions = verifier.steps, verifier.cpu_s, actions
+        self._left, self._until = verifier.steps, time.thread_time() + verifier.cpu_s
+        self._questions = _QUESTIONS
+        self.functions = True
+        self.spent = False
+
+    def __str__(self) -> str:
+        return f"{self._steps:,} steps or {self._cpu_s:g} s"
+
+    def bind(self, database: sqlite3.Connection) -> None:
+        """Make the connection ask here."""
+        database.set_authorizer(self._authorise)
+        database.set_progress_handler(lambda: self._is_over(_STEPS_BETWEEN), _STEPS_BETWEEN)
+
+    def count(self, steps: int) -> None:
+        """Count steps.
+
+        Raises:
+            _Refused: there are none left.
+        """
+        if self._is_over(steps):
+            raise _Refused(f"budget: more than {self}")
+
+    def _is_over(self, steps: int) -> bool:
+        self._left -= steps
+        self.spent = self.spent or self._left < 0 or time.thread_time() > self._until
+        return self.spent
+
+    def _authorise(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
+        """The database's own tables, and functions whose values repeat."""
+        is_known = action in self._actions
+        name = (first or "").lower()
+        if action == sqlite3.SQLITE_READ:
+            # CREATE reads and writes sqlite_master itself; so may a schema that is allowed to CREATE.
+            is_known = not name.startswith(("sqlite_", "pragma_", "dbstat")) or (
+                self._actions is _MAKING and name == "sqlite_master"
+            )
+        elif action == sqlite3.SQLITE_UPDATE:
+            is_known = is_known and name == "sqlite_master"
+        elif action == sqlite3.SQLITE_FUNCTION:
+            is_known = self.functions and (second or "").lower() not in _UNREPEATABLE
+        self._questions -= 1
+        self.spent = self.spent or self._questions < 0
+        return sqlite3.SQLITE_OK if is_known and not self.spent else sqlite3.SQLITE_DENY
 
 
 @dataclass(frozen=True)
@@ -191,19 +330,6 @@ class _Known:
     ordered: bool
 
 
-def _authorise(action: int, first: str | None, second: str | None, *_: Any) -> int:
-    """Reading the database's own tables, and functions whose values repeat."""
-    if action not in _ALLOWED:
-        return sqlite3.SQLITE_DENY
-    if action == sqlite3.SQLITE_READ and (first or "").lower().startswith(
-        ("sqlite_", "pragma_", "dbstat")
-    ):
-        return sqlite3.SQLITE_DENY
-    if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _UNREPEATABLE:
-        return sqlite3.SQLITE_DENY
-    return sqlite3.SQLITE_OK
-
-
 def _as_text(reference: Any) -> str:
     """A key for the cache."""
     if not isinstance(reference, Mapping):
@@ -216,15 +342,25 @@ def _as_text(reference: Any) -> str:
                 f"the reference has no {name!r}; it must have schema, fillings and query"
             )
     try:
-        return json.dumps(reference, sort_keys=True, default=dict)
-    except (TypeError, ValueError) as error:
+        text = json.dumps(reference, sort_keys=True, default=dict)
+    except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"the reference is no JSON: {error}") from error
+    if len(text) > _REFERENCE_BYTES:
+        raise DataError(
+            f"the reference has {len(text):,} letters; the limit is {_REFERENCE_BYTES:,}"
+        )
+    return text
 
 
-@lru_cache(maxsize=256)
 def _prepared(text: str, verifier: SQLVerifier) -> _Known:
     reference = json.loads(text)
-    schema, query = str(reference["schema"]), str(reference["query"])
+    schema, query = reference["schema"], reference["query"]
+    for name, text in (("schema", schema), ("query", query)):
+        if not isinstance(text, str):
+            raise DataError(f"{name} is {brief(text)}; it must be a text")
+    if len(schema) > _SCHEMA_BYTES:
+        raise DataError(f"the schema has {len(schema):,} letters; the limit is {_SCHEMA_BYTES:,}")
+    schema = _without_prologue(schema)
     fillings = reference["fillings"]
     if not isinstance(fillings, list) or not all(isinstance(one, dict) for one in fillings):
         raise DataError(
@@ -234,7 +370,7 @@ def _prepared(text: str, verifier: SQLVerifier) -> _Known:
         fillings = [*fillings, {table: rows[::2] for table, rows in fillings[0].items()}]
     scripts = tuple(_script(schema, filling) for filling in fillings)
     try:
-        results = tuple(verifier._run(script, query) for script in scripts)
+        results = tuple(verifier._run(script, query, is_new=True) for script in scripts)
     except _Refused as refused:
         raise DataError(f"the reference query {brief(query)} cannot be run: {refused}") from None
     ordered = reference.get("ordered")
@@ -259,20 +395,24 @@ def _script(schema: str, filling: Mapping[str, Any]) -> _Script:
             or not all(isinstance(row, list) for row in rows)
         ):
             raise DataError(f"the rows of table {table!r} are {brief(rows)}; give a list of lists")
+        for row in rows:
+            for cell in row:
+                if not (cell is None or isinstance(cell, (int, float, str))):
+                    raise DataError(
+                        f"table {table!r} has the value {brief(cell)}; give texts, numbers or null"
+                    )
     return _Script(
         schema, tuple((table, tuple(map(tuple, rows))) for table, rows in filling.items())
     )
 
 
-def _fill(database: sqlite3.Connection, script: _Script) -> None:
-    """Make the tables and their rows."""
-    try:
-        database.executescript(script.schema)
-        for table, rows in script.tables:
-            for row in rows:
-                database.execute(f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(row))})', row)
-    except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
-        raise DataError(f"the database cannot be made from its schema and rows: {error}") from error
+def _without_prologue(schema: str) -> str:
+    statements = _STATEMENT.findall(schema)
+    return "\n;".join(text for text in statements if text.strip() and not _PROLOGUE.match(text))
+
+
+def _insertion(table: str, row: Sequence[Any]) -> str:
+    return f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(row))})'
 
 
 def _has_outer_order(query: str) -> bool:

@@ -1,6 +1,6 @@
 """reasoning-gym: its families of puzzles as environments; its scorers run in a process that can be killed.
 
-    env = from_reasoning_gym("gcd", max_numbers=4)         # or rlvr.make("reasoning-gym-v1", family="gcd")
+    env = from_reasoning_gym("gcd", max_numbers=4)         # or rlvr.make("reasoning-gym-v2", family="gcd")
 
 Its generators and scorers are used as they are, with four differences.  A task's seed is a hash of family, split and
 index: reasoning-gym adds the index to the seed, so that neighbouring seeds share nearly all tasks.  Its scorers run in
@@ -14,11 +14,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from rlvr.environment import SingleTurnEnv, seeded
 from rlvr.environment.registry import register
@@ -31,12 +31,21 @@ from rlvr.errors import (
     WorkerTimeout,
     brief,
 )
-from rlvr.text import ANSWER_TAGS, after_thinking, same_statement
+from rlvr.rewards import Correct
 from rlvr.types import Outcome, Task, Verdict, plain
 from rlvr.validate import require_seconds
+from rlvr.verifiers.answers import Form, find_answer
+from rlvr.verifiers.base import BaseVerifier
 from rlvr.workers import WorkerPool, once_per_process
 
-__all__ = ["Force", "RUNS_ANSWERS", "ReasoningGym", "from_reasoning_gym", "measured_holes"]
+__all__ = [
+    "FamilyVerifier",
+    "Force",
+    "RUNS_ANSWERS",
+    "ReasoningGym",
+    "from_reasoning_gym",
+    "measured_holes",
+]
 
 Force: TypeAlias = bool | Literal["run-model-code"]
 """Which families to take in spite of holes: none, all but those whose scorers run the answer, or those as well."""
@@ -48,7 +57,9 @@ _INSTRUCTION: Final = (
     "Reason step by step, then put the answer, and nothing else, between <answer> and </answer>."
 )
 _LONGEST: Final = 100_000  # characters of an answer; the longest references have a few thousand
-_OPEN, _CLOSE = ANSWER_TAGS
+_WHICH: Final = (
+    "name the puzzle in column 'task', by its index or id; a reference alone is not enough"
+)
 _CPU_S, _WALL_S, _MEMORY_MIB = (
     5.0,
     8.0,
@@ -80,12 +91,12 @@ def from_reasoning_gym(
     return ReasoningGym(family=name, split=split, strict=strict, force=force, settings=settings)
 
 
-@register("reasoning-gym-v1")
+@register("reasoning-gym-v2")
 class ReasoningGym(SingleTurnEnv):
     """A family of reasoning-gym's puzzles; the answer stands between <answer> tags.
 
-    The reasons: `full-marks` is CORRECT; `no-answer empty-answer` UNPARSED; `hedged`, `not-full-marks`, `crash` (of the
-    scorer), `limit` and `odd-score` WRONG.  `detail` has reasoning-gym's own score.
+    The reasons: `full-marks` is CORRECT; `no-answer` and `empty-box` UNPARSED; `hedged`, `too-long`, `not-full-marks`,
+    `crash` (of the scorer), `limit` and `odd-score` WRONG.  `detail` has reasoning-gym's own score.
 
     Attributes:
         family, settings, strict, force: see `name` and the others of `from_reasoning_gym`.
@@ -122,6 +133,9 @@ class ReasoningGym(SingleTurnEnv):
                 f"reasoning-gym's {self.family} refuses {self.settings!r}: {_said(error)}"
             ) from error
 
+        verifier = FamilyVerifier(self.family, self._settings, self.strict, self.wall_s)
+        self.reward = Correct(verifier)  # type: ignore[misc]  # an instance may shadow its class's reward
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Starts the scoring process of a `Scorer`'s worker: that takes a second, which no completion should pay."""
         vars(self).update(state)
@@ -137,9 +151,7 @@ class ReasoningGym(SingleTurnEnv):
         """By index or id, or from a record: a reference alone does not say which puzzle it answers."""
         task = super().task_of(row)
         if not isinstance(task.meta.get("seed"), int):
-            raise DataError(
-                "name the puzzle in column 'task', by its index or id; a reference alone is not enough"
-            )
+            raise DataError(_WHICH)
         return task
 
     def _seed(self, index: int) -> int:
@@ -148,17 +160,57 @@ class ReasoningGym(SingleTurnEnv):
     def example(self, task: Task) -> str | None:
         return None if task.reference is None else f"<answer>{task.reference}</answer>"
 
-    def verify(self, task: Task, completion: str) -> Verdict:
-        answers = _answers(completion)
-        if not answers or not answers[0]:
-            return Verdict(Outcome.UNPARSED, why="empty-answer" if answers else "no-answer")
-        answer = answers[0]
-        if len(set(answers)) > 1:
-            return Verdict(Outcome.WRONG, why="hedged: several answers differ", answer=answer[:200])
-        shown = answer[:200]
-        if len(answer) > _LONGEST:
-            return Verdict(Outcome.WRONG, why=f"limit: {len(answer)} characters", answer=shown)
-        kind, said = _marks(self.family, self._settings, task, answer, self.wall_s)
+
+@dataclass(frozen=True)
+class FamilyVerifier(BaseVerifier["_Puzzled", Any]):
+    """The scorer of a family of reasoning-gym, see `ReasoningGym`.
+
+    Attributes:
+        family: its name.
+        settings: of its configuration, as JSON.
+        strict, wall_s: see `ReasoningGym`.
+    """
+
+    family: str
+    settings: str
+    strict: bool
+    wall_s: float
+    version: ClassVar[int] = 1
+    form: ClassVar[Form] = Form(lines=True, longest=_LONGEST)
+    reference_form: ClassVar[str] = "reasoning-gym's answer to the puzzle of the task's seed"
+
+    def read(self, reference: Any) -> Any:
+        """The reference as it is: reasoning-gym's scorer compares it with its own.
+
+        Args:
+            reference: of any type.
+        """
+        return reference
+
+    def extract(self, text: str, task: Task | None) -> _Puzzled | Verdict:
+        """The answer, with the puzzle that it answers.
+
+        Args:
+            text: the completion.
+            task: has the puzzle's seed.
+
+        Raises:
+            DataError: there is no task, or it has no seed.
+        """
+        if task is None or not isinstance(task.meta.get("seed"), int):
+            raise DataError(_WHICH)
+        answer = find_answer(text, self.form, task)
+        return answer if isinstance(answer, Verdict) else _Puzzled(answer.text, task)
+
+    def judge(self, answer: _Puzzled, reference: Any) -> Verdict:
+        """The verdict on an answer.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+        """
+        shown = answer.text[:200]
+        kind, said = _marks(self.family, self.settings, answer.task, answer.text, self.wall_s)
         if kind != "marks":
             return Verdict(Outcome.WRONG, why=f"{kind}: {said}", answer=shown)
         marks = {"reasoning_gym": said}
@@ -168,28 +220,11 @@ class ReasoningGym(SingleTurnEnv):
         return Verdict(Outcome.WRONG, value=value, why="not-full-marks", answer=shown, detail=marks)
 
 
-def _answers(completion: str) -> list[str]:
-    """The answers between the tags of the last statement that has any, after the thinking part; the last one first.
+class _Puzzled(NamedTuple):
+    """An answer, and the task with the puzzle's seed."""
 
-    Different answers in one statement are a hedge, as boxes are in mathematics; a later statement corrects an earlier
-    one.  Of two opening tags in a row the second counts; "between <answer> and </answer>" repeats the instruction.
-    """
-    begin = after_thinking(completion)
-    pairs: list[tuple[int, int, str]] = []
-    while begin is not None and (end := completion.find(_CLOSE, begin)) >= 0:
-        start = completion.rfind(_OPEN, begin, end)
-        said = completion[start + len(_OPEN) : end]
-        begin = end + len(_CLOSE)
-        if start >= 0 and (said == "and" or said.strip(" `*") != "and"):
-            pairs.append((start, begin, said.strip()))
-    answers: list[str] = []
-    following = None
-    for start, stop, said in reversed(pairs):
-        if following is not None and not same_statement(completion[stop:following]):
-            break
-        answers.append(said)
-        following = start
-    return answers
+    text: str
+    task: Task
 
 
 @lru_cache(maxsize=1)

@@ -179,7 +179,7 @@ class VerlEpisodes:
     ) -> None:
         _require_episodes(env)
         self.env: Any = env
-        self.tokenization = Tokenization(tokenizer, end_ids, chat=True)
+        self.tokenization = Tokenization(tokenizer, end_ids, chat="on")
         self.prompt_length = require_whole("prompt_length", prompt_length, 1)
         self.response_length = require_whole("response_length", response_length, 1)
         self.retries, self.max_turns = (
@@ -290,7 +290,7 @@ class VerlEpisodes:
             )
         logprobs = list(found.log_probs) if found.log_probs else [0.0] * len(ids)
         ended = ids[-1] in self.tokenization.end_ids
-        text = self.tokenization.decode(ids)
+        text = self.tokenization.beginning(request.context) + self.tokenization.decode(ids)
         return Sample(
             text, list(request.context), ids, logprobs, not ended and len(ids) >= request.limit, 0
         )

@@ -1,4 +1,4 @@
-"""code-stdio-v2: each convention of the data sets, over rows of our own."""
+"""code-stdio-v3: each convention of the data sets, over rows of our own."""
 
 import base64
 import json
@@ -45,7 +45,7 @@ ROWS = [APPS, CALLS, CONTESTS, PLAIN]
 def make(tmp_path: Path, rows: list[dict], **options) -> rlvr.SingleTurnEnv:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return rlvr.make("code-stdio-v2", data=str(path), **options)
+    return rlvr.make("code-stdio-v3", data=str(path), **options)
 
 
 def test_it_keeps_the_contract(tmp_path):
@@ -60,7 +60,7 @@ def test_every_convention_gives_the_same_cases(tmp_path):
     wanted = {"inputs": INPUTS, "outputs": OUTPUTS}
     assert [env.task(i).reference for i in (0, 2, 3)] == [wanted] * 3
     assert env.task(1).reference["fn_name"] == "add"
-    assert [task.id for task in env.tasks()] == [f"code-stdio-v2/train/{i}" for i in range(4)]
+    assert [task.id for task in env.tasks()] == [f"code-stdio-v3/train/{i}" for i in range(4)]
     assert env.task(0).meta["difficulty"] == "introductory"
 
 
@@ -109,7 +109,7 @@ def test_comparators_are_chosen_by_name(tmp_path):
     env = make(tmp_path, [row], compare="floats")
     assert env.verify(env.task(0), "```python\nprint(1 / 3)\n```").correct
     with pytest.raises(rlvr.UsageError, match="compare is"):
-        rlvr.make("code-stdio-v2", compare="float")
+        rlvr.make("code-stdio-v3", compare="float")
 
 
 def test_other_languages_read_standard_input_too(tmp_path):
@@ -309,7 +309,7 @@ def test_rows_that_cannot_be_judged_say_why(tmp_path, row: dict, said: str):
         make(tmp_path, [PLAIN]).task_from(row)
     if "no program" in said or "by name" in said:
         assert [task.id for task in make(tmp_path, [row, PLAIN]).tasks()] == [
-            "code-stdio-v2/train/1"
+            "code-stdio-v3/train/1"
         ]
 
 
@@ -356,7 +356,7 @@ def test_a_report_has_every_test(tmp_path):
 def test_rows_without_tests_are_left_out(tmp_path):
     """APPS has some; the others keep their numbers."""
     env = make(tmp_path, [APPS | {"input_output": ""}, APPS | {"input_output": None}, APPS])
-    assert [task.id for task in env.tasks()] == ["code-stdio-v2/train/2"]
+    assert [task.id for task in env.tasks()] == ["code-stdio-v3/train/2"]
 
 
 @pytest.mark.parametrize(

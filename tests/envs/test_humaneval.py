@@ -1,4 +1,4 @@
-"""humaneval-v2, over rows of our own in the data set's shape; over the real ones where they are."""
+"""humaneval-v3, over rows of our own in the data set's shape; over the real ones where they are."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ ROOT = {  # its tests use what the prompt defines beside the function, and draw 
 def env(tmp_path: Path) -> rlvr.SingleTurnEnv:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in (DOUBLE, ROOT)))
-    return rlvr.make("humaneval-v2", data=str(path))
+    return rlvr.make("humaneval-v3", data=str(path))
 
 
 LEFT_OUT = ("hostile-code", "repeats", "episodes")  # tests/testing/test_check_ours.py has these
@@ -62,7 +62,7 @@ def test_a_sample_names_its_task_by_the_data_sets_own_id(env):
 
 def test_without_an_instruction_the_prompt_is_bare(env):
     """A base model continues it, so not a character may be added."""
-    bare = rlvr.make("humaneval-v2", data=env.data, instruction="")
+    bare = rlvr.make("humaneval-v3", data=env.data, instruction="")
     assert bare.task(0).prompt == DOUBLE["prompt"]
 
 
@@ -98,7 +98,7 @@ def test_right_completions_in_every_form(env, completion: str):
 )
 def test_wrong_completions_say_why(env, completion: str, why: str):
     """The judge's verdict first: it is what is counted."""
-    quick = rlvr.make("humaneval-v2", data=env.data, cpu_s=0.5)
+    quick = rlvr.make("humaneval-v3", data=env.data, cpu_s=0.5)
     verdict = quick.verify(quick.task(0), completion)
     assert not verdict.correct
     assert verdict.why.startswith(why)
@@ -121,7 +121,7 @@ def test_random_tests_come_out_the_same(env):
 
 def test_partial_credit_counts_asserts(env):
     """One of two."""
-    partial = rlvr.make("humaneval-v2", data=env.data, partial=True)
+    partial = rlvr.make("humaneval-v3", data=env.data, partial=True)
     verdict = partial.verify(partial.task(0), "    return []\n")
     assert (verdict.value, verdict.detail) == (0.5, {"verdict": "WA", "passed": 1, "cases": 2})
 
@@ -165,7 +165,7 @@ def test_most_real_tests_are_plain_asserts():
     """153 of 164 come down to calls; three need helpers from their prompts."""
     import gzip
 
-    env = rlvr.make("humaneval-v2")
+    env = rlvr.make("humaneval-v3")
     with gzip.open(REAL, "rt") as file:
         tasks = [env.task_from(json.loads(line)) for line in file]
     assert sum(split(read(task.reference).cases) is not None for task in tasks) == 159

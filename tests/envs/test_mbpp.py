@@ -1,4 +1,4 @@
-"""mbpp-v2, over rows of our own in the data set's shape."""
+"""mbpp-v3, over rows of our own in the data set's shape."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ TREE = {  # the setup uses a class of the program
 def env(tmp_path: Path) -> rlvr.SingleTurnEnv:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in (ADD, SUM, TREE)))
-    return rlvr.make("mbpp-v2", data=str(path))
+    return rlvr.make("mbpp-v3", data=str(path))
 
 
 LEFT_OUT = ("hostile-code", "repeats", "episodes")  # tests/testing/test_check_ours.py has these
@@ -64,12 +64,12 @@ def test_a_sample_names_its_task_by_the_data_sets_own_number(env):
 def test_the_prompt_shows_as_many_asserts_as_asked(env):
     """One by default, which names the function: what is shown can be learnt by heart."""
     assert [test in env.task(0).prompt for test in ADD["test_list"]] == [True, False, False]
-    every = rlvr.make("mbpp-v2", data=env.data, shown=3)
+    every = rlvr.make("mbpp-v3", data=env.data, shown=3)
     assert all(test in every.task(0).prompt for test in ADD["test_list"])
-    none = rlvr.make("mbpp-v2", data=env.data, shown=0)
+    none = rlvr.make("mbpp-v3", data=env.data, shown=0)
     assert "assert" not in none.task(0).prompt
     with pytest.raises(rlvr.UsageError, match="at least 0"):
-        rlvr.make("mbpp-v2", shown=-1)
+        rlvr.make("mbpp-v3", shown=-1)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_challenge_tests_count_if_asked(env):
     """Right for small numbers alone."""
     program = "```python\ndef add(a, b): return int(float(a) + float(b))\n```"
     assert env.verify(env.task(0), program).correct
-    harder = rlvr.make("mbpp-v2", data=env.data, challenge=True)
+    harder = rlvr.make("mbpp-v3", data=env.data, challenge=True)
     assert not harder.verify(harder.task(0), program).correct
 
 

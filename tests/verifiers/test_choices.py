@@ -87,7 +87,8 @@ def test_a_letter_that_is_the_text_of_another_option_names_neither():
     [
         ({"options": ["4", "5"], "answer": "6"}, "none of the options"),
         ({"options": ["4"], "answer": "4"}, "2 to 26 texts"),
-        ({"options": ["4", "4 "], "answer": "4"}, "occurs twice"),
+        ({"options": ["4", "4 "], "answer": "4"}, "any answer would be right"),
+        ({"options": ["BB", "Bb", "bb"], "answer": "bB"}, "none of the options"),
         ({"options": ["4", ""], "answer": "4"}, "2 to 26 texts"),
         ("C", "it must be"),
     ],

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.errors import UsageError
+from rlvr.verifiers.code.cases import CallCase
 from rlvr.verifiers.code.equality import JSON, STRICT, Equality, shown
+from rlvr.verifiers.code.reading import judged_replies
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
@@ -113,27 +115,37 @@ def test_one_in_a_list_stands_for_itself_where_asked():
     assert not JSON.holds(3, [3])
 
 
-def test_values_that_cannot_be_compared_differ():
-    """A signalling NaN raises where it is compared; an array has no one truth."""
+class Array:
+    """Has no one truth, as numpy's."""
 
-    class Array:
-        def __eq__(self, other):
-            return self
+    def __eq__(self, other):
+        return self
 
-        def __bool__(self):
-            raise ValueError("ambiguous")
+    def __bool__(self):
+        raise ValueError("ambiguous")
 
-        __hash__ = None
+    __hash__ = None
 
-    assert not STRICT.holds(Decimal("sNaN"), 1.5)
-    assert not STRICT.holds(Array(), [1])
+
+def test_values_that_cannot_be_compared_are_wrong_unless_the_reference_is_at_fault():
+    """An array has no one truth, whatever the program says."""
+    for value, expected, verdict in (
+        (b'{"decimal":"NaN"}', 1.5, "WA"),
+        (b'{"fraction":[1,2]}', Array(), "IE"),
+        (b"1", Array(), "IE"),
+        (b"[0]", Array(), "IE"),
+    ):
+        reply = b'[0,"value",' + value + b"]\n"
+        [(found, why, _)] = judged_replies([CallCase("f", expected=expected)], reply, 0)
+        assert found == verdict, why
 
 
 def test_values_are_shown_in_little_room():
-    """An int of more than 4300 digits has no text."""
+    """An int of more than 4300 digits has no text, and a Counter is sorted for its own."""
     assert shown([1, "a"]) == "[1, 'a']"
     assert len(shown("x" * 10**6)) < 250
-    assert shown(10**5000) == "int too long to be shown"
+    assert shown(10**5000) == "a int that cannot be shown"
+    assert shown(Counter({1: Decimal("NaN"), 2: 1})) == "a Counter that cannot be shown"
     assert shown([[0] * 50] * 50) == "a list of 50 items"
     assert shown(set(range(10**6))) == "a set of 1000000 items"
     assert shown({"k": "x" * 10**6}) == "a dict of 1 items"

@@ -159,7 +159,7 @@ BROKEN = {
         "import sys\ninput()\nprint('no answer', file=sys.stderr)\nsys.exit(3)",
         "no answer",
     ),
-    "gives points": ("import sys\ninput()\nsys.exit(7)", "points"),
+    "gives points of no number": ("import sys\ninput()\nsys.exit(7)", "exit code 7"),
     "spins": ("while True: pass", "0.5 CPU seconds"),
     "spins later": ("input()\nwhile True: pass", "0.5 CPU seconds"),
     "takes memory": ("input()\nx = bytearray(1 << 30)", "MiB"),
@@ -174,10 +174,43 @@ BROKEN = {
 
 @pytest.mark.parametrize(("interactor", "why"), BROKEN.values(), ids=BROKEN)
 def test_an_interactor_that_fails_by_itself_is_our_failure(interactor, why):
-    """Its fault says nothing about the program."""
-    found = judged(HALVES, interactor, memory_mib=64)
+    """With a right program as well, which the reference may bring.  Its fault says nothing about the judged one."""
+    found = judged(HALVES, interactor, memory_mib=64, solution=Program("python", HALVES))
     assert found[0] == "IE", found
     assert why in found[1]
+
+
+UNTRIED = [
+    name for name, (source, _) in BROKEN.items() if "input()\n" in source and "int(" not in source
+]
+
+
+@pytest.mark.parametrize("interactor", UNTRIED)
+def test_without_a_solution_a_death_after_the_first_word_is_the_programs(interactor):
+    """No completion may cause an UNSCORED; `rlvr check` says that such an interactor is untried."""
+    assert judged("print('a bad word')", BROKEN[interactor][0], memory_mib=64)[0] == "WA"
+
+
+BAD_WORDS = {
+    "no number": "int(word)",
+    "nothing to divide by": "1 // len(word.strip('x'))",
+    "an assertion": "assert word in ('1', '2')",
+    "a wrong type": "len(word) + word",
+    "a missing key": "{}[word]",
+    "an attribute": "word.nothing",
+    "a recursion": "(f := lambda: f())()",
+    "time": "while True: pass",
+}
+
+
+@pytest.mark.parametrize("does", BAD_WORDS.values(), ids=BAD_WORDS)
+@pytest.mark.parametrize("solved", [True, False])
+def test_a_bad_word_is_a_wrong_one_whatever_the_interactor_does(does, solved):
+    """Seven of seven such words made a completion UNSCORED."""
+    interactor = f"import sys\nword = input()\nif word != 'good':\n    {does}\nsys.exit(0)"
+    solution = {"solution": Program("python", "print('good')")} if solved else {}
+    assert judged("print('x')", interactor, **solution)[0] == "WA"
+    assert judged("print('good')", interactor, **solution)[0] == "AC"
 
 
 @pytest.mark.skipif(landlock_abi() < ABI, reason=f"Landlock has no version {ABI} here (Linux 6.12)")
@@ -215,14 +248,14 @@ FLOODED = {
     "with its time": (
         "while True:\n    input()\n    sum(range(200_000))",
         "while True: print(1)",
-        "TLE",
-        "used up",
+        "WA",
+        "0.5 CPU seconds",
     ),
     "with its memory": (
         "input(); input(); x = bytearray(1 << 29)",
         "print('1' * 100_000)\nwhile True: print(1)",
-        "OLE",
-        "than the interactor can take in",
+        "WA",
+        "MiB",
     ),
 }
 
@@ -309,6 +342,8 @@ def test_a_broken_interactor_is_unscored():
         ({"interactor": {"source": "", "protocol": "x"}}, "the interactor's protocol is 'x'"),
         ({"interactor": {"source": "", "cpu_s": 0}}, "the interactor's cpu_s is 0"),
         ({"interactor": {"source": "", "memory_mib": 1.5}}, "the interactor's memory_mib is 1.5"),
+        ({"interactor": {"source": "", "memory_mib": 4096}}, "most_memory_mib, 2048"),
+        ({"outputs": ["1"], "memory_mib": 1_000_000}, "memory_mib is 1000000"),
         ({"interactor": {"source": ""}, "fn_name": "f"}, "both 'interactor' and 'fn_name'"),
         ({"interactor": {"source": ""}, "inputs": []}, "there are no cases"),
     ],

@@ -1,14 +1,17 @@
 """The judge over a scripted sandbox: what it makes of each ending.  The real one is in test_code_sandboxed.py."""
 
 import dataclasses
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rlvr.errors import DataError, UsageError
-from rlvr.sandbox import CallRun, Ending, Limits, Program, Reply, Run, TestCase, TestRun, TestSuite
-from rlvr.verifiers.code import CallCase, CaseVerdict, StdioCase, judge
+from rlvr.sandbox import CallRun, Ending, Limits, Program, Reply, Run, TestRun, TestSuite
+from rlvr.sandbox.guest.writing import write
+from rlvr.sandbox.outputs import Output
+from rlvr.verifiers.code import CallCase, CaseVerdict, StdioCase, case_runner, judge
 
 PROGRAM = Program("python", "…")
 SUITE = TestSuite("unittest", "…")
@@ -30,10 +33,10 @@ class Scripted:
     def compile(self, program):
         return Run(Ending.OK)
 
-    def run(self, program, stdin=b"", *, limits=None):
+    def run(self, program, stdin=b"", *, limits=None, judging=False):
         return self._next(program=program, stdin=stdin, limits=limits)
 
-    def call(self, program, calls, *, limits=None, case_cpu_s=None):
+    def call(self, program, calls, *, limits=None, case_cpu_s=None, look=None):
         return self._next(calls=calls, limits=limits, case_cpu_s=case_cpu_s)
 
     def test(self, program, tests, *, limits=None):
@@ -41,7 +44,7 @@ class Scripted:
 
 
 def ok(stdout: str = "", **more: Any) -> Run:
-    return Run(Ending.OK, exit_code=0, stdout=stdout.encode(), **more)
+    return Run(Ending.OK, exit_code=0, output=Output(stdout.encode()), **more)
 
 
 def cases(n: int) -> list[StdioCase]:
@@ -93,7 +96,8 @@ def test_partial_credit_needs_every_case():
 @pytest.mark.parametrize("ending", [e for e in Ending if e is not Ending.OK])
 def test_an_ending_is_the_verdict_whatever_was_printed(ending: Ending):
     """The right output and exit code 1 is RE."""
-    run = Run(ending, "because", stdout=b"0", cpu_s=2.0, stderr=b"Traceback:\nValueError: no\n")
+    said = Output(b"Traceback:\nValueError: no\n")
+    run = Run(ending, "because", output=Output(b"0"), cpu_s=2.0, errors=said)
     found = judge(PROGRAM, cases(1), sandbox=Scripted(run))
     why = {
         "RE": "because: ValueError: no",
@@ -170,21 +174,44 @@ def test_cases_that_any_program_passes_are_refused():
 
 
 def test_a_comparator_of_ones_own_sees_input_output_and_expected():
-    """It says True, False, or why not."""
-    seen = []
+    """It says True, False, or why not.  It runs in the reader, also where it is no function of a module."""
+    yes = "yes"
 
     def compare(input: str, output: str, expected: str) -> bool | str:
-        seen.append((input, output, expected))
-        return True if output == "yes" else "not yes" if output == "no" else False
+        return (
+            True if output == yes else f"{input} {output} {expected}" if output == "no" else False
+        )
 
     box = Scripted(ok("yes"), ok("no"), ok("?"))
     found = judge(PROGRAM, cases(3), compare, sandbox=box, stop=False)
-    assert seen == [("0", "yes", "0"), ("1", "no", "1"), ("2", "?", "2")]
     assert [case.why for case in found.cases] == [
         "",
-        "not yes",
+        "1 no 1",
         "the output is not the expected one",
     ]
+
+
+def test_a_comparator_that_cannot_be_sent_is_refused_before_a_program_runs():
+    """It would run in another process than the one that made it."""
+    lock, box = threading.Lock(), Scripted(ok("1"))
+    with pytest.raises(UsageError, match="lock"):
+        judge(PROGRAM, cases(1), lambda i, o, e: lock.locked(), sandbox=box)
+    assert not box.asked
+
+
+def test_a_comparator_that_takes_too_long_is_tried_on_the_expected_output(monkeypatch):
+    """Over its time there too, it is at fault; else the output is."""
+    monkeypatch.setattr(case_runner, "CPU_S", 0.3)
+    monkeypatch.setattr(case_runner, "_READ_CPU_S", 0.3)
+
+    def compare(input: str, output: str, expected: str) -> bool:
+        while output != expected or input == "1":
+            pass
+        return True
+
+    for case, verdict in (("0", "WA"), ("1", "IE")):
+        found = judge(PROGRAM, [StdioCase(case, "0")], compare, sandbox=Scripted(ok("7")))
+        assert found.verdict == verdict, found
 
 
 def test_a_text_that_breaks_the_comparator_is_wrong():
@@ -220,7 +247,7 @@ def test_a_comparator_that_returns_something_else_is_a_mistake_to_be_told():
 
 def test_bytes_that_are_no_text_stay_different():
     """As U+FFFD they would all be one."""
-    box = Scripted(Run(Ending.OK, stdout=b"\xff\n"))
+    box = Scripted(Run(Ending.OK, output=Output(b"\xff\n")))
     assert judge(PROGRAM, [StdioCase("", b"\xff")], sandbox=box).accepted
     assert not judge(PROGRAM, [StdioCase("", b"\xfe")], sandbox=box).accepted
     assert not judge(PROGRAM, [StdioCase("", "\ufffd")], sandbox=box).accepted
@@ -229,8 +256,8 @@ def test_bytes_that_are_no_text_stay_different():
 @pytest.mark.parametrize(
     ("code", "on_the_answer", "verdict"),
     [
-        (0, 0, "AC"), (1, 0, "WA"), (2, 0, "WA"), (3, 0, "WA"), (3, 3, "IE"), (None, 0, "WA"),
-        (None, None, "IE"), (7, 7, "IE"),
+        (0, 0, "AC"), (1, 0, "WA"), (2, 0, "WA"), (4, 0, "WA"), (8, 0, "WA"), (3, 0, "WA"), (3, 3, "IE"),
+        (None, 0, "WA"), (None, None, "IE"), (None, 1, "IE"), (103, 103, "IE"), (7, 0, "WA"), (6, 6, "IE"),
     ],
 )  # fmt: skip
 def test_a_checker_program_speaks_by_its_exit_code(code, on_the_answer, verdict: str):
@@ -239,7 +266,10 @@ def test_a_checker_program_speaks_by_its_exit_code(code, on_the_answer, verdict:
 
     def said(code: int | None) -> Run:
         return Run(
-            Ending.RE if code != 0 else Ending.OK, "…", exit_code=code, stderr=b"wrong answer: 7\n"
+            Ending.RE if code != 0 else Ending.OK,
+            "…",
+            exit_code=code,
+            errors=Output(b"points 0.5 for 7\n"),
         )
 
     box = Scripted(ok("7"), said(code), said(on_the_answer))
@@ -248,7 +278,7 @@ def test_a_checker_program_speaks_by_its_exit_code(code, on_the_answer, verdict:
     asked = box.asked[1]["program"]
     assert asked.args == ("input.txt", "output.txt", "answer.txt")
     assert {k: v for k, v in asked.files.items() if k.endswith(".txt")} == {
-        "input.txt": "1", "output.txt": b"7", "answer.txt": "5",
+        "input.txt": "1", "output.txt": Output(b"7"), "answer.txt": "5",
     }  # fmt: skip
     assert "lib.py" in asked.files
 
@@ -275,7 +305,7 @@ def test_compiling_is_on_the_time_of_the_program_too():
     assert judge(PROGRAM, cases(1), sandbox=box, total_cpu_s=4, total_wall_s=4).accepted
     assert (box.asked[0]["limits"].cpu_s, box.asked[0]["limits"].wall_s) == (1, 1)
     box.compile = lambda program: Run(
-        Ending.CE, "it does not compile", stderr=b"x\nm.cpp:1:2: error: no\n | ;\n"
+        Ending.CE, "it does not compile", errors=Output(b"x\nm.cpp:1:2: error: no\n | ;\n")
     )
     assert (
         judge(PROGRAM, cases(1), sandbox=box).why
@@ -288,7 +318,7 @@ def test_the_reason_is_the_line_that_says_most():
     node = b"/box/main.js:1\nx\n^\n\nReferenceError: x is not defined\n    at Object.<anonymous>\n\nNode.js v20.1.0\n"
     python = b"Traceback (most recent call last):\nKeyError: 1\n\nDuring ...:\n\nTraceback ...\nValueError: no\n"
     for stderr, said in ((node, "ReferenceError: x is not defined"), (python, "ValueError: no")):
-        run = Run(Ending.RE, "exit code 1", exit_code=1, stderr=stderr)
+        run = Run(Ending.RE, "exit code 1", exit_code=1, errors=Output(stderr))
         assert judge(PROGRAM, cases(1), sandbox=Scripted(run)).why == f"case 1: exit code 1: {said}"
 
 
@@ -300,7 +330,15 @@ def calls(n: int) -> list[CallCase]:
 
 
 def replied(*replies: Reply | None, run: Run | None = None) -> CallRun:
-    return CallRun(run or ok(), replies)
+    lines = []
+    for i, reply in enumerate(replies):
+        if reply is None:
+            break
+        kind, _, message = (reply.error or "").partition(": ")
+        lines.append(
+            write([i, "error", kind, message] if reply.error else [i, "value", reply.value])
+        )
+    return CallRun(run or ok(), Output(b"".join(line + b"\n" for line in lines)), len(replies))
 
 
 def test_calls_share_a_run_and_each_has_the_limits_of_a_case():
@@ -312,18 +350,18 @@ def test_calls_share_a_run_and_each_has_the_limits_of_a_case():
     assert box.asked[1]["limits"].cpu_s == 5
 
 
-def test_a_call_that_failed_ends_the_wait_for_one_that_takes_long():
-    """The calls first get half a second together: enough for most, and for the first wrong value of the others."""
-    short = Run(Ending.TLE, "cpu", cpu_s=0.1)
-    box = Scripted(replied(Reply(7), None, run=short))
-    assert judge(PROGRAM, calls(2), sandbox=box).why == "case 1: 7, not 0"
-    assert [asked["limits"].cpu_s for asked in box.asked] == [0.1]
-    box = Scripted(replied(Reply(0), None, run=short), replied(Reply(0), Reply(1)))
-    assert judge(PROGRAM, calls(2), sandbox=box).accepted
-    assert [asked["limits"].cpu_s for asked in box.asked] == [0.1, 4]
-    box = Scripted(replied(Reply(0), Reply(1)))
-    assert judge(PROGRAM, calls(2), sandbox=box).accepted
-    assert len(box.asked) == 1
+def test_a_run_is_looked_at_only_where_the_first_failure_ends_it():
+    """What it has written so far is read by the reader, and a wrong value is enough."""
+    looks = []
+
+    class Looked(Scripted):
+        def call(self, program, calls, *, limits=None, case_cpu_s=None, look=None):
+            looks.append(look and [look(b""), look(replied(Reply(7)).results.lent())])
+            return replied(Reply(0), Reply(1))
+
+    for held_to, stop in ((calls(2), True), (calls(2), False), (calls(1), True)):
+        judge(PROGRAM, held_to, sandbox=Looked(None), stop=stop)
+    assert looks == [[False, True], None, None]
 
 
 def test_a_wrong_value_shows_the_call():
@@ -411,14 +449,22 @@ def test_plain_asserts_are_calls():
 # ------------------------------------------------------------------------------------------------ suites
 
 
-def suite_run(*outcomes: str, done: bool = True, **more: Any) -> TestRun:
-    given = tuple(
-        TestCase(f"test_{i}", outcome, "…" * (outcome != "pass"))
+def suite_run(
+    *outcomes: str,
+    done: bool = True,
+    died: bool = False,
+    fault: str = "",
+    message: str = "…",
+    **runs: Run,
+) -> TestRun:
+    lines = [
+        ["case", f"test_{i}", outcome, message if outcome != "pass" else ""]
         for i, outcome in enumerate(outcomes)
-    )
-    return TestRun(
-        **({"run": ok(), "tests": ok(), "cases": given, "done": done, "died": False} | more)
-    )
+    ]
+    if fault or died or done:
+        lines.append(["ours", fault] if fault else ["died"] if died else ["done", len(outcomes)])
+    results = Output(b"".join(write(line) + b"\n" for line in lines))
+    return TestRun(**({"run": ok(), "tests": ok()} | runs), results=results)
 
 
 @pytest.mark.parametrize(
@@ -436,7 +482,6 @@ def suite_run(*outcomes: str, done: bool = True, **more: Any) -> TestRun:
         (suite_run("fail", done=False, died=True, run=Run(Ending.MLE, "memory")), "WA", 0),
         (suite_run("pass", done=False, tests=Run(Ending.TLE, "cpu")), "TLE", 0),
         (suite_run("pass", done=False, tests=Run(Ending.MLE, "memory")), "MLE", 0),
-        (suite_run("pass", done=True, died=True), "RE", 0),
         (suite_run("pass", fault="SyntaxError"), "IE", 0),
         (suite_run("fail", fault="SyntaxError"), "IE", 0),
         (suite_run("pass", run=Run(Ending.IE, "slot")), "IE", 0),
@@ -462,14 +507,9 @@ def test_a_suite_is_told_whether_to_stop():
 
 def test_reasons_are_fit_to_be_recorded():
     """One line, cut, and without addresses, which would differ when the record is replayed."""
-    box = Scripted(suite_run("fail"))
-    box.says = [
-        suite_run(
-            done=True, cases=(TestCase("t", "fail", "<A object at 0x7f00deadbeef>\n" + "x" * 999),)
-        )
-    ]
+    box = Scripted(suite_run("fail", message="<A object at 0x7f00deadbeef>\n" + "x" * 999))
     why = judge(PROGRAM, SUITE, sandbox=box).why
-    assert why.startswith("t: <A object at 0x…> xxx")
+    assert why.startswith("test_0: <A object at 0x…> xxx")
     assert len(why) < 220
 
 

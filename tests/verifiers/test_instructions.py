@@ -123,7 +123,10 @@ def test_no_kind_pays_for_nothing(name: str):
 def test_no_kind_pays_for_the_prompt(name: str):
     """A prompt repeated, once or twice, in a box or after its answer's keywords, is no answer."""
     arguments = {argument: ANY[argument] for argument in KINDS[name].arguments}
-    prompt = f"Write about a lighthouse keeper who collects old maps, for readers of a small magazine. {name}: {arguments}"
+    prompt = (
+        "Write about a lighthouse keeper who collects old maps, for readers of "
+        f"a small magazine. {name}: {arguments}"
+    )
     task = Task("t", prompt, asked(name, **arguments))
     for text in (
         prompt,
@@ -525,4 +528,6 @@ def test_checks_take_linear_time(name: str):
 
 def test_a_million_characters_are_refused():
     """And one fewer are read."""
-    assert STRICT.verify(FILLER + "a" * 1_000_000, asked("punctuation:no_comma")).reason == "limit"
+    assert (
+        STRICT.verify(FILLER + "a" * 1_000_000, asked("punctuation:no_comma")).reason == "too-long"
+    )

@@ -63,8 +63,9 @@ def test_expressions_with_the_value_are_right(text: str):
         "6*4*1*1*1",
         "6**1*4*1",
         "6*4//1*1",
-        "6*4*1.0*1",
-        "-6*-4*1*1",
+        "6*4*1.5*1",
+        "6*4*.1*1",
+        "-6*4*1*1",
         "64-41+1",
         "6 4 1 1",
         "6*4*1*1 = 25",
@@ -85,13 +86,37 @@ def test_other_expressions_are_wrong(text: str):
 
 @pytest.mark.parametrize(
     ("text", "numbers", "target"),
-    [("1.5*4", [1, 5, 4], 6), ("2**5-8", [2, 5, 8], 24), ("6", [6, 2], 6)],
+    [("1.5*4", [1, 5, 4], 6), ("2**5-8", [2, 5, 8], 24)],
 )
 def test_rllms_countdown_holes(text: str, numbers: list[int], target: int):
-    """rllm gives 1.0 to a decimal made of two numbers, and to a power; a number alone is no expression."""
+    """rllm gives 1.0 to a decimal made of two numbers, and to a power."""
     assert (
         not ExpressionVerifier().verify(box(text), {"numbers": numbers, "target": target}).correct
     )
+
+
+@pytest.mark.parametrize(
+    ("right", "twin"),
+    [
+        ("6*4*1.0*1", "6*4*1.00000000001*1"),
+        ("-6*-4*1*1", "-6*4*1*1"),
+        ("6(4)(1)(1)", "6(4)(1)(1)(1)"),
+        (r"\frac{6 \times 4}{1 \cdot 1}", r"\frac{6 \times 4}{1 \cdot 1}^1"),
+        ("24 = 6*4*1*1", "25 = 6*4*1*1"),
+        ("6 x 4 x 1 x 1", "6 x 4 x 1"),
+    ],
+)
+def test_forms_that_people_write_are_read_and_their_wrong_twins_are_not_paid(right, twin):
+    """A sign in front, a decimal that is whole, a product without a sign, LaTeX, the target first."""
+    assert ExpressionVerifier().verify(box(right), GAME).correct
+    assert not ExpressionVerifier().verify(box(twin), GAME).correct
+
+
+def test_a_given_number_that_is_the_target_is_an_expression():
+    """As the red team's rows have it; a number that is not given is none."""
+    asked = {"numbers": [24, 3], "target": 24}
+    assert ExpressionVerifier().verify(box("24"), asked).correct
+    assert not ExpressionVerifier().verify(box("12*2"), asked).correct
 
 
 def test_values_are_exact():

@@ -75,7 +75,7 @@ def test_references_may_be_declared_to_be_texts():
     assert texts.verify(r"\boxed{New  York}", "new york").correct
     assert not texts.compare("0.50", "0.5").correct
     assert texts.compare(r"\frac{1", r"\frac{1").correct
-    assert texts.check("anything") is None
+    assert texts.doubt("anything") is None
     matched = MathVerifier(MathPolicy(references="text", case="match"))
     assert matched.compare("O(n)", "O(n)").correct
     assert not matched.compare("o(n)", "O(n)").correct

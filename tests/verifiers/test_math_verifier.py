@@ -157,7 +157,7 @@ def test_several_references_are_alternatives():
     assert VERIFIER.verify(r"\boxed{0.5}", ["x = 3", "1/2"]).correct
     assert VERIFIER.verify(r"\boxed{2\sin x\cos x}", ("1", r"\sin 2x")).why == "symbolic-equal"
     assert VERIFIER.compare("4", [3, 5]).why == "different-number"
-    assert VERIFIER.check(["p \\to q \\to", "1"]) is not None
+    assert VERIFIER.doubt(["p \\to q \\to", "1"]) is not None
     pairs = [(r"\boxed{1}", ["1", "2"]), (r"\boxed{x+1}", ["2", "1+x"]), (r"\boxed{3}", "4")]
     assert [verdict.correct for verdict in VERIFIER.verify_many(pairs)] == [True, True, False]
 
@@ -194,7 +194,7 @@ def test_many_are_judged_as_one_by_one():
 )
 def test_a_reference_can_be_checked_when_data_is_loaded(reference, understood):
     """What no engine understands is equal to its own text alone, and the report says so."""
-    assert (VERIFIER.check(reference) is None) is understood
+    assert (VERIFIER.doubt(reference) is None) is understood
     assert VERIFIER.compare(reference, reference).correct
 
 

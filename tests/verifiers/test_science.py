@@ -3,7 +3,6 @@
 import pytest
 
 import rlvr
-from rlvr.types import Outcome
 from rlvr.verifiers.chemistry import ChemistryVerifier, balanced, molar_mass, read_formula
 from rlvr.verifiers.science import ScienceVerifier
 
@@ -69,7 +68,7 @@ def test_a_quantity_in_any_unit_of_its_dimension_is_right(answer: str, reference
         ("9.81 m/s^2 or more", ""),
         ("1 = 9.81 m/s^2", "chain"),
         ("9.81 apples", ""),
-        ("9.81 m/s^2" + " " * 300 + "x", "limit"),
+        ("9.81 m/s^2" + " " * 300 + "x", "too-long"),
         ("", "empty-box"),
         ("nan m/s^2", ""),
         ("1" * 250 + " m/s^2", ""),
@@ -100,7 +99,7 @@ def test_tolerance_and_digits_are_settings():
 def test_a_reference_that_is_no_quantity_is_an_error_of_the_row(reference: object):
     """Not a wrong answer of every completion."""
     with pytest.raises(rlvr.DataError):
-        ScienceVerifier().check(reference)
+        ScienceVerifier().read(reference)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +131,7 @@ def test_a_balanced_equation_is_right_in_any_order_and_spelling(answer: str):
         ("2 H2 + O2 + He -> 2 H2O + He", "other-species"),
         ("2 H2 + O2", "no-equation"),
         ("2 D2 + O2 -> 2 D2O", "no-equation"),
-        ("(" * 500 + "H" + ")" * 500, "limit"),
+        ("(" * 500 + "H" + ")" * 500, "too-long"),
     ],
 )
 def test_an_equation_must_be_balanced_over_the_same_species(answer: str, why: str):
@@ -155,7 +154,7 @@ def test_a_formula_is_compared_by_its_groups():
     for said in ("Al2(SO4)3", r"\text{Al}_2(\text{SO}_4)_3", "Al₂(SO₄)₃", r"\ce{Al2(SO4)3}"):
         assert formula(said, "Al2(SO4)3").why == "same-formula"
     for said in ("Al2S3O12", "AlSO4", "Al2(SO4)3 or AlSO4", "(SO4)3Al2", "al2(so4)3", "Al2(SO4)03"):
-        assert formula(said, "Al2(SO4)3").outcome is Outcome.WRONG
+        assert not formula(said, "Al2(SO4)3").correct
     assert read_formula("Co") != read_formula("CO")
 
 
@@ -172,4 +171,4 @@ def test_molar_masses_and_coefficients():
 def test_a_reference_that_is_not_balanced_is_an_error_of_the_row(reference: object):
     """An unbalanced reference would refuse each right answer."""
     with pytest.raises(rlvr.DataError):
-        ChemistryVerifier().check(reference)
+        ChemistryVerifier().read(reference)

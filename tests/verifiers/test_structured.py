@@ -8,7 +8,8 @@ import rlvr
 from rlvr.types import Outcome
 from rlvr.verifiers.calls import CallsVerifier
 from rlvr.verifiers.json_schema import JSONVerifier
-from rlvr.verifiers.qa import QAVerifier, f1, normal_form
+from rlvr.verifiers.qa import QAVerifier, f1
+from rlvr.verifiers.short_answers import normal_form
 from rlvr.verifiers.sql import SQLVerifier
 from tests.rewards.parts import refusal
 
@@ -59,7 +60,7 @@ def test_a_query_with_the_same_rows_is_right(query):
         ("SELECT name FROM pets WHERE random() > 0", "refused"),
         ("SELECT load_extension('x')", "refused"),
         ("SELECT 1; DROP TABLE pets", "error"),
-        ("SELECT nothing FROM pets", "error"),
+        ("SELECT absent FROM pets", "error"),
         ("SELECT zeroblob(1000000000)", "refused"),
         ("SELECT hex(hex(hex(printf('%4000d', 1)))) FROM pets", "error"),
         (
@@ -76,7 +77,7 @@ def test_a_query_with_the_same_rows_is_right(query):
         ),
         (
             "```sql\nSELECT name FROM pets\n```\n```sql\nSELECT name FROM pets WHERE kind = 'dog'\n```",
-            "several-answers",
+            "hedged",
         ),
         ("BEGIN", "refused"),
         ("\x00", "error"),
@@ -96,7 +97,7 @@ def test_no_query_is_no_answer():
         is sql("```sql\n```").outcome
         is Outcome.UNPARSED
     )
-    assert {sql(text).outcome for text in ("ok", "x", "SELECT", "?")} == {Outcome.WRONG}
+    assert {sql(text).outcome for text in ("ok", "x", "SELECT", "?")} == {Outcome.UNPARSED}
 
 
 def test_order_counts_where_the_reference_asks_for_it():
@@ -145,7 +146,7 @@ def test_numbers_are_equal_within_rounding():
 )
 def test_a_reference_that_cannot_be_used_is_an_error(change, said):
     """Of the row, not of the completion; a constant must not be right."""
-    assert refusal(lambda: SQLVerifier().check({**PETS, **change})).startswith(said)
+    assert refusal(lambda: SQLVerifier().read({**PETS, **change})).startswith(said)
 
 
 def test_a_single_filling_gets_a_second_one():
@@ -190,7 +191,7 @@ def test_a_text_of_the_schema_with_the_asked_values_is_right():
         ('{"name": "Bob", "name": "Ada", "tags": ["x", {"a/b": true}]}', "unparsed", "no-json"),
         (GOOD.replace("3.0", "NaN"), "unparsed", "no-json"),
         (GOOD + " or " + GOOD, "unparsed", "no-json"),
-        (f"```json\n{GOOD}\n```\n```json\n{{}}\n```", "wrong", "several-answers"),
+        (f"```json\n{GOOD}\n```\n```json\n{{}}\n```", "wrong", "hedged"),
         ("[" * 100_000, "unparsed", "no-json"),
         ("1" * 50_000, "unparsed", "no-json"),
         ("ok", "unparsed", "no-json"),
@@ -219,7 +220,7 @@ def test_a_text_of_the_schema_alone_is_not_paid(text, outcome, reason):
     ],
 )
 def test_a_schema_that_cannot_be_read_is_an_error(reference, said):
-    assert refusal(lambda: JSONVerifier().check(reference)).startswith(said)
+    assert refusal(lambda: JSONVerifier().read(reference)).startswith(said)
 
 
 # ------------------------------------------------------------------------------------------ calls
@@ -294,7 +295,7 @@ def test_another_call_is_wrong(text, reason):
 @pytest.mark.parametrize(
     "text",
     [
-        "geo.area(2)",
+        "geo.area(*[2])",
         "geo.area(side=1+1)",
         "geo.area(side=__import__('os').getpid())",
         "geo.area(side=2) if True else 1",
@@ -339,7 +340,7 @@ def test_parallel_calls_are_matched_in_any_order():
     ],
 )
 def test_a_reference_of_calls_that_cannot_be_used_is_an_error(change, said):
-    assert refusal(lambda: CallsVerifier().check({**ONE, **change})).startswith(said)
+    assert refusal(lambda: CallsVerifier().read({**ONE, **change})).startswith(said)
 
 
 # ------------------------------------------------------------------------------------------ questions
@@ -359,7 +360,7 @@ def test_a_reference_of_calls_that_cannot_be_used_is_an_error(change, said):
         ("!!!", ["!!!"], True),
         ("Paris or Rome", ["Paris"], False),
         ("<answer>Paris</answer><answer>Rome</answer>", ["Paris"], False),
-        ("<answer>Paris", ["Paris"], False),
+        ("<answer>Paris", ["Paris"], True),
         (" ".join(["Paris"] * 21), [" ".join(["Paris"] * 20)], False),
         ("東京", ["東京"], True),
         ("ok", ["Paris"], False),
@@ -387,7 +388,7 @@ def test_a_question_without_an_answer_is_an_error(reference):
 # ------------------------------------------------------------------------------------------ environments
 
 
-@pytest.mark.parametrize("name", ["sql-v1", "json-v1", "function-call-v1", "qa-v1"])
+@pytest.mark.parametrize("name", ["sql-v2", "json-v2", "function-call-v2", "qa-v2"])
 def test_examples_are_right_and_vacuous_answers_are_not(name):
     """Thirty tasks each; references can be written as JSON; the other split has other tasks."""
     env = rlvr.make(name)
@@ -401,3 +402,38 @@ def test_examples_are_right_and_vacuous_answers_are_not(name):
             assert env.score(task, text).total == 0, (text, task)
     assert len(prompts) > 12
     assert not prompts & {str(rlvr.make(name, split="test").task(i).prompt) for i in range(30)}
+
+
+@pytest.mark.parametrize(
+    ("right", "twin"),
+    [
+        ('I will call:\n[f(city="Lagos")]', 'I will call:\n[f(city="Turin")]'),
+        ('```python\nf(city="Lagos")\n```', '```python\nf(city="Lagos")\nf(city="Lagos")\n```'),
+        ('f("Lagos")', 'f("Lagos", "Turin")'),
+        (
+            '{"type": "function", "function": {"name": "f", "arguments": "{\\"city\\": \\"Lagos\\"}"}}',
+            '{"type": "function", "function": {"name": "f", "arguments": "city"}}',
+        ),
+        ('{"name": "f", "input": {"city": "Lagos"}}', '{"name": "f", "input": {"town": "Lagos"}}'),
+        (
+            '{"tool_calls": [{"name": "f", "arguments": {"city": "Lagos"}}]}',
+            '{"tool_calls": [{"name": "f", "arguments": {"city": "Lagos"}, "args": {}}]}',
+        ),
+    ],
+)
+def test_calls_are_read_as_people_and_apis_write_them(right: str, twin: str):
+    """After prose, on lines, by place, in the words of chat APIs; each with a wrong twin."""
+    reference = CallsVerifier.reference_example
+    assert CallsVerifier().verify(right, reference).correct
+    assert not CallsVerifier().verify(twin, reference).correct
+
+
+def test_json_is_read_after_prose_and_two_documents_are_not():
+    """ "Here it is: {…}" has one document, "{…} or {…}" has none that counts."""
+    asked = {"whole": {"a": 1}}
+    assert JSONVerifier().verify('Here it is: {"a": 1}', asked).correct
+    assert JSONVerifier().verify('{"a": 1}\n\nI hope this helps.', asked).correct
+    for text in ('{"a": 2} or {"a": 1}', 'Here: {"a": 1} {"a": 1}', "Here: {a: 1}", 'Not {"a": 2}'):
+        assert not JSONVerifier().verify(text, asked).correct, text
+    for text in ('{"a": 1} or nothing', 'Not {"a": 1}', '{"a": 1}, maybe'):
+        assert not JSONVerifier().verify(text, asked).correct, text

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rlvr.sandbox import (
     Call,
@@ -20,13 +20,15 @@ from rlvr.sandbox import (
     TestRun,
     TestSuite,
 )
+from rlvr.sandbox.outputs import Readable
+from rlvr.sandbox.reader import CPU_S, Reading, Work, read_aside, read_each
 from rlvr.validate import require_seconds
 
 __all__ = ["CaseRunner"]
 
 _T = TypeVar("_T", Run, CallRun, TestRun)
 
-_GLANCE_CPU_S, _GLANCE_WALL_S = 0.1, 2.0
+_READ_CPU_S = 1.0  # that reading gets even if little is left
 _SHORTEST_S = 0.05  # what is left is not worth a run below that
 
 
@@ -42,7 +44,7 @@ class CaseRunner:
     Attributes:
         limits: of one case.
         together: True: all calls together have the limits of one case, since they were one suite of tests.
-        cpu_s, wall_s: seconds used so far.
+        cpu_s, wall_s: seconds used so far, by the program and by reading what it wrote.
 
     Raises:
         UsageError: a total is neither None nor a number of seconds above 0.
@@ -87,28 +89,19 @@ class CaseRunner:
             self._compiled = True
         return None
 
-    def call(self, calls: Sequence[Call]) -> CallRun | None:
+    def call(
+        self, calls: Sequence[Call], look: Callable[[Readable], bool] | None
+    ) -> CallRun | None:
         """One run that calls the program's functions; each call has the limits of a case (but see `together`).
 
         Args:
             calls: made in this order.
+            look: see `Sandbox.call`.
         """
-        start = partial(self._sandbox.call, self._program, calls, case_cpu_s=self.limits.cpu_s)
-        return self._timed(start, _of_calls, 1 if self.together else len(calls))
-
-    def glance(self, calls: Sequence[Call]) -> CallRun | None:
-        """`call` with 0.1 CPU seconds for all calls together, which is enough for nearly every program.
-
-        Args:
-            calls: made in this order.
-        """
-        limits = self._share(1)
-        if limits is None:
-            return None
-        limits = dataclasses.replace(
-            limits, cpu_s=min(limits.cpu_s, _GLANCE_CPU_S), wall_s=min(limits.wall, _GLANCE_WALL_S)
+        start = partial(
+            self._sandbox.call, self._program, calls, case_cpu_s=self.limits.cpu_s, look=look
         )
-        return self._spent(self._sandbox.call(self._program, calls, limits=limits), _of_calls)
+        return self._timed(start, _of_calls, 1 if self.together else len(calls))
 
     def test(self, suite: TestSuite) -> TestRun | None:
         """One run beside a suite of tests, which as a whole has the limits of one case.
@@ -129,26 +122,63 @@ class CaseRunner:
         return (
             None
             if share is None
-            else self._spent(self._sandbox.run(program, limits=share), _itself)
+            else self._spent(self._sandbox.run(program, limits=share, judging=True), _itself)
         )
 
-    def interact(self, interactor: Program, limits: Limits, accepts: int) -> Interaction | None:
+    def interact(
+        self, interactor: Program, limits: Limits, accepts: int, instead: Program | None = None
+    ) -> Interaction | None:
         """Run the program together with an interactor, whose CPU time is its own.
 
         Args:
             interactor: the interactor, with its files.
             limits: of the interactor.
             accepts: see `Sandbox.interact`.
+            instead: another program than the judged one, on its time.
         """
         share = self._share(1)
         if share is None:
             return None
         done = self._sandbox.interact(
-            self._program, interactor, limits=share, interactor_limits=limits, accepts=accepts
+            instead or self._program,
+            interactor,
+            limits=share,
+            interactor_limits=limits,
+            accepts=accepts,
         )
         self.cpu_s += done.program.cpu_s
         self.wall_s += max(run.wall_s - run.starved_s for run in (done.program, done.interactor))
         return done
+
+    def read(self, work: Work, *args: Any, loads: bytes | None = None) -> Reading:
+        """Have the reader work, on the judged program's time: what that wrote decides how long it takes.
+
+        Args:
+            work, args, loads: see `read_aside`.
+
+        Raises:
+            SandboxFailed, UsageError: see `read_aside`.
+        """
+        return self._charged(read_aside(work, *args, cpu_s=self._reading_s(), loads=loads))
+
+    def read_each(self, work: Work, n: int, *args: Any) -> Reading:
+        """`read` for cases that are read together.
+
+        Args:
+            work, n, args: see `rlvr.sandbox.reader.read_each`.
+
+        Raises:
+            SandboxFailed, UsageError: see `read_aside`.
+        """
+        return self._charged(read_each(work, n, *args, cpu_s=self._reading_s()))
+
+    def _reading_s(self) -> float:
+        return max(_READ_CPU_S, min(CPU_S, self._total_cpu_s - self.cpu_s))
+
+    def _charged(self, reading: Reading) -> Reading:
+        self.cpu_s += reading.cpu_s
+        self.wall_s += reading.cpu_s
+        return reading
 
     def _timed(
         self, start: Callable[..., _T], run_of: Callable[[_T], Run], cases: int = 1

@@ -6,7 +6,8 @@ In records and data sets the cases are plain JSON:
     {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}              calls, of a function or of `class Solution`
     {"test": "assert add(1, 2) == 3", "style": "asserts"}               a suite: also "check", "unittest", "pytest"
 
-    {"inputs": ["37\n"], "interactor": {"source": "…"}}                 an interactor, which is given the input
+    {"inputs": ["37\n"], "interactor": {"source": "…"}}                 an interactor, which is given the input;
+                                                                      "solution": {"source": "…"}, a right program
 
 The first two may also have `cpu_s` and `memory_mib`, limits of one case, and the first a checker program:
 `{"checker": {"source": "…", "language": "python", "protocol": "testlib"}}`; see `rlvr.verifiers.code.checker`.
@@ -26,7 +27,7 @@ from typing import Any, Final, Literal, TypeAlias
 from rlvr.errors import DataError, brief
 from rlvr.sandbox import Program, TestSuite
 from rlvr.validate import require_number, require_one_of, require_whole
-from rlvr.verifiers.code.equality import JSON, STRICT, Equality
+from rlvr.verifiers.code.equality import JSON, STRICT, Equality, shown
 
 __all__ = [
     "CallCase",
@@ -89,6 +90,9 @@ class CallCase:
         Args:
             value: what the call returned.
             listed: the call returned an iterator, and `value` is the list of its items.
+
+        Raises:
+            Exception: whatever the values raise when they are compared.
         """
         if self.rule == "is":
             return value is self.expected and not listed
@@ -102,14 +106,24 @@ class CallCase:
             return not listed and self._is_near(value)
         return (listed or bool(value)) == (self.rule == "true")
 
+    def itself(self) -> Any:
+        """A value that the reference must be able to judge: the expected one, or one of them."""
+        return self.expected[0] if self.rule == "in" and self.expected else self.expected
+
+    def wanted(self) -> str:
+        """What the call should return, for display."""
+        match self.rule:
+            case "true" | "false":
+                return f"a {self.rule} value"
+            case "in":
+                return f"one of {shown(self.expected)}"
+            case "near" | "near or at":
+                return f"within {self.tolerance:g} of {shown(self.expected)}"
+        return shown(self.expected)
+
     def _is_near(self, value: Any) -> bool:
-        try:
-            off = abs(value - self.expected)
-            return bool(
-                off < self.tolerance or (self.rule == "near or at" and off == self.tolerance)
-            )
-        except (ArithmeticError, TypeError, ValueError):
-            return False
+        off = abs(value - self.expected)
+        return bool(off < self.tolerance or (self.rule == "near or at" and off == self.tolerance))
 
 
 Cases: TypeAlias = Sequence[StdioCase] | Sequence[CallCase] | TestSuite
@@ -122,8 +136,9 @@ class CheckerProgram:
     Attributes:
         program: the checker.
         protocol: "testlib": called with the paths of input, output and answer, it exits with 0 if the output is right,
-            and with 1 or 2 if it is wrong.  "prints": called with input, answer and output, it prints 1 or 0 as its
-            last word, as the checkers of open-r1/codeforces do.
+            with 1, 2, 4 or 8 if it is wrong, and with 7 for points, from 0 to 1, which its first line has ("points
+            0.5").  "prints": called with input, answer and output, its last line is one number from 0 to 1, as of the
+            checkers of open-r1/codeforces.
 
     Raises:
         UsageError: the protocol is unknown.
@@ -143,9 +158,12 @@ class Interactor:
     Attributes:
         program: the interactor.
         protocol: "testlib": called with the paths of input, output (which it may write) and answer, it exits with 0 if
-            the program is right, and with 1 or 2 if it is wrong.  "icpc": called with the paths of input, answer and a
-            folder, it exits with 42 or 43 (ICPC problem package format, legacy version, "Output Validators").
+            the program is right; the other exit codes are those of a checker.  "icpc": called with the paths of input,
+            answer and a folder, it exits with 42 or 43 (ICPC problem package format, legacy version, "Output
+            Validators").
         cpu_s, memory_mib: its limits for one case; None for those of a checker.
+        solution: a right program: an interactor that dies with it too is at fault.  None where there is none: a
+            death after the first word then counts against the judged program.
 
     Raises:
         UsageError: the protocol is unknown, or a limit is no number above 0.
@@ -155,6 +173,7 @@ class Interactor:
     protocol: str = "testlib"
     cpu_s: float | None = None
     memory_mib: int | None = None
+    solution: Program | None = None
 
     def __post_init__(self) -> None:
         require_one_of("the interactor's protocol", self.protocol, ("testlib", "icpc"))
@@ -274,8 +293,13 @@ def _interactor(reference: Mapping[str, Any]) -> Interactor | None:
             )
     limits = ("cpu_s", "memory_mib")
     program = _helper("interactor", given, limits)
+    solution = reference.get("solution")
     return Interactor(
-        program, given.get("protocol", "testlib"), *(given.get(name) for name in limits)
+        program,
+        given.get("protocol", "testlib"),
+        given.get("cpu_s"),
+        given.get("memory_mib"),
+        None if solution is None else _helper("solution", solution, ()),
     )
 
 

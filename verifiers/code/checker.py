@@ -1,41 +1,71 @@
-"""Checks of an output: by a comparator in this process, or by a checker program in a sandbox of its own.
+"""Checks of an output: by a comparator in the reader, or by a checker program in a box of its own.
 
-Both read what an untrusted program wrote.  If one fails on such a text, it is given the expected output as well: if it
-succeeds there, the program's output is at fault; if it fails there too, we are.
+Both read what an untrusted program wrote, and either may be broken.  One that fails on an output is tried on the
+expected one: if it fails or refuses there too, it is at fault and the verdict is IE; else the output is, and is wrong.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from rlvr.errors import DataError, RlvrError, UsageError, brief
+from rlvr.errors import DataError
 from rlvr.sandbox import Ending, Limits, Program, Run
+from rlvr.sandbox.languages import LANGUAGES
+from rlvr.sandbox.outputs import Output
+from rlvr.sandbox.reader import Reading
 from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import CheckerProgram, Interactor, StdioCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator, comparator
-from rlvr.verifiers.code.verdicts import CaseVerdict
+from rlvr.verifiers.code.reading import Shipped, compared
+from rlvr.verifiers.code.verdicts import CaseVerdict, one_line
+from rlvr.workers import shipped
 
-__all__ = ["Checker", "Compare", "as_checker", "first_line", "refuse_empty", "with_room"]
+__all__ = [
+    "Checker", "Compare", "Finding", "as_checker", "first_line", "points_of", "refuse_empty", "said_by", "with_room",
+]  # fmt: skip
 
 Compare: TypeAlias = str | Comparator | Program | CheckerProgram | Interactor
 """A comparator, its name, a checker program or an interactor; a bare `Program` is a checker with testlib's protocol."""
 
-_Finding: TypeAlias = tuple[CaseVerdict, str]
-
 _AC, _WA, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.IE
-_LATE: Final = CaseVerdict.TLE, "no time was left for the checker"
+
+
+class Finding(NamedTuple):
+    """What was found about an output.
+
+    Attributes:
+        verdict: AC or WA; TLE if no time is left for the check; IE if we failed; None for what the program's end says.
+        why: the reason.
+        points: from 0 to 1, what the output is worth; None for 1 where it is accepted and else 0.
+        got: its beginning; None where it was not looked at.
+    """
+
+    verdict: CaseVerdict | None
+    why: str = ""
+    points: float | None = None
+    got: str | None = None
+
+
+_LATE: Final = Finding(CaseVerdict.TLE, "no time was left for the checker")
 _FILES: Final = ("input.txt", "output.txt", "answer.txt")
-_PRINTS: Final = {b"1": _AC, b"1.0": _AC, b"0": _WA, b"0.0": _WA}
-_SAYS: Final = {0: _AC, 1: _WA, 2: _WA}  # testlib's _ok, _wa, _pe
+_SAYS: Final[dict[str, dict[int, CaseVerdict]]] = {
+    # testlib.h, `resultExitCode`: _ok, _wa, _pe, _dirt, _unexpected_eof.  _fail (3) is a death; _points see below
+    "testlib": {0: _AC, 1: _WA, 2: _WA, 4: _WA, 8: _WA},
+    "icpc": {42: _AC, 43: _WA},
+}
+_POINTS: Final = 7
+_SHARE = re.compile(rb"[01]|[01]?\.\d{1,20}|[01]\.\d{0,20}")
+_SAYS_POINTS = re.compile(rb"points ([01]|[01]?\.\d{1,20})\b")
 
 
 class Checker(Protocol):
     """Checks the output of a run that ended well."""
 
-    def check(self, case: StdioCase, run: Run) -> _Finding:
-        """The verdict and its reason: AC or WA; TLE if no time is left for the check; IE if we failed.
+    def check(self, case: StdioCase, run: Run) -> Finding:
+        """What is found about the run's output.
 
         Args:
             case: the case, with its input and expected output.
@@ -50,15 +80,16 @@ def as_checker(compare: Compare, runner: CaseRunner, limits: Limits) -> Checker:
         compare: a comparator, its name, or a checker program.
         runner: runs a checker program, on the judged program's time.
         limits: of one run of a checker program.
+
+    Raises:
+        UsageError: the comparator cannot be sent to the reader.
     """
     if isinstance(compare, Program):
         compare = CheckerProgram(compare)
     assert not isinstance(compare, Interactor)  # `judge` has it run with the program
-    return (
-        _Boxed(compare, runner, limits)
-        if isinstance(compare, CheckerProgram)
-        else _Here(comparator(compare))
-    )
+    if isinstance(compare, CheckerProgram):
+        return _Boxed(compare, runner, limits)
+    return _Read(compare if isinstance(compare, str) else shipped(comparator(compare)), runner)
 
 
 def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
@@ -78,41 +109,40 @@ def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
         or comparator(compare) not in COMPARATORS.values()
     ):
         return
-    if not any(case.stdout and case.stdout.strip() for case in cases):
+    if not any(case.stdout and not case.stdout.isspace() for case in cases):
         raise DataError("every expected output is empty: a program that does nothing would pass")
 
 
 @dataclass(frozen=True, slots=True)
-class _Here:
-    """A comparator in this process."""
+class _Read:
+    """A comparator in the reader."""
 
-    compare: Comparator
+    compare: Shipped
+    runner: CaseRunner
 
-    def check(self, case: StdioCase, run: Run) -> _Finding:
-        expected = _text(case.stdout)
-        try:
-            return self._finding(case, _text(run.stdout), expected)
-        except RlvrError:
-            raise
-        except Exception as error:  # noqa: BLE001  the caller's code over an untrusted text
-            said = f"{type(error).__name__}: {error}"
-            if case.stdout is None:
-                return _WA, f"the comparator raised {said}"
-            try:
-                self._finding(case, expected, expected)
-            except Exception:  # noqa: BLE001  the same
-                return _IE, f"the comparator raised {said}, and on the expected output too"
-            return _WA, f"the comparator cannot read it: {said}"
-
-    def _finding(self, case: StdioCase, output: str, expected: str) -> _Finding:
-        said = self.compare(_text(case.stdin), output, expected)
-        if said is True:
-            return _AC, ""
-        if said is not False and not isinstance(said, str):
-            raise UsageError(
-                f"the comparator returned {brief(said)}; it must be True, False, or a text: why not"
+    def check(self, case: StdioCase, run: Run) -> Finding:
+        own = isinstance(self.compare, str)
+        stdin = Output() if own else Output.of_text(case.stdin)
+        expected = None if case.stdout is None else Output.of_text(case.stdout)
+        reading = self._read(stdin, run.output, expected)
+        if not reading.lost:
+            [(verdict, why, got)] = reading.records
+            return Finding(CaseVerdict(verdict), why, got=got)
+        if expected is not None and not own and self._read(stdin, expected, expected).lost:
+            return Finding(
+                _IE, f"the comparator fails, and on the expected output too: {reading.lost}"
             )
-        return _WA, said or "the output is not the expected one"
+        return Finding(_WA, reading.lost)
+
+    def _read(self, stdin: Output, output: Output, expected: Output | None) -> Reading:
+        return self.runner.read(
+            compared,
+            self.compare,
+            stdin.lent(),
+            output.lent(),
+            None if expected is None else expected.lent(),
+            loads=self.compare if isinstance(self.compare, bytes) else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,36 +153,29 @@ class _Boxed:
     runner: CaseRunner
     limits: Limits
 
-    def check(self, case: StdioCase, run: Run) -> _Finding:
-        said = self._run(case, run.stdout)
+    def check(self, case: StdioCase, run: Run) -> Finding:
+        said = self._run(case, run.output)
         if said is None:
             return _LATE
         if said.ending is Ending.IE:
-            return _IE, f"the checker: {said.why}"
-        found = self._found(said)
-        if found is not None:
-            return found, first_line(said)
+            return Finding(_IE, f"the checker: {said.why}")
         if said.ending is Ending.CE:
-            return _IE, f"the checker does not compile: {first_line(said)}"
-        why = (
-            "over its time" if said.ending is Ending.TLE else said.why
-        )  # how much time was left is not for records
+            return Finding(_IE, f"the checker does not compile: {first_line(said)}")
+        found = said_by(said, self.checker)
+        if found is not None:
+            return found
+        # how much time was left is not for records
+        why = "over its time" if said.ending is Ending.TLE else first_line(said) or said.why
         if case.stdout is not None:
             again = self._run(case, case.stdout)
             if again is None:
                 return _LATE
-            if self._found(again) is None:
-                return _IE, f"the checker failed, and on the expected output too: {why}"
-        return _WA, f"the checker cannot read it: {why}"
+            right = said_by(again, self.checker)
+            if right is None or right.verdict is not _AC:
+                return Finding(_IE, f"the checker fails, and on the expected output too: {why}")
+        return Finding(_WA, f"the checker cannot read it: {why}")
 
-    def _found(self, said: Run) -> CaseVerdict | None:
-        """What a run of the checker says; None if it failed."""
-        if self.checker.protocol == "testlib":
-            return _SAYS.get(-1 if said.exit_code is None else said.exit_code)
-        last = said.stdout.split()[-1:]
-        return _PRINTS.get(last[0]) if said.ending is Ending.OK and last else None
-
-    def _run(self, case: StdioCase, output: str | bytes) -> Run | None:
+    def _run(self, case: StdioCase, output: str | bytes | Output) -> Run | None:
         files = dict(zip(_FILES, (case.stdin, output, case.stdout or ""), strict=True))
         args = _FILES if self.checker.protocol == "testlib" else (_FILES[0], _FILES[2], _FILES[1])
         own = self.checker.program
@@ -160,20 +183,51 @@ class _Boxed:
         return self.runner.aside(program, with_room(self.limits, files))
 
 
-def with_room(limits: Limits, files: Mapping[str, str | bytes]) -> Limits:
+def said_by(run: Run, judge: CheckerProgram | Interactor) -> Finding | None:
+    """What a checker or an interactor says; None if it died, or may have died.
+
+    An uncaught exception of Java or node gives the same exit code as testlib's "wrong", and is taken for a death, which
+    is then tried on the expected output; Python is run so that it gives another one.
+
+    Args:
+        run: its run.
+        judge: the checker or interactor.
+    """
+    if judge.protocol == "prints":
+        if run.ending is not Ending.OK:
+            return None
+        last = run.output.tail(100).rstrip().rpartition(b"\n")[2].strip()
+        return points_of(float(last), run) if _SHARE.fullmatch(last) and float(last) <= 1 else None
+    code = -1 if run.exit_code is None else run.exit_code
+    if judge.protocol == "testlib" and code == _POINTS:
+        match = _SAYS_POINTS.search(run.errors.head(1000) or run.output.head(1000))
+        return points_of(float(match[1]), run) if match and float(match[1]) <= 1 else None
+    if run.ending not in (Ending.OK, Ending.RE) or code in LANGUAGES[judge.program.language].dies:
+        return None
+    verdict = _SAYS[judge.protocol].get(code)
+    return None if verdict is None else Finding(verdict, first_line(run))
+
+
+def points_of(points: float, run: Run) -> Finding:
+    """The finding for an output that is worth so many points.
+
+    Args:
+        points: from 0 to 1; only 1 is accepted.
+        run: of the checker.
+    """
+    return Finding(_AC if points == 1 else _WA, first_line(run), points)
+
+
+def with_room(limits: Limits, files: Mapping[str, str | bytes | Output]) -> Limits:
     """The limits plus disk and memory for the files, which may be as large as the largest output.
 
     Args:
         limits: of a checker or an interactor.
         files: name → content.
     """
-    mib = sum(map(len, files.values())) * 4 / (1 << 20)
+    sizes = [text.size if isinstance(text, Output) else len(text) for text in files.values()]
+    mib = sum(sizes) * 4 / (1 << 20)
     return replace(limits, disk_mib=limits.disk_mib + mib, memory_mib=limits.memory_mib + int(mib))
-
-
-def _text(raw: str | bytes | None) -> str:
-    """As text; bytes that are not UTF-8 become lone surrogates, so that different bytes stay different."""
-    return raw.decode("utf-8", "surrogateescape") if isinstance(raw, bytes) else raw or ""
 
 
 def first_line(run: Run) -> str:
@@ -182,5 +236,5 @@ def first_line(run: Run) -> str:
     Args:
         run: of a checker or an interactor.
     """
-    said = (run.stderr.strip() or run.stdout.strip()).partition(b"\n")[0]
-    return said[:1000].decode("utf-8", "replace")
+    said = (run.errors.head(1000).strip() or run.output.head(1000).strip()).partition(b"\n")[0]
+    return one_line(said.decode("utf-8", "replace"))

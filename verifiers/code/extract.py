@@ -9,10 +9,12 @@ since models often add a block with an example call.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal
 
+from rlvr.sandbox.languages import LANGUAGES
 from rlvr.text import ANSWER_TAGS, FencedBlock, after_thinking, fenced_blocks
 from rlvr.verifiers.code.continuation import continued, cut_at_top_level, preceded
 
@@ -21,34 +23,7 @@ __all__ = ["CodeExtraction", "CodeExtractionMethod", "extract"]
 CodeExtractionMethod = Literal["fence", "open-fence", "tag", "continuation", "bare"]
 
 _TAG, _TAG_END = ANSWER_TAGS
-_NAMES: Final = {
-    "python": frozenset(("python", "python3", "py", "py3")),
-    "cpp": frozenset(("cpp", "c++", "cc", "cxx")),
-    "javascript": frozenset(("javascript", "js", "node", "mjs")),
-    "bash": frozenset(("bash", "sh", "shell")),
-}
-# Is the first line of a text without any mark code?  Prose begins with two words in a row.
-_OPENS: Final = {
-    "python": re.compile(
-        r"""\s*(?: (?:assert|async|class|def|del|for|from|global|if|import|nonlocal|pass|raise|return|try|while|with
-        | yield)\b
-        | [@\#] | \"\"\" | ''' | [(\[][^()\[\]\n]++[)\]]\s*+=
-        | \*?[A-Za-z_][\w.]*+\s*+(?:[(\[=]|[-+*/%|&^]=|(?:,\s*+\*?\w++\s*+)++=|:\s*+[\w.]++(?:\[[^\n=]*+)?\s*+=) )""",
-        re.VERBOSE,
-    ),
-    "cpp": re.compile(
-        r"\s*(?:#\s*(?:include|define|pragma)|//|/\*|(?:auto|bool|char|class|const"
-        r"|constexpr|double|inline|int|long|namespace|static|struct|template|typedef|unsigned|using|void)\b)"
-    ),
-    "javascript": re.compile(
-        r"""\s*(?: ['"]use\ strict | (?:const|let|var|function|class|async|import)\b | // | /\* | require\( | console\.
-        | process\. )""",
-        re.VERBOSE,
-    ),
-    "bash": re.compile(
-        r"\s*(?:#|(?:awk|cat|echo|for|if|printf|read|sed|set|sort|while)\b|[A-Za-z_]\w*+=)"
-    ),
-}
+_PYTHON: Final = "python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +33,17 @@ class CodeExtraction:
     Attributes:
         code: the program.
         method: how it was marked; "open-fence" has no closing fence, as where a completion was cut off.
+        language: its language, by the fence; the first of those asked for where no fence says it.
     """
 
     code: str
     method: CodeExtractionMethod
+    language: str = _PYTHON
 
 
 def extract(
     text: str,
-    language: str = "python",
+    language: str | Sequence[str] = _PYTHON,
     *,
     prompt: str | None = None,
     entry_point: str | None = None,
@@ -75,10 +52,11 @@ def extract(
 
     Args:
         text: a completion.
-        language: "python", "cpp", "javascript" or "bash".
+        language: a key of `rlvr.sandbox.languages.LANGUAGES`, or several: the fence then says which it is.
         prompt: Python code that the completion may continue, as in HumanEval; None if there is none.
         entry_point: name that the program has to define; None if there is none.
     """
+    languages = (language,) if isinstance(language, str) else tuple(language)
     begin = after_thinking(text)
     if begin is None:
         return None
@@ -88,19 +66,28 @@ def extract(
         head, both = prompt.strip(), text.lstrip()
         if head and both.startswith(head):  # some samplers return prompt and completion, stripped
             return CodeExtraction(head + cut_at_top_level(both[len(head) :]), "continuation")
-        if _starts_indented(text) and _OPENS["python"].match(text):
+        if _starts_indented(text) and _opens(_PYTHON, text):
             return CodeExtraction(continued(prompt, cut_at_top_level(text)), "continuation")
-    found = _marked(text, language, entry_point)
+    found = _marked(text, languages, entry_point)
     if found is None:
-        if not _OPENS[language].match(text):
+        known = [name for name in languages if _opens(name, text)]
+        if not known:
             return None
-        found = CodeExtraction(text, "bare")
+        found = CodeExtraction(text, "bare", known[0])
     if not found.code.strip():
         return None
     return found if prompt is None else _completed(found, prompt, entry_point)
 
 
-def _marked(text: str, language: str, entry_point: str | None) -> CodeExtraction | None:
+def _opens(language: str, text: str) -> bool:
+    """Whether a text without any mark begins like code of the language."""
+    opens = LANGUAGES[language].opens
+    return opens is not None and opens.match(text) is not None
+
+
+def _marked(
+    text: str, languages: tuple[str, ...], entry_point: str | None
+) -> CodeExtraction | None:
     """The program in the last <answer>, or else in the block that counts."""
     blocks = list(fenced_blocks(text))
     tag = text.rfind(_TAG)
@@ -108,24 +95,34 @@ def _marked(text: str, language: str, entry_point: str | None) -> CodeExtraction
     if tag >= 0 and not inside:  # inside of a block it is part of the program
         end = text.find(_TAG_END, tag)
         answer = text[tag + len(_TAG) : end if end >= 0 else len(text)]
-        return _chosen(list(fenced_blocks(answer)), language, entry_point) or CodeExtraction(
-            answer.strip("\n"), "tag"
+        return _chosen(list(fenced_blocks(answer)), languages, entry_point) or CodeExtraction(
+            answer.strip("\n"), "tag", _guessed(answer, languages)
         )
-    return _chosen(blocks, language, entry_point)
+    return _chosen(blocks, languages, entry_point)
 
 
 def _chosen(
-    blocks: list[FencedBlock], language: str, entry_point: str | None
+    blocks: list[FencedBlock], languages: tuple[str, ...], entry_point: str | None
 ) -> CodeExtraction | None:
-    named = [block for block in blocks if block.language in _NAMES[language]]
+    of = {fence: name for name in reversed(languages) for fence in (*LANGUAGES[name].fences, name)}
+    named = [block for block in blocks if block.language in of]
     bare = [block for block in blocks if not block.language]
-    for some in (named, bare):
-        for block in reversed(some):
-            if entry_point and _defines(block.code, entry_point):
-                return CodeExtraction(block.code, "fence" if block.closed else "open-fence")
-    for block in (named or bare)[-1:]:
-        return CodeExtraction(block.code, "fence" if block.closed else "open-fence")
+    chosen = (named or bare)[-1:]
+    if entry_point:
+        defining = [
+            block for some in (bare, named) for block in some if _defines(block.code, entry_point)
+        ]
+        chosen = defining[-1:] or chosen
+    for block in chosen:
+        language = of.get(block.language) or _guessed(block.code, languages)
+        method: CodeExtractionMethod = "fence" if block.closed else "open-fence"
+        return CodeExtraction(block.code, method, language)
     return None
+
+
+def _guessed(code: str, languages: tuple[str, ...]) -> str:
+    """The language of code that no fence names: the first one that it begins like."""
+    return next((name for name in languages if _opens(name, code)), languages[0])
 
 
 def _completed(found: CodeExtraction, prompt: str, entry_point: str | None) -> CodeExtraction:
@@ -134,8 +131,8 @@ def _completed(found: CodeExtraction, prompt: str, entry_point: str | None) -> C
     if entry_point and _defines(code, entry_point):
         head = _definition(entry_point).search(prompt)
         before = prompt[: head.start()] if head else ""
-        return CodeExtraction(preceded(before, code), found.method)
-    return CodeExtraction(continued(prompt, code), found.method)
+        return replace(found, code=preceded(before, code))
+    return replace(found, code=continued(prompt, code))
 
 
 def _starts_indented(text: str) -> bool:

@@ -1,128 +1,120 @@
 """What an interaction says about the program: right, wrong, or nothing, as the interactor is at fault.
 
-The interactor is the task's, and what makes it fail is either its own fault, which says nothing about the program (IE),
-or what the program did.  It is the program's where
-
-    the interactor waited for a word when the program had ended, and then failed;
-    it got a word and raised ValueError, LookupError, OverflowError or EOFError in Python: `int("hello")`;
-    it went over a limit with what the program said: words were left, or more than half of its CPU time was before the
-    last word; where memory or output ran out, the program had said more than 64 KiB.
-
-An interactor in Python that fails by itself may look the same in the second case, if it does so after the first word.
+The interactor is the task's, and may be broken.  Where it dies (an uncaught exception, a limit, an exit code that says
+nothing), what the program said may be the reason.  It is not where the interactor had not asked for a word; nor where
+it dies with the reference's `solution` too.  Without one, a death after the first word counts against the program.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
 from rlvr.sandbox import Ending, Interaction, Limits, Program
+from rlvr.sandbox.outputs import Output
+from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import Interactor, StdioCase
-from rlvr.verifiers.code.checker import first_line, with_room
-from rlvr.verifiers.code.verdicts import CaseVerdict
+from rlvr.verifiers.code.checker import Finding, first_line, said_by, with_room
+from rlvr.verifiers.code.verdicts import CaseVerdict, one_line
 
-__all__ = ["dealt", "decided"]
+__all__ = ["Meeting"]
 
 _AC, _WA, _IE, _ILE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.IE, CaseVerdict.ILE
-_OVER: Final = {Ending.TLE, Ending.MLE, Ending.OLE}
-_MUCH: Final = 64 << 10  # bytes: more than an interactor need keep
 _KEPT: Final = (
     16  # bytes of memory for each byte that the program may say: a list of short texts in Python
 )
-
-_SAYS: Final = {"testlib": {0: _AC, 1: _WA, 2: _WA}, "icpc": {42: _AC, 43: _WA}}
 _ACCEPTS: Final = {"testlib": 0, "icpc": 42}
 _INPUT, _ANSWER, _OUTPUT, _FOLDER = "input.txt", "answer.txt", "output.txt", "feedback"
 _ARGS: Final = {"testlib": (_INPUT, _OUTPUT, _ANSWER), "icpc": (_INPUT, _ANSWER, _FOLDER)}
 
-_Finding: TypeAlias = tuple[CaseVerdict | None, str]
 
-
-def dealt(
-    interactor: Interactor, case: StdioCase, limits: Limits, program: Limits
-) -> tuple[Program, Limits, int]:
-    """The interactor with a case's input and answer, its limits, and the exit code with which it accepts.
+class Meeting:
+    """One case: the program meets the interactor.
 
     Args:
         interactor: the task's.
         case: the case.
+        runner: of the program.
         limits: of an interactor that brings none.
-        program: of the judged program, which may say so much.
     """
-    own = interactor.program
-    files: dict[str, str | bytes] = {_INPUT: case.stdin, _ANSWER: case.stdout or ""}
-    if interactor.protocol == "icpc":
-        files[f"{_FOLDER}/judgemessage.txt"] = ""  # the folder has to be there
-    made = Program(own.language, files={**own.files, **files}, args=_ARGS[interactor.protocol])
-    cpu_s = interactor.cpu_s or limits.cpu_s
-    memory_mib = (interactor.memory_mib or limits.memory_mib) + int(_KEPT * program.output_mib)
-    room = with_room(limits, files)
-    granted = Limits(
-        cpu_s=cpu_s,
-        memory_mib=memory_mib + room.memory_mib - limits.memory_mib,
-        output_mib=limits.output_mib,
-        processes=limits.processes,
-        disk_mib=room.disk_mib,
-        files=limits.files,
-    )
-    return made, granted, _ACCEPTS[interactor.protocol]
 
+    def __init__(
+        self, interactor: Interactor, case: StdioCase, runner: CaseRunner, limits: Limits
+    ) -> None:
+        self._interactor, self._runner = interactor, runner
+        own = interactor.program
+        files: dict[str, str | bytes | Output] = {_INPUT: case.stdin, _ANSWER: case.stdout or ""}
+        if interactor.protocol == "icpc":
+            files[f"{_FOLDER}/judgemessage.txt"] = ""  # the folder has to be there
+        self._program = Program(
+            own.language, files={**own.files, **files}, args=_ARGS[interactor.protocol]
+        )
+        words_mib = int(_KEPT * runner.limits.output_mib)
+        room = with_room(limits, files)
+        self._limits = Limits(
+            cpu_s=interactor.cpu_s or limits.cpu_s,
+            memory_mib=(interactor.memory_mib or limits.memory_mib)
+            + words_mib
+            + room.memory_mib
+            - limits.memory_mib,
+            output_mib=limits.output_mib,
+            processes=limits.processes,
+            disk_mib=room.disk_mib,
+            files=limits.files,
+        )
 
-def decided(done: Interaction, interactor: Interactor) -> _Finding:
-    """The verdict and its reason; None for the verdict that the program's own end has.
+    def talk(self, solution: Program | None = None) -> Interaction | None:
+        """How they have talked; None if no time is left.
 
-    Args:
-        done: how they talked.
-        interactor: the task's.
-    """
-    program, theirs = done.program, done.interactor
-    if Ending.IE in (program.ending, theirs.ending):
-        return _IE, program.why if program.ending is Ending.IE else f"the interactor: {theirs.why}"
-    if theirs.ending is Ending.CE:
-        return _IE, f"the interactor does not compile: {first_line(theirs)}"
-    if done.stuck == "interactor":
-        return _IE, "the interactor waits for what no program can bring"
-    if done.stuck:
-        return _ILE, "it and the interactor waited for each other (is its output flushed?)"
-    said = None if theirs.exit_code is None else _SAYS[interactor.protocol].get(theirs.exit_code)
-    failed = program.ending is not Ending.OK and not done.stopped
-    if done.ended_early and failed:
-        return None, ""
-    if said is _AC:
-        return (None, "") if failed else (_AC, "")
-    if said is _WA:
-        return _WA, first_line(theirs)
-    if program.ending in _OVER:  # over a limit of its own, and the interactor was ended with it
-        return None, ""
-    return _failed(done, interactor)
+        Args:
+            solution: instead of the program.
+        """
+        accepts = _ACCEPTS[self._interactor.protocol]
+        return self._runner.interact(self._program, self._limits, accepts, solution)
 
+    def decide(self, done: Interaction) -> Finding:
+        """The verdict and its reason.
 
-def _failed(done: Interaction, interactor: Interactor) -> _Finding:
-    """The interactor has given no verdict."""
-    theirs = done.interactor
-    if done.ended_early:
-        return _WA, "it ended before the interactor had decided"
-    if interactor.program.language == "python" and done.no_word and done.asked:
-        return _WA, f"the interactor cannot read it: {_last_line(theirs.stderr)}"
-    if done.asked and theirs.ending in _OVER:
-        wall = "wall seconds" in theirs.why
-        if (
-            theirs.ending is Ending.TLE
-            and not wall
-            and (done.unread or 2 * done.since_s < theirs.cpu_s)
-        ):
-            return CaseVerdict.TLE, "the interactor's time was used up with what it said"
-        if theirs.ending is not Ending.TLE and done.said > _MUCH:
-            return CaseVerdict.OLE, "it said more than the interactor can take in"
-    if theirs.exit_code == 7 and interactor.protocol == "testlib":
-        return _IE, "the interactor gives points, which are no verdict"
-    why = _last_line(theirs.stderr) or theirs.why
-    return (
-        _IE,
-        f"the interactor failed: {theirs.why}: {why}"
-        if why != theirs.why
-        else f"the interactor failed: {why}",
-    )
+        Args:
+            done: from `talk`.
+        """
+        program, theirs = done.program, done.interactor
+        if program.ending is Ending.IE:
+            return Finding(_IE, program.why)
+        if theirs.ending is Ending.IE:
+            return Finding(_IE, f"the interactor: {theirs.why}")
+        if theirs.ending is Ending.CE:
+            return Finding(_IE, f"the interactor does not compile: {first_line(theirs)}")
+        if done.stuck == "interactor":
+            return Finding(_IE, "the interactor waits for what no program can bring")
+        if done.stuck:
+            return Finding(
+                _ILE, "it and the interactor waited for each other (is its output flushed?)"
+            )
+        said = said_by(theirs, self._interactor)
+        failed = program.ending is not Ending.OK and not done.stopped
+        if failed and (done.ended_early or (said is not None and said.verdict is _AC)):
+            return Finding(None)
+        if said is not None:
+            return said
+        if failed and program.ending is not Ending.RE:
+            return Finding(None)  # over a limit of its own, and the interactor was ended with it
+        return self._died(done)
 
-
-def _last_line(stderr: bytes) -> str:
-    return stderr[-1000:].decode("utf-8", "replace").strip().rpartition("\n")[2]
+    def _died(self, done: Interaction) -> Finding:
+        theirs = done.interactor
+        message = one_line(
+            theirs.errors.tail(1000).decode("utf-8", "replace").strip().rpartition("\n")[2]
+        )
+        why = message or theirs.why
+        if not done.asked and not done.ended_early:
+            return Finding(_IE, f"the interactor failed before it asked for a word: {why}")
+        solution = self._interactor.solution
+        if solution is not None:
+            again = self.talk(solution)
+            if again is not None:
+                right = said_by(again.interactor, self._interactor)
+                if right is None or right.verdict is not _AC:
+                    return Finding(_IE, f"the interactor failed, and with the solution too: {why}")
+        if done.ended_early:
+            return Finding(_WA, "it ended before the interactor had decided")
+        return Finding(_WA, f"the interactor cannot read it: {why}")

@@ -2,37 +2,38 @@
 
     StdioCase   a run for each; a comparator or a checker compares its output with the expected one, or an interactor
                 talks with it (interactive)
-    CallCase    one run for all; the values come back as plain data and are compared in this process
+    CallCase    one run for all; the values come back as plain data, and are compared
     TestSuite   plain asserts become calls; other tests run in a process of their own, beside the program's
 
-In none of them does the expected output or value enter the process that runs the program.
+In none of them does the expected output or value enter the process that runs the program; and nothing that the program
+wrote is read in this one: a reader does that (reading), and sends a record per case.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 from rlvr.sandbox import (
     Call,
-    CallRun,
     Ending,
     Limits,
     Program,
-    Reply,
     Run,
     Sandbox,
     TestRun,
     TestSuite,
 )
+from rlvr.sandbox.outputs import Readable
 from rlvr.verifiers.code.asserts import named, split
 from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import CallCase, Cases, Interactor, StdioCase, checked_cases
-from rlvr.verifiers.code.checker import Checker, Compare, as_checker, refuse_empty
+from rlvr.verifiers.code.checker import Checker, Compare, Finding, as_checker, refuse_empty
 from rlvr.verifiers.code.equality import shown
-from rlvr.verifiers.code.interactive import dealt, decided
+from rlvr.verifiers.code.interactive import Meeting
+from rlvr.verifiers.code.reading import described, judged_replies
 from rlvr.verifiers.code.shared import shared_sandbox
 from rlvr.verifiers.code.verdicts import (
     CaseResult,
@@ -60,9 +61,6 @@ _RESTARTS = (
 )
 _SHORT = 200
 _LATE = "no time was left for it"
-_ERROR = re.compile(
-    rb"(?:\A|\n)([\w./-]++:\d+:\d+: (?:fatal )?error: [^\n]+)|\n((?:Uncaught )?\w*Error: [^\n]+)\n    at "
-)
 
 _Judged: TypeAlias = tuple[CaseResult, Failure | None]
 
@@ -149,23 +147,24 @@ def _verdict_on(run: Run) -> CaseVerdict:
     return _RE if run.ending is Ending.OK else CaseVerdict(run.ending.value)
 
 
-def _reason(run: Run, limits: Limits) -> str:
+def _reason(run: Run, limits: Limits, said: str = "") -> str:
     """Why a run ended, with its last message; nothing that was measured, as it differs from run to run."""
     if run.ending is Ending.TLE:
         return f"over {limits.cpu_s:g} CPU seconds or {limits.wall:g} wall seconds"
-    said = _said(run) if run.ending in (Ending.RE, Ending.CE) else ""
+    if run.ending not in (Ending.RE, Ending.CE):
+        said = ""
     return f"{run.why}: {said}" if run.why and said else run.why or said
 
 
-def _said(run: Run) -> str:
-    """The line of stderr that says most: the first error of a compiler or of node, else the last line."""
-    if found := _ERROR.search(run.stderr):
-        return (found[1] or found[2]).decode("utf-8", "replace")
-    return _tail(run).strip().rpartition("\n")[2]
-
-
-def _tail(run: Run) -> str:
-    return run.stderr[-1000:].decode("utf-8", "replace")
+def _described(runner: CaseRunner, run: Run) -> tuple[str, str, str]:
+    """The beginning of its output, the line of stderr that says most, and the end of stderr."""
+    if not run.output.size and not run.errors.size:
+        return "", "", ""
+    reading = runner.read(described, run.output.lent(), run.errors.lent())
+    if reading.lost:
+        return "", reading.lost, ""
+    got, said, tail = reading.records[0]
+    return got, said, tail
 
 
 # ------------------------------------------------------------------------------------------------ standard output
@@ -173,18 +172,31 @@ def _tail(run: Run) -> str:
 
 def _fed(runner: CaseRunner, cases: Sequence[StdioCase], checker: Checker) -> Iterator[_Judged]:
     for number, case in enumerate(cases, 1):
-        name, expected = f"case {number}", cut(case.stdout or "")
         run = runner.run(case.stdin)
         if run is None:
-            yield CaseResult(name, _TLE, _LATE), Failure(name, cut(case.stdin), expected, "")
+            yield _late(number, case)
             continue
-        verdict, why = (
-            checker.check(case, run)
-            if run.ending is Ending.OK
-            else (_verdict_on(run), _reason(run, runner.limits))
-        )
-        result = CaseResult(name, verdict, one_line(why), run.cpu_s, run.memory_mib)
-        yield result, Failure(name, cut(case.stdin), expected, cut(run.stdout), _tail(run))
+        found = checker.check(case, run) if run.ending is Ending.OK else Finding(None)
+        yield _result(runner, number, case, run, found)
+
+
+def _late(number: int, case: StdioCase) -> _Judged:
+    name = f"case {number}"
+    failure = Failure(name, cut(case.stdin), cut(case.stdout or ""), "")
+    return CaseResult(name, _TLE, _LATE), failure
+
+
+def _result(runner: CaseRunner, number: int, case: StdioCase, run: Run, found: Finding) -> _Judged:
+    """The result of a case; what the program wrote is described only where it is of use."""
+    name, (verdict, why, points, got) = f"case {number}", found
+    said = tail = ""
+    if verdict is not _AC or got is None:
+        output, said, tail = _described(runner, run)
+        got = output if got is None else got
+    if verdict is None:
+        verdict, why = _verdict_on(run), one_line(_reason(run, runner.limits, said))
+    result = CaseResult(name, verdict, why, run.cpu_s, run.memory_mib, points=points)
+    return result, Failure(name, cut(case.stdin), cut(case.stdout or ""), got, tail)
 
 
 # ------------------------------------------------------------------------------------------------ interactors
@@ -194,39 +206,19 @@ def _talked(
     runner: CaseRunner, cases: Sequence[StdioCase], interactor: Interactor, limits: Limits
 ) -> Iterator[_Judged]:
     """The interactor reads the case's input; what both say is the output that the results show."""
-    theirs = 0.0
     for number, case in enumerate(cases, 1):
-        name, answer = f"case {number}", cut(case.stdout or "")
         built = runner.compiled()
         if built is not None:
-            yield (
-                CaseResult(name, _verdict_on(built), one_line(_reason(built, runner.limits))),
-                None,
-            )
+            yield _result(runner, number, case, built, Finding(None))
             continue
-        done = runner.interact(*dealt(interactor, case, limits, runner.limits))
+        meeting = Meeting(interactor, case, runner, limits)
+        done = meeting.talk()
         if done is None:
-            late = theirs > runner.cpu_s
-            why = "the interactor has used up the time for all cases" if late else _LATE
-            yield (
-                CaseResult(name, _IE if late else _TLE, why),
-                Failure(name, cut(case.stdin), answer, ""),
-            )
+            yield _late(number, case)
             continue
-        theirs += done.interactor.cpu_s
-        verdict, why = decided(done, interactor)
-        if verdict is None:
-            verdict, why = _verdict_on(done.program), _reason(done.program, runner.limits)
-        run = done.program
-        result = CaseResult(
-            name,
-            verdict,
-            one_line(why),
-            run.cpu_s,
-            run.memory_mib,
-            interactor_cpu_s=done.interactor.cpu_s,
-        )
-        yield result, Failure(name, cut(case.stdin), answer, cut(done.transcript), _tail(run))
+        found = meeting.decide(done)._replace(got=cut(done.transcript))
+        result, failure = _result(runner, number, case, done.program, found)
+        yield dataclasses.replace(result, interactor_cpu_s=done.interactor.cpu_s), failure
 
 
 # ------------------------------------------------------------------------------------------------ calls
@@ -236,55 +228,46 @@ def _called(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Iterat
     """The cases in one process; if the program ends during a case, a new process begins with the next case."""
     at = deaths = 0
     while at < len(cases):
-        done = _call_run(runner, cases[at:], stop)
+        rest = cases[at:]
+        calls = [Call(case.name, case.args, case.kwargs, case.then) for case in rest]
+        look = partial(_has_failed, runner, rest) if stop and len(rest) > 1 else None
+        done = runner.call(calls, look)
         if done is None:
-            for number, case in enumerate(cases[at:], at + 1):
+            for number, case in enumerate(rest, at + 1):
                 yield _failed(number, case, _TLE, _LATE)
             return
-        for reply in done.replies:
-            if reply is None:
-                break
+        for record in runner.read_each(
+            judged_replies, len(rest), rest, done.results.lent()
+        ).records:
             at += 1
-            yield _answered(at, cases[at - 1], reply)
-        else:
+            yield _answered(at, cases[at - 1], record)
+        if at == len(cases):
             return  # how the program ends after its last answer does not matter
         deaths += 1
+        _, said, tail = _described(runner, done.run)
         why = (
             "it ended before it answered"
             if done.run.ending is Ending.OK
-            else _reason(done.run, runner.limits)
+            else _reason(done.run, runner.limits, said)
         )
         for _ in range(len(cases) - at if deaths > _RESTARTS else 1):
             at += 1
-            yield _failed(at, cases[at - 1], _verdict_on(done.run), why, stderr=_tail(done.run))
+            yield _failed(at, cases[at - 1], _verdict_on(done.run), why, stderr=tail)
 
 
-def _call_run(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> CallRun | None:
-    """A run of all calls; first with little time, so that an early failure need not wait for a slow call."""
-    calls = [Call(case.name, case.args, case.kwargs, case.then) for case in cases]
-    if stop and len(calls) > 1:
-        done = runner.glance(calls)
-        if done is None or done.run.ending is not Ending.TLE:
-            return done
-        answered = [
-            (case, reply)
-            for case, reply in zip(cases, done.replies, strict=True)
-            if reply is not None
-        ]
-        if any(_answered(0, case, reply)[0].verdict is not _AC for case, reply in answered):
-            return done
-    return runner.call(calls)
+def _has_failed(runner: CaseRunner, cases: Sequence[CallCase], results: Readable) -> bool:
+    """Whether a program that still runs has failed a case already."""
+    reading = runner.read(judged_replies, cases, results, 0)
+    return bool(reading.lost) or any(verdict != _AC for verdict, _, _ in reading.records)
 
 
-def _answered(number: int, case: CallCase, reply: Reply) -> _Judged:
-    if reply.error is not None:
-        foreign = reply.error.startswith("NotAValue: ")
-        why = reply.error.removeprefix("NotAValue: ")
-        return _failed(number, case, _WA if foreign else _RE, why, got=cut(reply.error))
-    if case.holds(reply.value, reply.listed):
+def _answered(number: int, case: CallCase, record: str | Sequence[str]) -> _Judged:
+    if isinstance(record, str):  # the reader was lost
+        return _failed(number, case, _WA, record)
+    verdict, why, got = record
+    if verdict == _AC:
         return CaseResult(f"case {number}", _AC), None
-    got = "an iterator" if reply.listed else shown(reply.value)
-    return _failed(number, case, _WA, f"{got}, not {_wanted(case)}", got=got)
+    return _failed(number, case, CaseVerdict(verdict), why, got=got)
 
 
 def _failed(
@@ -292,18 +275,7 @@ def _failed(
 ) -> _Judged:
     name = f"case {number}"
     result = CaseResult(name, verdict, one_line(why))
-    return result, Failure(name, _call_shown(case), _wanted(case), got, stderr)
-
-
-def _wanted(case: CallCase) -> str:
-    match case.rule:
-        case "true" | "false":
-            return f"a {case.rule} value"
-        case "in":
-            return f"one of {shown(case.expected)}"
-        case "near" | "near or at":
-            return f"within {case.tolerance:g} of {shown(case.expected)}"
-    return shown(case.expected)
+    return result, Failure(name, _call_shown(case), case.wanted(), got, stderr)
 
 
 def _call_shown(case: CallCase) -> str:
@@ -322,29 +294,29 @@ def _call_shown(case: CallCase) -> str:
 def _suite(runner: CaseRunner, suite: TestSuite) -> Judgement:
     done = runner.test(suite)
     assert done is not None  # there is time for the first run
-    judged = list(_tested(done, runner.limits))
+    judged = list(_tested(runner, done))
     judgement = _concluded(runner, judged, len(judged), stop=False)
     return dataclasses.replace(judgement, complete=done.done and not done.died)
 
 
-def _tested(done: TestRun, limits: Limits) -> Iterator[_Judged]:
+def _tested(runner: CaseRunner, done: TestRun) -> Iterator[_Judged]:
     """The results that the process of the tests reported; the suite is complete only if that process ended."""
     name = "the suite"
+    _, said, tail = _described(runner, done.run)
     for case in done.cases:
         if case.outcome in _OUTCOMES:  # a skipped test gives no result
             name = f"after {case.name}"
             result = CaseResult(case.name, _OUTCOMES[case.outcome], one_line(case.message))
-            yield result, Failure(case.name, "", "", cut(case.message), _tail(done.run))
-    broken = _broken(done, limits, tested=name != "the suite")
+            yield result, Failure(case.name, "", "", cut(case.message), tail)
+    broken = _broken(runner, done, said, tested=name != "the suite")
     if broken is not None:
         verdict, why = broken
-        yield (
-            CaseResult(name, verdict, one_line(why)),
-            Failure(name, "", "", cut(why), _tail(done.run)),
-        )
+        yield CaseResult(name, verdict, one_line(why)), Failure(name, "", "", cut(why), tail)
 
 
-def _broken(done: TestRun, limits: Limits, tested: bool) -> tuple[CaseVerdict, str] | None:
+def _broken(
+    runner: CaseRunner, done: TestRun, said: str, tested: bool
+) -> tuple[CaseVerdict, str] | None:
     """Why the suite did not end or gave no result; None if it ended and gave one."""
     for run in (done.run, done.tests):
         if run.ending is Ending.IE:
@@ -355,11 +327,9 @@ def _broken(done: TestRun, limits: Limits, tested: bool) -> tuple[CaseVerdict, s
         return _IE, f"the tests: {done.fault}"
     if done.died:
         ended = done.run.ending is Ending.OK
-        return _verdict_on(
-            done.run
-        ), "the program ended before the tests did" if ended else _reason(done.run, limits)
+        reason = _reason(done.run, runner.limits, said)
+        return _verdict_on(done.run), "the program ended before the tests did" if ended else reason
     if not done.done:  # the program's values were too much for the tests
-        return _verdict_on(
-            done.tests
-        ), f"the tests did not come to their end: {_reason(done.tests, limits)}"
+        reason = _reason(done.tests, runner.limits, _described(runner, done.tests)[1])
+        return _verdict_on(done.tests), f"the tests did not come to their end: {reason}"
     return None if tested else (_WA, "every test was skipped")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,6 +38,7 @@ class CaseResult:
         why: the reason in one line; "" if it was accepted.
         cpu_s, memory_mib: used by its run; 0 for calls and suites, whose cases share a run.
         interactor_cpu_s: used by the interactor.
+        points: from 0 to 1, what a checker or interactor gave it; None for 1 if it was accepted and else 0.
         expected, got: output, value or error, cut to 200 characters; "" where they are not known.
     """
 
@@ -48,6 +50,12 @@ class CaseResult:
     expected: str = ""
     got: str = ""
     interactor_cpu_s: float = 0.0
+    points: float | None = None
+
+    @property
+    def value(self) -> float:
+        """What it is worth, from 0 to 1."""
+        return float(self.verdict is CaseVerdict.AC) if self.points is None else self.points
 
     def report(self, index: int) -> dict[str, Any]:
         """The result for a verdict's detail, as plain JSON.
@@ -56,6 +64,8 @@ class CaseResult:
             index: of the case, counted from 1.
         """
         own = {"interactor_cpu_s": round(self.interactor_cpu_s, 3)} if self.interactor_cpu_s else {}
+        if self.points is not None:
+            own["points"] = self.points
         return {
             "index": index,
             "name": self.name,
@@ -118,11 +128,13 @@ class Judgement:
 
     @property
     def fraction(self) -> float:
-        """Share of accepted cases among all cases, from 0 to 1; a case that was not judged was not accepted.
+        """Share of accepted cases among all cases, from 0 to 1, or of their points; one that was not judged has none.
 
         0 if the number of cases is unknown: otherwise a program could gain by ending the suite after its easy cases.
         """
-        return self.passed / self.total if self.complete and self.total else 0.0
+        if not self.complete or not self.total:
+            return 0.0
+        return math.fsum(case.value for case in self.cases) / self.total
 
     @property
     def accepted(self) -> bool:

@@ -10,14 +10,16 @@ from rlvr.errors import DataError, SandboxFailed, UsageError
 from rlvr.sandbox import Limits, Program, TestSuite
 from rlvr.sandbox.languages import LANGUAGES
 from rlvr.sandbox.levels import LEVELS
-from rlvr.types import Outcome, Verdict
-from rlvr.validate import require_one_of
+from rlvr.text import after_thinking
+from rlvr.types import Outcome, Task, Verdict
+from rlvr.validate import require_one_of, require_whole
+from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.code.cases import CheckerProgram, CodeReference, Interactor, StdioCase, read
 from rlvr.verifiers.code.checker import Compare, refuse_empty
 from rlvr.verifiers.code.compare import comparator
 from rlvr.verifiers.code.continuation import preceded
 from rlvr.verifiers.code.extract import extract
-from rlvr.verifiers.code.judge import judge
+from rlvr.verifiers.code.judge import judge as run_cases
 from rlvr.verifiers.code.shared import shared_sandbox
 from rlvr.verifiers.code.verdicts import CaseVerdict, Judgement
 
@@ -31,7 +33,7 @@ _TOTAL_CPU_S, _TOTAL_WALL_S = (
 
 
 @dataclass(frozen=True, slots=True)
-class CodeVerifier:
+class CodeVerifier(BaseVerifier[str, CodeReference]):
     """Verifies programs: does the completion's program pass the reference's cases?
 
         >>> CodeVerifier().verify("```python\\nprint(int(input()) + 1)\\n```", {"inputs": ["1"], "outputs": ["2"]}).why
@@ -41,40 +43,54 @@ class CodeVerifier:
     `WA TLE MLE OLE ILE RE CE` WRONG, with partial credit if `partial` is set.
 
     Attributes:
-        language: the language of the programs; calls and suites need "python".
+        language: the language of the programs, or several: the fence then says which one a program is in.  Functions
+            are called, and tests run beside a program, in Python alone.
         compare: how standard output is compared: a comparator or its name, or a checker `Program`.
         limits: of one case, and of a suite as a whole.
         partial: True: all cases are judged, and a wrong program's value is the fraction of the cases that it passed.
         report: True: all cases are judged, and `detail["tests"]` has an entry for each: its index, ending, CPU seconds
             and peak MiB of its run (None where cases share one), and the expected and the given output, shortened.
             Times differ from run to run, and so do such details.
+        most_memory_mib: the most that a reference may give a program, an interactor or itself in place of `limits`; its
+            seconds are bounded by the totals.
         total_cpu_s, total_wall_s: seconds for all cases of one completion together; beyond them the verdict is TLE.
         packages: distributions that programs may import, such as ("numpy",).
         allow_missing: guarantees of the sandbox that may be missing on this host, by name.
         sandbox: the level of its isolation, "namespaces" or "restricted"; see `rlvr.sandbox.Sandbox`.  A verdict's
             `detail` names any other than the first.
+        python: path of another interpreter for Python programs, or of a virtual environment; see `Sandbox`.
         workers: number of programs that run at once in this process; each worker of a scorer is a process of its own.
 
     Raises:
         UsageError: a setting cannot work.
     """
 
-    language: str = "python"
+    language: str | Sequence[str] = "python"
     compare: Compare = "lines"
     limits: Limits = _LIMITS
     partial: bool = False
     report: bool = False
+    most_memory_mib: int = 2048
     total_cpu_s: float = _TOTAL_CPU_S
     total_wall_s: float = _TOTAL_WALL_S
     packages: Sequence[str] = ()
     allow_missing: Sequence[str] | frozenset[str] = ()
     sandbox: str = "namespaces"
     workers: int | str = 1
-    id: ClassVar[str] = "code-verifier-v2"
+    python: str | None = None
+    version: ClassVar[int] = 3
+    reference_form: ClassVar[str] = "cases: inputs and outputs, calls, or a test suite"
+    reference_example: ClassVar[Any] = {"inputs": ["1"], "outputs": ["2"]}
 
     def __post_init__(self) -> None:
-        require_one_of("language", self.language, LANGUAGES)
+        for name in self._languages:
+            require_one_of("language", name, LANGUAGES)
+        if not isinstance(self.language, str):
+            if not self.language:
+                raise UsageError("language is empty; name at least one, such as 'python'")
+            object.__setattr__(self, "language", tuple(self.language))
         require_one_of("sandbox", self.sandbox, LEVELS)
+        require_whole("most_memory_mib", self.most_memory_mib, 1)
         if not isinstance(self.compare, Program | CheckerProgram | Interactor):
             comparator(self.compare)
         for name in ("packages", "allow_missing"):
@@ -87,32 +103,6 @@ class CodeVerifier:
                 tuple(sorted(given)) if isinstance(given, frozenset | set) else tuple(given),
             )
 
-    def verify(self, completion: str, reference: Any) -> Verdict:
-        """Judge the program in a completion.  Any text gets a verdict.
-
-        Args:
-            completion: the model's text.
-            reference: the cases, in one of the forms of `rlvr.verifiers.code.cases`.
-
-        Raises:
-            DataError: the reference cannot be read; the message names it.
-            IsolationUnavailable, SandboxFailed: we failed.
-        """
-        if not isinstance(completion, str):
-            raise UsageError(
-                f"the completion is a {type(completion).__name__}; it must be a string"
-            )
-        asked = self.read(reference)
-        found = extract(
-            completion, self.language, prompt=asked.prompt, entry_point=asked.entry_point
-        )
-        if found is None:
-            return Verdict(Outcome.UNPARSED, why="no-program")
-        judgement = self.judge(found.code, asked)
-        if judgement.verdict is CaseVerdict.IE:
-            raise SandboxFailed(judgement.why)
-        return self._verdict(judgement, found.code)
-
     def read(self, reference: Any) -> CodeReference:
         """Read a reference.
 
@@ -123,6 +113,13 @@ class CodeVerifier:
             DataError: it cannot be read, needs another language, or a program that does nothing would pass.
         """
         asked = read(reference)
+        interactor = asked.checker if isinstance(asked.checker, Interactor) else None
+        wanted = [asked.memory_mib, None if interactor is None else interactor.memory_mib]
+        if (most := max(mib or 0 for mib in wanted)) > self.most_memory_mib:
+            raise DataError(
+                f"the reference's memory_mib is {most}; references come from data, so the verifier's most_memory_mib, "
+                f"{self.most_memory_mib}, is the most that one may ask for"
+            )
         fed = (
             []
             if isinstance(asked.cases, TestSuite)
@@ -130,13 +127,59 @@ class CodeVerifier:
         )
         if fed:
             refuse_empty(asked.checker or self.compare, fed)
-        elif self.language != "python":
+        elif not self._languages_of(asked):
             raise DataError(
-                f"the reference calls functions, which takes Python; the language is {self.language}"
+                "the reference calls functions, which takes Python; "
+                f"the language is {', '.join(self._languages)}"
             )
         return asked
 
-    def judge(self, source: str, reference: Any) -> Judgement:
+    @property
+    def _languages(self) -> tuple[str, ...]:
+        return (self.language,) if isinstance(self.language, str) else tuple(self.language)
+
+    def _languages_of(self, asked: CodeReference) -> tuple[str, ...]:
+        """The languages in which a program can be judged on this reference."""
+        cases = asked.cases
+        if not isinstance(cases, TestSuite) and isinstance(cases[0], StdioCase):
+            return self._languages
+        return tuple(name for name in self._languages if LANGUAGES[name].calls)
+
+    def extract(self, text: str, task: Task | None) -> str | Verdict:
+        """The text after the thinking: which block is the program depends on the names that the reference asks for.
+
+        Args:
+            text: the completion.
+            task: not looked at.
+        """
+        if after_thinking(text) is None:
+            return Verdict(Outcome.UNPARSED, why="no-program")
+        return text
+
+    def judge(self, answer: str, reference: CodeReference) -> Verdict:
+        """Judge the program in a completion.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+
+        Raises:
+            IsolationUnavailable, SandboxFailed: we failed.
+        """
+        found = extract(
+            answer,
+            self._languages_of(reference),
+            prompt=reference.prompt,
+            entry_point=reference.entry_point,
+        )
+        if found is None:
+            return Verdict(Outcome.UNPARSED, why="no-program")
+        judgement = self._judged(found.code, reference, found.language)
+        if judgement.verdict is CaseVerdict.IE:
+            raise SandboxFailed(judgement.why)
+        return self._verdict(judgement, found.code)
+
+    def judge_program(self, source: str, reference: Any) -> Judgement:
         """Judge a program that need not be searched for; the result has more details than a verdict.
 
         Args:
@@ -147,30 +190,35 @@ class CodeVerifier:
             DataError, IsolationUnavailable: see `verify`.
         """
         asked = reference if isinstance(reference, CodeReference) else self.read(reference)
-        return judge(
-            Program(self.language, preceded(asked.imports, source) if asked.imports else source),
+        return self._judged(source, asked, self._languages_of(asked)[0])
+
+    def _judged(self, source: str, asked: CodeReference, language: str) -> Judgement:
+        return run_cases(
+            Program(language, preceded(asked.imports, source) if asked.imports else source),
             asked.cases,
             asked.checker or self.compare,
             sandbox=shared_sandbox(
                 workers=self.workers,
+                python=self.python,
                 packages=tuple(self.packages),
                 allow_missing=frozenset(self.allow_missing),
                 level=self.sandbox,
             ),
-            limits=self._limits(asked),
+            limits=self._limits(asked, language),
             stop=not (self.partial or self.report),
             total_cpu_s=self.total_cpu_s,
             total_wall_s=self.total_wall_s,
         )
 
-    def _limits(self, asked: CodeReference) -> Limits:
-        """The limits of one case: the reference's, where it has some."""
+    def _limits(self, asked: CodeReference, language: str) -> Limits:
+        """The limits of one case: the reference's, where it has some, and no less memory than the language needs."""
         limits = self.limits
         if asked.cpu_s is not None:
             limits = replace(limits, cpu_s=asked.cpu_s, wall_s=2 * asked.cpu_s + 1)
         if asked.memory_mib is not None:
             limits = replace(limits, memory_mib=asked.memory_mib)
-        return limits
+        least = LANGUAGES[language].least_memory_mib
+        return limits if limits.memory_mib >= least else replace(limits, memory_mib=least)
 
     def _verdict(self, judgement: Judgement, code: str) -> Verdict:
         """The verdict, without times unless asked for: they differ from run to run, and records are replayed."""

@@ -11,7 +11,7 @@ from rlvr.verifiers.instructions.registry import (
     kind,
     read_instruction,
 )
-from rlvr.verifiers.instructions.verifier import InstructionVerifier, read_instructions
+from rlvr.verifiers.instructions.verifier import InstructionVerifier
 
 __all__ = [
     "Argument",
@@ -23,5 +23,4 @@ __all__ = [
     "iftrain",
     "kind",
     "read_instruction",
-    "read_instructions",
 ]

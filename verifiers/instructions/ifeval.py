@@ -91,12 +91,19 @@ def _frequency(text: str, strict: bool, keyword: str, frequency: int, relation: 
     return compared(count, relation, frequency, f"times {keyword!r}")
 
 
+_MARKS_IN_WORDS = re.compile(r"(?<=\w)[*_]{1,3}(?=\w)|(?<!\w)[*_]{1,3}(?=\w[*_])|\*\*(?=\w)")
+
+
 @kind("keywords:forbidden_words", _FAMILY, forbidden_words=WORDS)
 def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str:
     text = squeezed_spaces(text) if strict and not text.isascii() else text
+    bare = _MARKS_IN_WORDS.sub("", text) if strict else ""
     for word in forbidden_words:
         if strict:
-            found = has_word(word, text, inflected=True)
+            # Once more without marks within words: "**s**ea" shows the word.
+            found = has_word(word, text, inflected=True) or (
+                bare != text and has_word(word, bare, inflected=True)
+            )
         else:
             found = bool(found_times(word, text) and _pattern(rf"\b{word}\b").search(text))
         if found:
@@ -518,6 +525,7 @@ def _quotation(text: str, strict: bool) -> str:
 def _no_comma(text: str, strict: bool) -> str:
     return (
         "a comma occurs"
-        if "," in text or (strict and not text.isascii() and re.search("[，、،﹐︐߸]", text))
+        if "," in text
+        or (strict and not text.isascii() and re.search("[，、،﹐︐߸‚⹁⸲⸴﹑､꓾︑]", text))
         else ""
     )

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from rlvr.errors import DataError, UsageError, brief
-from rlvr.text import after_thinking
+from rlvr.errors import DataError, brief
+from rlvr.text import after_thinking, prompt_text
 from rlvr.types import Outcome, Task, Verdict
 from rlvr.validate import require_one_of
+from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.instructions.registry import Instruction, read_instruction
+from rlvr.verifiers.instructions.sense import least_words, senseless
 from rlvr.verifiers.instructions.text import different_words, squeezed_spaces
 
-__all__ = ["InstructionVerifier", "read_instructions"]
+__all__ = ["InstructionVerifier"]
 
 _LONGEST = 1_000_000  # characters of an answer
+_MARKUP = re.compile(r"\\[A-Za-z]{1,40}|</?[A-Za-z]{1,40}>")  # such as \boxed and <answer>
+_LISTS = frozenset(("keywords:no_adjacent_consecutive", "count:count_unique"))
+_NO_PROSE = frozenset(
+    (
+        "custom:word_reverse",
+        "custom:character_reverse",
+        "custom:multiples",
+        "custom:date_format_list",
+        "format:no_whitespace",
+    )
+)  # kinds whose answers are no sentences
 _LONGEST_PROMPT = 20_000  # characters that are searched for in an answer
 
 
 @dataclass(frozen=True, slots=True)
-class InstructionVerifier:
+class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
     """Verifies that every instruction of a list is followed.
 
     The reference is a list of `{"kind": "punctuation:no_comma", "arguments": {}}`, see `KINDS`.
@@ -30,12 +44,13 @@ class InstructionVerifier:
         >>> InstructionVerifier("reference").verify("No comma here.", asked).why
         'followed'
 
-    The reasons: `followed` is CORRECT; `unfinished-thinking` and `empty` UNPARSED; `limit`, `too-short`,
+    The reasons: `followed` is CORRECT; `unfinished-thinking` and `empty` UNPARSED; `too-long`, `too-short`,
     `repeats-the-prompt` and the kind of the first instruction that is not followed WRONG.  `detail` has one entry per
     instruction: why it is not followed, "" if it is.
 
-    Under `strict` an answer must also say something: at least 15 different words that are neither the prompt's own
-    text repeated nor keywords of an instruction, or as many as the instructions allow.
+    Under `strict` an answer must also say something, see `rlvr.verifiers.instructions.sense`: words in an order, and no
+    list of keywords, no refusal and not the request again; as many as the request asks for, from a name to an essay.
+    That the instructions are followed says nothing of an answer's quality.
 
     Attributes:
         policy: "strict", the mended rules; "reference" decides as the published checkers do, with their holes, where
@@ -51,72 +66,81 @@ class InstructionVerifier:
     policy: Literal["strict", "reference"] = "strict"
     loose: bool = False
     share: bool = False
-    id: ClassVar[str] = "instruction-verifier-v1"
+    version: ClassVar[int] = 2
+    reference_form: ClassVar[str] = "a list of mappings of kind and arguments"
+    reference_example: ClassVar[Any] = [{"kind": "punctuation:no_comma", "arguments": {}}]
 
     def __post_init__(self) -> None:
         require_one_of("policy", self.policy, ("strict", "reference"))
 
-    def verify(
-        self, completion: str, reference: Sequence[Mapping[str, Any]], task: Task | None = None
-    ) -> Verdict:
-        """The verdict on a completion.
+    def read(self, reference: Any) -> tuple[Instruction, ...]:
+        """The instructions.
 
         Args:
-            completion: the model's text.
-            reference: the instructions.
-            task: what the completion answers; with it, an answer that repeats the prompt is refused under `strict`.
+            reference: a list of mappings with `kind` and `arguments`.
 
         Raises:
-            DataError: an instruction cannot be read.
-            MissingDependency: an instruction needs a package that is not installed.
+            DataError: it is empty or something else, or an instruction cannot be read.
         """
-        if not isinstance(completion, str):
-            raise UsageError(
-                f"the completion is a {type(completion).__name__}; it must be a string"
+        if not isinstance(reference, list | tuple) or not reference:
+            raise DataError(
+                f"the reference is {brief(reference)}; it must be a list of at least one instruction"
             )
-        asked, strict = read_instructions(reference), self.policy == "strict"
-        begin = after_thinking(completion)
+        found = []
+        for one in reference:
+            if not isinstance(one, Mapping) or "kind" not in one:
+                raise DataError(
+                    f"an instruction is {brief(one)}; it must be a mapping with 'kind' and 'arguments'"
+                )
+            found.append(read_instruction(one["kind"], one.get("arguments")))
+        return tuple(found)
+
+    def extract(self, text: str, task: Task | None) -> _Said | Verdict:
+        """The text after the thinking, which is the answer as a whole.
+
+        Args:
+            text: the completion.
+            task: what it answers; with it, an answer that repeats the prompt is refused under `strict`.
+        """
+        begin = after_thinking(text)
         if begin is None:
             return Verdict(Outcome.UNPARSED, why="unfinished-thinking")
-        answer = completion[begin:].strip() if strict or begin else completion
+        answer = text[begin:].strip() if self.policy == "strict" or begin else text
         if not answer.strip():
             return Verdict(Outcome.UNPARSED, why="empty")
         if len(answer) > _LONGEST:
-            return Verdict(Outcome.WRONG, why="limit: an answer of more than a million characters")
-        if strict and (flaw := _flaw(answer, asked, task)):
-            return Verdict(Outcome.WRONG, why=flaw, answer=answer)
-        texts = list(_loosened(answer)) if self.loose else [answer]
+            return Verdict(Outcome.WRONG, why="too-long: more than a million characters")
+        return _Said(answer, "" if task is None else prompt_text(task.prompt))
+
+    def judge(self, answer: _Said, reference: tuple[Instruction, ...]) -> Verdict:
+        """The verdict on an answer.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+
+        Raises:
+            MissingDependency: an instruction needs a package that is not installed.
+        """
+        said, asked, strict = answer.text, reference, self.policy == "strict"
+        if strict and (flaw := _flaw(said, asked, answer.prompt)):
+            return Verdict(Outcome.WRONG, why=flaw, answer=said)
+        texts = list(_loosened(said)) if self.loose else [said]
         reasons = [_why_not(texts, instruction, strict) for instruction in asked]
         detail = {"instructions": reasons}
         failed = [(one.kind.name, why) for one, why in zip(asked, reasons, strict=True) if why]
         if not failed:
-            return Verdict(Outcome.CORRECT, why="followed", answer=answer, detail=detail)
+            return Verdict(Outcome.CORRECT, why="followed", answer=said, detail=detail)
         name, why = failed[0]
         value = 1 - len(failed) / len(asked) if self.share else 0.0
-        return Verdict(Outcome.WRONG, value, f"{name.replace(':', '/')}: {why}", answer, detail)
+        return Verdict(Outcome.WRONG, value, f"{name.replace(':', '/')}: {why}", said, detail)
 
 
-def read_instructions(reference: Any) -> list[Instruction]:
-    """The instructions of a reference.
+class _Said(NamedTuple):
+    """An answer, and the text of the prompt."""
 
-    Args:
-        reference: a list of mappings with `kind` and `arguments`.
-
-    Raises:
-        DataError: it is empty or something else, or an instruction cannot be read.
-    """
-    if not isinstance(reference, list | tuple) or not reference:
-        raise DataError(
-            f"the reference is {brief(reference)}; it must be a list of at least one instruction"
-        )
-    found = []
-    for one in reference:
-        if not isinstance(one, Mapping) or "kind" not in one:
-            raise DataError(
-                f"an instruction is {brief(one)}; it must be a mapping with 'kind' and 'arguments'"
-            )
-        found.append(read_instruction(one["kind"], one.get("arguments")))
-    return found
+    text: str
+    prompt: str
 
 
 def _why_not(texts: Sequence[str], instruction: Instruction, strict: bool) -> str:
@@ -139,27 +163,33 @@ def _loosened(answer: str) -> Iterator[str]:
         yield text.replace("*", "")
 
 
-def _flaw(answer: str, asked: Sequence[Instruction], task: Task | None) -> str:
+def _flaw(answer: str, asked: Sequence[Instruction], prompt: str) -> str:
     """Why an answer says nothing, whatever the instructions; "" if it says something."""
-    needed = min(one.kind.least(one.arguments) for one in asked)
-    prompt = "" if task is None or any(one.kind.whole for one in asked) else _prompt(task)
+    whole = any(one.kind.whole for one in asked)
+    fewest = min(one.kind.least(one.arguments) for one in asked)
+    needed = min(fewest, least_words(prompt))
     given = " ".join(" ".join(_texts(value)) for one in asked for value in one.arguments.values())
-    keywords = different_words(given, _LONGEST) if given and needed > 1 else set()
-    if len(different_words(answer, needed, keywords | _words_of(prompt))) >= needed:
+    keywords = different_words(given, _LONGEST) if given else set()
+    if not whole and not any(one.kind.name in _NO_PROSE for one in asked):
+        english = not any(
+            one.kind.name.startswith("language:") and one.arguments.get("language") != "en"
+            for one in asked
+        )
+        lists = any(one.kind.name in _LISTS for one in asked)
+        if flaw := senseless(answer, keywords, english=english, lists=lists):
+            return flaw
+    request = "" if whole else prompt
+    answer = _MARKUP.sub(" ", answer)  # a box around the request is no word of its own
+    counted = keywords if needed > 1 else set()
+    if len(different_words(answer, needed, counted | _words_of(request))) >= needed:
         return ""  # enough words that are not even in the prompt
-    own = _without(answer, prompt) if prompt else answer
-    said = different_words(own, needed, keywords)
+    own = _without(answer, request) if request else answer
+    said = different_words(own, needed, counted)
     if len(said) >= needed:
         return ""
-    if prompt and len(own) < len(answer):
+    if request and len(own) < len(answer):
         return f"repeats-the-prompt: and has {len(said)} words of its own"
     return f"too-short: {len(said)} different words of its own, fewer than {needed}"
-
-
-def _prompt(task: Task) -> str:
-    if isinstance(task.prompt, str):
-        return task.prompt
-    return "\n".join(one["content"] for one in task.prompt if isinstance(one.get("content"), str))
 
 
 def _texts(value: Any) -> Iterator[str]:

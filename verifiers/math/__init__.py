@@ -5,8 +5,8 @@ completion ─ extract ─▶ answer ─ fold, limits ─▶ reading ─▶ form
                                                        verdict ◀─ symbolic ─ engine (worker process) ┘
 """
 
+from rlvr.verifiers.answers import BOXED, DEFAULT_MARKERS, Extraction, extract
 from rlvr.verifiers.math.api import Answer, compare, parse, value
-from rlvr.verifiers.math.extract import BOXED, DEFAULT_MARKERS, Extraction, extract
 from rlvr.verifiers.math.policy import COMPETITION, GSM8K, HENDRYCKS, LENIENT_NUMERIC, MathPolicy
 from rlvr.verifiers.math.verifier import MathVerifier
 

@@ -18,8 +18,8 @@ from fractions import Fraction
 
 from rlvr.errors import DataError, UsageError
 from rlvr.types import Verdict
+from rlvr.verifiers.answers import bare, extract
 from rlvr.verifiers.math import forms
-from rlvr.verifiers.math.extract import bare, extract
 from rlvr.verifiers.math.fold import fold, with_points
 from rlvr.verifiers.math.forms import Choice, Clock, Family, Flawed, Form, Named, Quantity, Word
 from rlvr.verifiers.math.limits import exceeded, too_long

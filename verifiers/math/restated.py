@@ -12,11 +12,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from rlvr.types import Prompt
 from rlvr.verifiers.math.canonical import canonical, loosened
 from rlvr.verifiers.math.fold import fold, squeeze
 from rlvr.verifiers.math.form import is_numeral, leaves, tree_of
@@ -27,7 +26,7 @@ from rlvr.verifiers.math.latex.tree import walk
 from rlvr.verifiers.math.limits import exceeded, too_long
 from rlvr.verifiers.math.unfinished import is_written_out, notation
 
-__all__ = ["expressions", "formulas", "prompt_text", "restated"]
+__all__ = ["expressions", "formulas", "restated"]
 
 _MOST_CHARS = 20_000  # of a prompt
 _MOST_FORMULAS = 400
@@ -50,15 +49,6 @@ _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{(?:align|aligned|equation|gather|ga
 _PLAIN_KINDS = frozenset(("()", "[]", "(]", "[)", "set", "list", "either", "matrix", "row", ":"))
 _ARTICLE = re.compile(r"^[aAI]\s+|\s+[aAI]$")
 _ATOMS = frozenset(("num", "sym", "const", "numbers", "term"))
-
-
-def prompt_text(prompt: Prompt) -> str:
-    """All text of a prompt.
-
-    Args:
-        prompt: a text or chat messages.
-    """
-    return prompt if isinstance(prompt, str) else "\n".join(_texts(prompt))
 
 
 def restated(answer: Form, reference: Form, prompt: str) -> bool:
@@ -255,16 +245,3 @@ def _solved_for(form: Form) -> str:
     if tree is None or tree.op != "rel" or tree.value != ("=",):
         return ""
     return next((arg.value for arg in tree.args if arg.op == "sym"), "")
-
-
-def _texts(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for message in messages:
-        content = message.get("content")
-        if isinstance(content, str):
-            yield content
-        elif isinstance(content, list | tuple):
-            yield from (
-                part["text"]
-                for part in content
-                if isinstance(part, Mapping) and isinstance(part.get("text"), str)
-            )

@@ -11,9 +11,11 @@ from functools import lru_cache
 from typing import ClassVar, TypeAlias
 
 from rlvr.errors import DataError, UsageError
+from rlvr.text import prompt_text
 from rlvr.types import Outcome, Task, Verdict, plain_reference
+from rlvr.verifiers.answers import DEFAULT_MARKERS, Extraction, bare, extract, last_expression
+from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.math import forms, symbolic
-from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, bare, extract, last_expression
 from rlvr.verifiers.math.fold import fold, squeeze, with_points
 from rlvr.verifiers.math.form import is_numeral, unfinished
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
@@ -30,7 +32,7 @@ from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.normal import compare, decide
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.reading import read
-from rlvr.verifiers.math.restated import prompt_text, restated
+from rlvr.verifiers.math.restated import restated
 from rlvr.verifiers.math.shapes import as_stated
 
 __all__ = ["MathVerifier", "Reference", "References"]
@@ -50,7 +52,19 @@ _SEVERAL = frozenset(("list", "set", "()"))
 
 
 @dataclass(frozen=True, slots=True)
-class MathVerifier:
+class _Stated:
+    """An answer as it was found, and the prompt's text."""
+
+    found: Extraction
+    prompt: str
+
+
+_Read: TypeAlias = tuple[tuple[str, Form], ...]
+"""The text of each right answer as it is compared, and its form."""
+
+
+@dataclass(frozen=True, slots=True)
+class MathVerifier(BaseVerifier[_Stated, _Read]):
     r"""Verifies mathematics: is the completion's final answer equal to the reference?
 
         >>> MathVerifier().verify(r"So it is \boxed{\frac{2}{4}}.", "1/2").why
@@ -74,7 +88,11 @@ class MathVerifier:
 
     policy: MathPolicy = COMPETITION
     markers: tuple[str, ...] = DEFAULT_MARKERS
-    id: ClassVar[str] = "math-verifier-v2"
+    version: ClassVar[int] = 2
+    reference_form: ClassVar[str] = (
+        "an expression, a number, or a list of them, of which any is right"
+    )
+    reference_example: ClassVar[str] = "1/2"
 
     def __post_init__(self) -> None:
         if isinstance(self.markers, str) or not all(
@@ -85,23 +103,54 @@ class MathVerifier:
             )
         object.__setattr__(self, "markers", tuple(self.markers))  # a list would not hash
 
-    def verify(self, completion: str, reference: References, task: Task | None = None) -> Verdict:
-        """Compare the completion's final answer with the reference.  Any text gets a verdict.
+    def read(self, reference: References) -> _Read:
+        """The right answers as they are compared.
 
         Args:
-            completion: the model's text.
             reference: the right answer, as a text or a number (scalars of numpy and torch are numbers too); or a list
                 of right answers, of which any will do.
-            task: what the completion answers; with it, an answer that repeats the prompt is refused, see
-                `MathPolicy.form`.
 
         Raises:
-            DataError: the reference cannot be read; the message names it.
+            DataError: it is empty, beyond a limit, unbalanced, or has no value, such as 1/0; the message names it.
+        """
+        return tuple(self._trusted(one) for one in _each(reference))
+
+    def extract(self, text: str, task: Task | None) -> _Stated | Verdict:
+        """The final answer; with a task, one that repeats its prompt is refused, see `MathPolicy.form`.
+
+        Args:
+            text: the completion.
+            task: what it answers.
+        """
+        found = extract(text, markers=self.markers)
+        if found is None and self.policy.prose == "last-expression":
+            found = last_expression(text)
+        if found is None:
+            return Verdict(Outcome.UNPARSED, why="no-answer")
+        if found.flaw in ("empty-box", "unclosed-box"):
+            return Verdict(Outcome.UNPARSED, why=found.flaw)
+        if found.method == "phrase" and not self.policy.unboxed:
+            return Verdict(
+                Outcome.UNPARSED,
+                why="unboxed: an answer was stated outside a box",
+                answer=found.answer,
+            )
+        return _Stated(found, "" if task is None else prompt_text(task.prompt))
+
+    def judge(self, answer: _Stated, reference: _Read) -> Verdict:
+        """The verdict on an answer.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+
+        Raises:
             Unscored: no symbolic worker can be started here.
         """
-        return _first_right(
-            _resolved([self._examined(completion, one, task) for one in _each(reference)])
-        )
+        return _first_right(_resolved([self._examined(answer, *one) for one in reference]))
+
+    def example(self, reference: References) -> str:
+        return f"\\boxed{{{_each(reference)[0]}}}"
 
     def verify_many(
         self, pairs: Iterable[tuple[str, References] | tuple[str, References, Task | None]]
@@ -109,14 +158,21 @@ class MathVerifier:
         """The verdicts of many completions, the same as one by one; the worker is called once for all of them.
 
         Args:
-            pairs: (completion, reference), or with the task as a third, see `verify`.
+            pairs: (completion, reference), or with the task as a third.
 
         Raises:
-            DataError, Unscored: see `verify`.
+            DataError: see `read`.
+            Unscored: see `judge`.
         """
         groups = []
         for completion, reference, *task in pairs:
-            groups.append([self._examined(completion, one, *task) for one in _each(reference)])
+            trusted = self.read(reference)
+            answer = self.extract(completion, *(task or [None]))
+            groups.append(
+                [answer]
+                if isinstance(answer, Verdict)
+                else [self._examined(answer, *one) for one in trusted]
+            )
         verdicts = iter(_resolved([item for group in groups for item in group]))
         return [_first_right([next(verdicts) for _ in group]) for group in groups]
 
@@ -130,37 +186,41 @@ class MathVerifier:
 
         Args:
             answer: the answer alone.
-            reference: see `verify`.
+            reference: see `read`.
             prove: whether SymPy is asked for its opinion, which takes up to some seconds.  `why` then ends in `proved`
                 (by exact rules, or by SymPy), `evidence` (SymPy has none) or `refuted` (SymPy contradicts the verdict:
                 one of the two is wrong).
 
         Raises:
-            DataError, Unscored: see `verify`.
+            DataError: see `read`.
+            Unscored: see `judge`.
         """
         boxed = any(box in answer for box in _BOXES) and self.policy.references == "mathematics"
+        stated = self.extract(answer, None) if boxed else None
+        if isinstance(stated, Verdict):
+            return stated
         found = [
-            self._examined(answer, one)
-            if boxed
-            else self._compared(bare(answer), *self._trusted(one), "")
-            for one in _each(reference)
+            self._compared(bare(answer), *one, "")
+            if stated is None
+            else self._examined(stated, *one)
+            for one in self.read(reference)
         ]
         return _first_right([_proved(one) for one in found] if prove else _resolved(found))
 
-    def check(self, reference: References) -> str | None:
+    def doubt(self, reference: References) -> str | None:
         r"""Why a reference can only be compared as text, for a report on a data set; None if it can be read.
 
-            >>> MathVerifier().check(r"\frac{1}{2}") is None
+            >>> MathVerifier().doubt(r"\frac{1}{2}") is None
             True
 
         Args:
-            reference: see `verify`.
+            reference: see `read`.
 
         Raises:
-            DataError: it is empty, beyond a limit, unbalanced, or has no value; `verify` would raise the same.
+            DataError: see `read`.
             Unscored: no symbolic worker can be started here.
         """
-        found = [self._trusted(one) for one in _each(reference)]
+        found = self.read(reference)
         if not self.policy.symbolic or self.policy.references == "text":
             return None
         wrong = (
@@ -178,46 +238,18 @@ class MathVerifier:
             trusted = with_points(trusted)
         return trusted, _reference_form(trusted)
 
-    def _examined(
-        self, completion: str, reference: Reference, task: Task | None = None
-    ) -> Verdict | _Undecided:
-        if not isinstance(completion, str):
-            raise UsageError(
-                f"the completion is a {type(completion).__name__}; it must be a string"
-            )
-        trusted, right = self._trusted(reference)
-        found = extract(completion, markers=self.markers)
-        if found is None and self.policy.prose == "last-expression":
-            found = last_expression(completion)
-        if found is None:
-            return Verdict(Outcome.UNPARSED, why="no-answer")
-        prompt = "" if task is None else prompt_text(task.prompt)
-        if found.parts and (answer := _joined(found, right)):
-            return self._compared(answer, trusted, right, prompt)
-        if flaw := self._flaw(found):
-            return flaw
-        return self._compared(found.answer, trusted, right, prompt)
-
-    def _flaw(self, found: Extraction) -> Verdict | None:
-        if (
-            found.flaw == "hedged"
-            and self.policy.several_boxes == "hedge"
-            and not self._all_say_the_same(found)
-        ):
+    def _examined(self, answer: _Stated, trusted: str, right: Form) -> Verdict | _Undecided:
+        found = answer.found
+        if found.parts and (joined := _joined(found, right)):
+            return self._compared(joined, trusted, right, answer.prompt)
+        hedged = found.flaw == "hedged" and self.policy.several_boxes == "hedge"
+        if hedged and not self._all_say_the_same(found):
             return Verdict(
                 Outcome.WRONG,
                 why="hedged: several boxes in one statement differ",
                 answer=found.answer,
             )
-        if found.flaw in ("empty-box", "unclosed-box"):
-            return Verdict(Outcome.UNPARSED, why=found.flaw)
-        if found.method == "phrase" and not self.policy.unboxed:
-            return Verdict(
-                Outcome.UNPARSED,
-                why="unboxed: an answer was stated outside a box",
-                answer=found.answer,
-            )
-        return None
+        return self._compared(found.answer, trusted, right, answer.prompt)
 
     def _all_say_the_same(self, found: Extraction) -> bool:
         r"""`\boxed{1\frac12} or \boxed{\frac32}` is one answer in two spellings."""

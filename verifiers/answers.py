@@ -1,9 +1,11 @@
-r"""Finds the final answer in a completion, in linear time and without judging it.
+r"""Finds the final answer in a completion, in linear time and without judging it: for all verifiers.
 
     thinking part away → last \boxed, \fbox, \framebox or <answer> → declared marker → "the answer is …"
+                       → fenced blocks, and then the bare text, for verifiers whose `Form` has them
 
 If there is a box, markers and phrases are not searched for.  The last statement counts, so that a model may correct
-itself; two different boxes in one statement are a hedge.
+itself; two different boxes in one statement are a hedge.  `extract` finds the place, for mathematics; `find_answer`
+also takes off what is wrapped around the answer there, and gives the verdict where there is none.
 """
 
 from __future__ import annotations
@@ -15,24 +17,38 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal
 
-from rlvr.text import ANSWER_TAGS, after_thinking, same_statement
+from rlvr.text import (
+    ANSWER_TAGS,
+    FencedBlock,
+    after_thinking,
+    fenced_blocks,
+    prompt_text,
+    same_statement,
+)
+from rlvr.types import Outcome, Task, Verdict
 
 __all__ = [
+    "Answer",
     "BOXED",
     "DEFAULT_MARKERS",
     "Extraction",
     "ExtractionMethod",
     "Flaw",
+    "Form",
     "bare",
     "boxed",
     "extract",
+    "find_answer",
     "last_expression",
+    "unwrapped",
 ]
 
 DEFAULT_MARKERS: Final[tuple[str, ...]] = ()
 """No markers; an environment names those that its prompt asks for, such as `("####",)`."""
 
-ExtractionMethod = Literal["box", "open-box", "bare-box", "tag", "marker", "phrase", "expression"]
+ExtractionMethod = Literal[
+    "box", "open-box", "bare-box", "tag", "marker", "phrase", "expression", "fence", "bare"
+]
 Flaw = Literal["", "empty-box", "unclosed-box", "hedged"]
 
 
@@ -59,6 +75,43 @@ class Extraction:
     parts: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Where an answer may stand.  Box, tag, marker and phrase count for every verifier.
+
+    Attributes:
+        markers: see `extract`.
+        fences: the languages of fenced blocks that count, such as {"sql", ""}; None if a block is only markup.
+        bare: whether the whole text is the answer where nothing marks one.
+        begins: a regular expression of what a bare answer begins with, which keeps "the answer is" in a program or a
+            document from being read as a phrase; "" if nothing tells.
+        lines: whether an answer may have several lines: after a marker or phrase it ends at an empty line.
+        longest: most characters of an answer; a longer one is WRONG.
+    """
+
+    markers: tuple[str, ...] = ("Answer:", "ANSWER:", "answer:", "Final answer:", "Final Answer:")
+    fences: frozenset[str] | None = None
+    bare: bool = False
+    begins: str = ""
+    lines: bool = False
+    longest: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer without its wrappings, and the prompt that it answers.
+
+    Attributes:
+        text: the answer.
+        prompt: the text of the prompt; "" if unknown.
+        method: how it was marked; "fence" and "bare" are those of `Form`.
+    """
+
+    text: str
+    prompt: str = ""
+    method: str = "bare"
+
+
 _BOXES = ("\\boxed", "\\fbox", "\\framebox")
 _EATEN_BOX = "\x08oxed"  # what JSON makes of one backslash and `boxed`
 _TAG, _TAG_END = ANSWER_TAGS
@@ -81,11 +134,31 @@ _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
     re.IGNORECASE | re.MULTILINE,
 )
 _BLANK = re.compile(r"[*_ \t]{0,8}(?:\n[ \t\n]{0,8})?(?:(?:\$\$|\\\[)[ \t]{0,8}\n[ \t]{0,8})?")
+_EMPTY_LINE = re.compile(r"\n[ \t]*\n")
 _NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,4}\}?)?|[A-Za-z]{3,20}) {0,2}[=:] {0,2}\$?$")
 _FORMULA = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
 _LONGEST_FORMULA = 2000  # characters
 _NUMBER = re.compile(r"(?<![\w.,])([+-]?(?:\\?\$)?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?:\\?%)?)(?!\w)")
 _EDGES = " \t\r\n*`"
+_NESTED = 8  # wrappings around wrappings that are taken off
+_WRAPPING = 200  # characters of them
+_AROUND = (
+    ("**", "**"),
+    ("*", "*"),
+    ("__", "__"),
+    ("`", "`"),
+    ("$$", "$$"),
+    ("$", "$"),
+    ("\\(", "\\)"),
+    ("\\[", "\\]"),
+    ("<answer>", "</answer>"),
+)
+_COMMAND = re.compile(
+    r"\\(?:boxed|fbox|framebox|text|textbf|textit|mathrm|mathbf|mbox|textrm)\s?\{"
+)
+_PHRASE_FIRST = re.compile(
+    r"(?:the )?(?:final |correct |right )?answer(?: is\b:?|:)\s*", re.IGNORECASE
+)
 _PLAIN_EDGES = _EDGES.replace("*", "")
 
 
@@ -100,11 +173,124 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
     begin = after_thinking(text)
     if begin is None:
         return None
-    openers = _OPENERS if _EATEN_BOX[0] not in text else (*_OPENERS, _EATEN_BOX)
-    found = _last_explicit(text, begin, openers)
+    found = _last_explicit(text, begin, _openers(text))
     if found is None and markers:
         found = _last_line(text, begin, _marker_pattern(tuple(markers)), "marker")
     return found or _last_line(text, begin, _PHRASE, "phrase")
+
+
+def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Verdict:
+    """The final answer without its wrappings; or the verdict that says why there is none.
+
+    Nothing, an empty box and one that is not closed are UNPARSED; answers that differ in one statement, and one that is
+    too long, are WRONG.
+
+    Args:
+        text: a completion.
+        form: where the answer may stand.
+        task: what the completion answers; its prompt goes with the answer.
+    """
+    begin = after_thinking(text)
+    if begin is None:
+        return Verdict(Outcome.UNPARSED, why="unfinished-thinking")
+    found = _formed(text, begin, form)
+    if found is None:
+        return Verdict(Outcome.UNPARSED, why="no-answer")
+    if found.flaw in ("empty-box", "unclosed-box") or found.method == "open-box":
+        return Verdict(Outcome.UNPARSED, why=found.flaw or "unclosed-box")
+    said = found.answer if len(found.answer) > form.longest + _WRAPPING else unwrapped(found.answer)
+    if len(said) > form.longest:
+        why = f"too-long: {len(said):,} characters, of {form.longest:,} allowed"
+        return Verdict(Outcome.WRONG, why=why, answer=said[:200])
+    if any(_same_letters(unwrapped(other), said) is False for other in found.others):
+        why = f"hedged: {1 + len(found.others)} answers in one statement differ"
+        return Verdict(Outcome.WRONG, why=why, answer=said[:200])
+    if not said:
+        return Verdict(Outcome.UNPARSED, why="no-answer")
+    return Answer(said, "" if task is None else prompt_text(task.prompt), found.method)
+
+
+def unwrapped(answer: str) -> str:
+    r"""The answer without what encloses all of it: space, tags, boxes, fences, bold marks, dollar signs, `\\text{}`.
+
+    Args:
+        answer: the content of a box, a tag or the like.
+    """
+    for _ in range(_NESTED):
+        inner = answer.strip()
+        for opening, closing in _AROUND:
+            if (
+                inner.startswith(opening)
+                and inner.endswith(closing)
+                and len(inner) >= len(opening + closing)
+            ):
+                middle = inner[len(opening) : len(inner) - len(closing)]
+                if opening not in middle and closing not in middle:
+                    inner = middle.strip()
+        if inner.startswith("\\") and (command := _COMMAND.match(inner)) is not None:
+            if _closing(inner, command.end()) == len(inner) - 1:
+                inner = inner[command.end() : -1].strip()
+        elif inner.startswith(("```", "~~~")):
+            [block, *others] = fenced_blocks(inner)
+            rest = inner[block.end :] if block.closed else ""
+            inner = inner if others or rest.strip("`~ ") else block.code.strip()
+        elif (phrase := _PHRASE_FIRST.match(inner)) is not None:
+            inner = inner[phrase.end() :].strip()
+        if inner == answer:
+            break
+        answer = inner
+    return answer
+
+
+def _formed(text: str, begin: int, form: Form) -> Extraction | None:
+    """The place of the answer, by a form; `find_answer` takes off the wrappings."""
+    blocks = list(fenced_blocks(text[begin:])) if form.fences is not None else []
+    shown = _masked(text, begin, blocks) if blocks and form.begins else text
+    if shown.rfind(_TAG) > shown.rfind(_TAG_END) >= begin:  # "between <answer> tags": not cut off
+        at = shown.rfind(_TAG)
+        shown = f"{shown[:at]}{'¤' * len(_TAG)}{shown[at + len(_TAG) :]}"
+    rest = text[begin:].strip()
+    whole = bool(form.begins) and re.match(form.begins, rest) is not None
+    found = (
+        None if whole and not blocks else _last_explicit(shown, begin, _openers(shown), _TAG_END)
+    )
+    if found is not None:
+        return replace(found, answer=text[found.start : found.stop])
+    if kept := [block for block in blocks if block.language in (form.fences or ())]:
+        contents = list(dict.fromkeys(block.code.strip() for block in kept))
+        at = begin + kept[-1].start
+        flaw: Flaw = "hedged" if len(contents) > 1 else "" if contents[-1] else "empty-box"
+        return Extraction(contents[-1], at, at, "fence", flaw, tuple(contents[:-1]))
+    if not whole:
+        found = _last_line(shown, begin, _marker_pattern(form.markers), "marker", lines=form.lines)
+        found = found or _last_line(shown, begin, _PHRASE, "phrase", lines=form.lines)
+    if found is None and form.bare and rest:
+        found = Extraction(rest, begin, len(text), "bare")
+    return found
+
+
+def _masked(text: str, begin: int, blocks: Sequence[FencedBlock]) -> str:
+    """The text with other characters in its fenced blocks: a tag or "the answer is" in a program marks nothing.
+
+    Each character is replaced by one of its own, so that blocks that differ still do.
+    """
+    parts, at = [], 0
+    for block in blocks:
+        start, end = begin + block.start, min(begin + block.end, len(text))
+        parts += [
+            text[at:start],
+            "".join(chr(0xE000 + ord(char) % 6400) for char in text[start:end]),
+        ]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _same_letters(one: str, other: str) -> bool:
+    return "".join(one.split()) == "".join(other.split())
+
+
+def _openers(text: str) -> tuple[str, ...]:
+    return _OPENERS if _EATEN_BOX[0] not in text else (*_OPENERS, _EATEN_BOX)
 
 
 def last_expression(text: str) -> Extraction | None:
@@ -164,8 +350,18 @@ def bare(answer: str) -> str:
 # ------------------------------------------------------------------------------------------------- boxes and tags
 
 
-def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extraction | None:
-    """The last box or tag, flagged if another one in the same statement says something else."""
+def _last_explicit(
+    text: str, begin: int, openers: tuple[str, ...], ending: str = ""
+) -> Extraction | None:
+    """The last box or tag, flagged if another one in the same statement says something else.
+
+    Args:
+        text: a completion.
+        begin: where the thinking ends.
+        openers: what boxes and tags begin with.
+        ending: the closing tag, whose letters are no words between two answers; mathematics takes them for some, so
+            that tags on lines of their own are two statements there.
+    """
     final: Extraction | None = None
     others: list[str] = []
     parts: list[tuple[int, str]] = []
@@ -194,7 +390,7 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
             found.stop >= final.stop
         ):  # it encloses what came after: an outer box says more, a tag does not
             final, parts = (found, []) if found.method == "box" else (final, parts)
-        elif not same_statement(text[found.stop : earliest]):
+        elif not same_statement(text[found.stop : earliest].removeprefix(ending)):
             break
         elif not found.flaw and _letters(found) != _letters(
             final
@@ -222,6 +418,8 @@ def _opened(text: str, at: int, opener: str) -> Extraction | None:
     after = at + len(opener)
     if opener == _TAG:
         end = text.find(_TAG_END, after)  # missing where it was the sampler's stop string
+        if end >= 0 and text[after:end].strip(" `*") == "and":
+            return None  # "between <answer> and </answer>" repeats the instruction
         return _trimmed(text, after, len(text) if end < 0 else end, "tag")
     if plain := _PLAIN_BOX.match(text, after):
         return Extraction(plain[1], after + 1, plain.end() - 1, "box")
@@ -305,14 +503,30 @@ def _marker_pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _last_line(
-    text: str, begin: int, pattern: re.Pattern[str], method: ExtractionMethod
+    text: str,
+    begin: int,
+    pattern: re.Pattern[str],
+    method: ExtractionMethod,
+    *,
+    lines: bool = False,
 ) -> Extraction | None:
-    """The rest of the line after the last match; after a phrase, only the rest of the sentence."""
+    """The rest of the line after the last match; after a phrase, only the rest of the sentence.
+
+    With `lines` it is the text up to the next empty line.
+    """
     starts = deque((match.end() for match in pattern.finditer(text, begin)), maxlen=_MOST)
     for start in reversed(starts):
-        if (found := _line(text, start, method)) is not None:
+        found = _paragraph(text, start, method) if lines else _line(text, start, method)
+        if found is not None:
             return found if found.answer else None
     return None
+
+
+def _paragraph(text: str, start: int, method: ExtractionMethod) -> Extraction:
+    while text[start : start + 1] in tuple("*_: \t\r\n"):  # the end of a bold heading
+        start += 1
+    end = _EMPTY_LINE.search(text, start)
+    return _trimmed(text, start, end.start() if end else len(text), method)
 
 
 def _line(text: str, start: int, method: ExtractionMethod) -> Extraction | None:

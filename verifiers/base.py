@@ -1,0 +1,282 @@
+"""The one shape of a verifier: read the reference, extract the answer, judge the one by the other.
+
+    @dataclass(frozen=True)
+    class Exact(BaseVerifier[Answer, str]):
+        version = 1                              # with the class's name: the id "exact-v1"
+
+        def read(self, reference): ...           # the reference as `judge` takes it, or a DataError
+        def judge(self, answer, reference): ...  # the verdict on an answer
+        def example(self, reference): ...        # optional: a completion that must be CORRECT
+
+`verify` puts them together and is not to be overridden.  `extract` is inherited: it finds the final answer in its usual
+wrappings, see `rlvr.verifiers.answers`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import marshal
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, is_dataclass
+from functools import wraps
+from typing import Any, ClassVar, Final, Generic, TypeVar, final
+
+from rlvr.errors import DataError, RlvrError, UsageError, brief
+from rlvr.types import Outcome, Task, Verdict, is_async
+from rlvr.verifiers.answers import Form, find_answer
+
+__all__ = ["BaseVerifier"]
+
+_A = TypeVar("_A")
+"""What `extract` finds."""
+
+_R = TypeVar("_R")
+"""What `read` makes of a reference."""
+
+_WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_OWN: Final = ("id", "verify")
+_MOST_READINGS, _MOST_BYTES = 4096, 1 << 26  # what the cache of a process keeps
+_ODD: Final = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    OSError,
+)
+
+
+class _Id:
+    """The id of a verifier: of the class alone, and read-only."""
+
+    def __get__(self, verifier: object, owner: type[Any]) -> str:
+        return f"{_WORDS.sub('-', owner.__name__).lower().lstrip('_')}-v{owner.version}"
+
+    def __set__(self, verifier: object, value: object) -> None:
+        raise AttributeError(
+            f"the id of {type(verifier).__name__} is made of the class and its version"
+        )
+
+
+class BaseVerifier(ABC, Generic[_A, _R]):
+    """The base of verifiers; see the module for what a subclass defines.
+
+    A subclass is a frozen dataclass, so that its settings are printed and recorded.
+
+    Attributes:
+        version: goes up whenever a verdict changes.
+        id: the name of the class and the version, "qa-verifier-v2" of `QAVerifier`; it cannot be set.
+        form: which wrappings of an answer count beside box, tag, marker and phrase, see `Form`.
+        reference_form: the form of a reference in a few words, for `rlvr verifiers`.
+        reference_example: a reference, for `rlvr verifiers`.
+        rewritings: which rewritings of an answer keep its verdict, by their names in `rlvr.testing.rewritings`.
+        is_async: whether `judge` is async, so that verdicts have to be awaited.
+
+    Raises:
+        UsageError: a subclass defines `verify` or an `id`; while the class is defined.
+    """
+
+    __slots__ = ()
+
+    version: ClassVar[int] = 0
+    id: ClassVar[Any] = _Id()
+    form: ClassVar[Form] = Form()
+    reference_form: ClassVar[str] = "any"
+    reference_example: ClassVar[Any] = None
+    rewritings: ClassVar[tuple[str, ...]] = ()
+    is_async: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in _OWN:
+            if name in cls.__dict__ or name in inspect.get_annotations(cls):
+                raise UsageError(
+                    f"{cls.__name__} defines {name}, which a verifier inherits: the id is made of the class and its "
+                    "`version`, and `verify` of read, extract and judge; or write a class without this base"
+                )
+        if "judge" in cls.__dict__ and "is_async" not in cls.__dict__:
+            cls.is_async = is_async(cls.judge)
+        if "read" in cls.__dict__ and not hasattr(cls.read, "__wrapped__"):
+            cls.read = _cached(cls.__dict__["read"])  # type: ignore[method-assign]
+
+    @abstractmethod
+    def read(self, reference: Any) -> _R:
+        """The reference as `judge` takes it.  What it returns is cached and must not be changed.
+
+        It runs before a task is used, so that a row whose reference cannot be read is left out, and costs no run.
+
+        Args:
+            reference: from a data set, of any type: data sets are made by strangers.
+
+        Raises:
+            DataError: it cannot be used; says what a reference must be.  TypeError, ValueError, KeyError and their
+                like, which code on unexpected data raises, become a DataError here.
+        """
+
+    def extract(self, text: str, task: Task | None) -> _A | Verdict:
+        """The answer of a completion, with what the prompt decides about it; or the verdict that there is none.
+
+        An answer that cannot be read is UNPARSED; two in one statement, and one that is too long, are WRONG.
+
+        Args:
+            text: the completion.
+            task: what it answers; None if unknown.
+        """
+        return find_answer(text, self.form, task)  # type: ignore[return-value]  # with _A = Answer
+
+    @abstractmethod
+    def judge(self, answer: _A, reference: _R) -> Verdict | Awaitable[Verdict]:
+        """The verdict on an answer; may be an `async def`.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+        """
+
+    def example(self, reference: Any) -> str | None:
+        """A completion that must be CORRECT; None if none is known.
+
+        Args:
+            reference: as `read` takes it.
+        """
+        return None
+
+    def doubt(self, reference: Any) -> str | None:
+        """Why a reference can be used in part alone, for a report on a data set; None if it can be used whole.
+
+        Args:
+            reference: as `read` takes it.
+
+        Raises:
+            DataError: see `read`.
+        """
+        self.read(reference)
+        return None
+
+    @final
+    def verify(self, completion: str, reference: Any, task: Task | None = None) -> Verdict:
+        """The verdict on a completion; to be awaited if the verifier `is_async`.  Any text gets one.
+
+        Args:
+            completion: the model's text.
+            reference: the trusted answer.
+            task: what the completion answers; its prompt may decide, see the verifier.
+
+        Raises:
+            DataError: the reference cannot be read.
+            UsageError: the completion is no text.
+        """
+        if not isinstance(completion, str):
+            raise UsageError(
+                f"the completion is a {type(completion).__name__}; it must be a string"
+            )
+        if self.is_async:
+            return self._awaited(completion, reference, task)  # type: ignore[return-value]
+        trusted = self.read(reference)
+        try:
+            answer = self.extract(completion, task)
+            if type(answer) is Verdict:
+                return answer
+            return self.judge(answer, trusted)  # type: ignore[arg-type, return-value]
+        except RecursionError:
+            return _too_deep()
+
+    def _awaited(
+        self, completion: str, reference: Any, task: Task | None
+    ) -> Coroutine[Any, Any, Verdict]:
+        async def verdict() -> Verdict:
+            trusted = self.read(reference)
+            answer = self.extract(completion, task)
+            if type(answer) is Verdict:
+                return answer
+            judged: Any = self.judge(answer, trusted)  # type: ignore[arg-type]
+            return await judged  # type: ignore[no-any-return]
+
+        return verdict()
+
+
+def _too_deep() -> Verdict:
+    return Verdict(Outcome.WRONG, why="limit: nested too deep")
+
+
+# ------------------------------------------------------------------------------------- references that were read
+
+
+class _Readings:
+    """What `read` made of references in this process, the oldest dropped first.
+
+    The key is the reference's value, in the bytes of `marshal`: they tell 1 from True and from 1.0, and are made in C.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[tuple[int, bytes], tuple[object, Any]] = {}
+        self._bytes = 0
+
+    def __reduce__(self) -> str:
+        return "_READINGS"  # a class of a script is sent to workers by value; the cache there is theirs
+
+    def get(self, verifier: object, key: bytes) -> tuple[object, Any] | None:
+        return self._known.get((id(verifier), key))
+
+    def put(self, verifier: object, key: bytes, reading: Any) -> None:
+        with self._lock:
+            if len(key) > _MOST_BYTES // 4 or (id(verifier), key) in self._known:
+                return
+            # The verifier is kept with it, so that no other one can get its id.
+            self._known[id(verifier), key] = (verifier, reading)
+            self._bytes += len(key)
+            while len(self._known) > _MOST_READINGS or self._bytes > _MOST_BYTES:
+                oldest = next(iter(self._known))
+                del self._known[oldest]
+                self._bytes -= len(oldest[1])
+
+
+_READINGS: Final = _Readings()
+
+
+def _cached(read: Callable[..., Any]) -> Callable[..., Any]:
+    """`read` of a subclass, once for each reference, with the errors of unexpected data as a DataError."""
+
+    @wraps(read)
+    def reading(self: Any, reference: Any) -> Any:
+        try:
+            key = marshal.dumps(reference, 2)  # version 2 writes equal values equally
+        except ValueError:  # another type, or nested too deep
+            return _read(read, self, reference)
+        known = _READINGS.get(self, key)
+        if known is None:
+            try:
+                known = self, _read(read, self, reference)
+            except DataError as error:
+                known = self, _Refusal(str(error))
+            if is_dataclass(self):  # any other object may change
+                _READINGS.put(self, key, known[1])
+        if type(known[1]) is _Refusal:
+            raise DataError(known[1].why)
+        return known[1]
+
+    return reading
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A reference that cannot be read."""
+
+    why: str
+
+
+def _read(read: Callable[..., Any], verifier: Any, reference: Any) -> Any:
+    try:
+        return read(verifier, reference)
+    except RlvrError:
+        raise
+    except _ODD as error:
+        why = f"{type(error).__name__}: {str(error)[:200]}"
+        raise DataError(
+            f"the reference {brief(reference)} cannot be read by {verifier.id}: {why}"
+        ) from error

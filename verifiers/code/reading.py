@@ -1,0 +1,167 @@
+"""What the judge has done in the reader (`rlvr.sandbox.reader`): outputs compared, replies and results of tests judged.
+
+One boundary: what is raised while a program's bytes are read or compared is that case's verdict.  Where the reference
+alone raises it too, the reference is at fault, and the verdict is IE.  All else ends the work with its traceback.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from rlvr.errors import UsageError, brief
+from rlvr.sandbox.guest import calls
+from rlvr.sandbox.outputs import Readable
+from rlvr.sandbox.readings import bytes_of
+from rlvr.verifiers.code.cases import CallCase
+from rlvr.verifiers.code.compare import COMPARATORS, Comparator
+from rlvr.verifiers.code.equality import shown
+from rlvr.verifiers.code.verdicts import CaseVerdict, cut, one_line
+
+__all__ = ["Shipped", "compared", "described", "judged_replies"]
+
+Shipped: TypeAlias = "str | bytes"
+"""A comparator's name, or a pickle of it."""
+
+_AC, _WA, _RE, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.RE, CaseVerdict.IE
+_SAID: Final = 1 << 16  # bytes of stderr that are searched for a message
+_TAIL: Final = 1000
+_ERROR = re.compile(
+    rb"(?:\A|\n)([\w./-]++:\d+:\d+: (?:fatal )?error: [^\n]+)|\n((?:Uncaught )?\w*Error: [^\n]+)\n    at "
+)
+
+
+# ------------------------------------------------------------------------------------------------ outputs
+
+
+def compared(
+    compare: Shipped, stdin: Readable, stdout: Readable, expected: Readable | None
+) -> Iterator[tuple[str, str, str]]:
+    """One record: the verdict on an output, why, and its beginning.
+
+    Args:
+        compare: the comparator.
+        stdin: the case's input; b"" for our own comparators, which do not look at it.
+        stdout: what the program wrote.
+        expected: what it should have written; None where only the comparator knows.
+
+    Raises:
+        UsageError: the comparator returned neither a bool nor a text.
+    """
+    compares = _comparator(compare)
+    given, wanted = _text(bytes_of(stdin)), _text(bytes_of(expected or b""))
+    data = bytes_of(stdout)
+    got = cut(data)
+    try:
+        why = _difference(compares, given, _text(data), wanted)
+    except (UsageError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001  a comparator over the text of a program
+        if expected is not None:
+            try:
+                _difference(compares, given, wanted, wanted)
+            except Exception:  # noqa: BLE001  the same over the reference
+                said = f"the comparator raised {_said(error)}, and on the expected output too"
+                yield _IE, said, got
+                return
+        yield _WA, f"the comparator cannot read it: {_said(error)}", got
+    else:
+        yield (_AC, "", got) if why is None else (_WA, one_line(why), got)
+
+
+@lru_cache(maxsize=16)
+def _comparator(compare: Shipped) -> Comparator:
+    if isinstance(compare, str):
+        return COMPARATORS[compare]
+    loaded: Comparator = pickle.loads(compare)  # noqa: S301  from our own process
+    return loaded
+
+
+def _difference(compare: Comparator, given: str, output: str, expected: str) -> str | None:
+    said = compare(given, output, expected)
+    if said is True:
+        return None
+    if said is not False and not isinstance(said, str):
+        raise UsageError(
+            f"the comparator returned {brief(said)}; it must be True, False, or a text: why not"
+        )
+    return said or "the output is not the expected one"
+
+
+def _text(data: bytes) -> str:
+    """Bytes that are not UTF-8 become lone surrogates, so that different bytes stay different."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+# ------------------------------------------------------------------------------------------------ calls
+
+
+def judged_replies(
+    cases: Sequence[CallCase], results: Readable, first: int
+) -> Iterator[tuple[str, str, str]]:
+    """For each reply the verdict on its case, why, and the value or error.
+
+    Args:
+        cases: what was called.
+        results: what the program wrote.
+        first: the case to begin with.
+    """
+    for i, line in enumerate(calls.reply_lines(bytes_of(results), len(cases))):
+        if i < first:
+            continue
+        reply = calls.read_reply(line, i)
+        if reply is None:
+            return
+        yield _judged(cases[i], reply)
+
+
+def _judged(case: CallCase, reply: calls.CallReply) -> tuple[str, str, str]:
+    if reply.error is not None:
+        error = ": ".join(filter(None, reply.error))
+        foreign = error.startswith("NotAValue: ")
+        return _WA if foreign else _RE, one_line(error.removeprefix("NotAValue: ")), cut(error)
+    got = "an iterator" if reply.listed else shown(reply.value)
+    try:
+        right = case.holds(reply.value, reply.listed)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  values of a program
+        try:
+            case.holds(case.itself())
+        except Exception:  # noqa: BLE001  the same over the reference
+            return _IE, f"the expected value cannot be compared: {_said(error)}", got
+        return _WA, one_line(f"{got}, which cannot be compared: {_said(error)}"), got
+    return (_AC, "", got) if right else (_WA, one_line(f"{got}, not {case.wanted()}"), got)
+
+
+def _said(error: Exception) -> str:
+    """An exception in a few words.  Its text may be a large value's, which raises too."""
+    try:
+        return one_line(f"{type(error).__name__}: {error}")
+    except Exception:  # noqa: BLE001  see above
+        return type(error).__name__
+
+
+# ------------------------------------------------------------------------------------------------ how a run ended
+
+
+def described(stdout: Readable, stderr: Readable) -> Iterator[tuple[str, str, str]]:
+    """One record: the beginning of an output, the line of stderr that says most, and the end of stderr.
+
+    That line is the first error of a compiler or of node, else the last one.
+
+    Args:
+        stdout, stderr: what a program wrote.
+    """
+    said = bytes_of(stderr)
+    tail = said[-_TAIL:].decode("utf-8", "replace")
+    error = _ERROR.search(said[:_SAID])
+    line = (
+        (error[1] or error[2]).decode("utf-8", "replace")
+        if error
+        else tail.strip().rpartition("\n")[2]
+    )
+    yield cut(bytes_of(stdout)[: 4 * _TAIL]), one_line(line), tail

@@ -1,0 +1,186 @@
+"""Whether an answer says anything: language, and neither a list of keywords, the request again, nor a refusal.
+
+It is no measure of quality, and the topic is no gate: one answer in thirty that follows its request shares no content
+word with it.  Everything is linear in the text, deterministic, and looks at 40,000 characters at most.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final
+
+from rlvr.text import fenced_blocks
+from rlvr.verifiers.instructions.triples import FOLLOWING
+
+__all__ = ["least_words", "senseless"]
+
+_LOOKED_AT: Final = 40_000  # characters
+_WORD: Final = re.compile(r"(?<![\w@/.:\\])[A-Za-z]+(?:['’][A-Za-z]+)?(?![\w@/\\])")
+_ARTICLE: Final = re.compile(
+    r"(?<!\w)(?:[Aa]n?|[Tt]he|AN|THE)(?![\w'’-])[ \t*_\"'“(]{0,4}([A-Za-z]+|[.,;!?\n]|\Z)"
+)
+_MIXED: Final = re.compile(r"\b(?:[A-Za-z]+\d+|\d+[A-Za-z]{2,})\w*\b")
+# What no noun phrase begins with, so that no article stands before it.
+_FUNCTION: Final = frozenset(
+    "a an the of in on at by for from with and or but as is are was were be been am do does did has have had that this "
+    "these those it its he she they them his her their you your we our i my me if then than so such can could will "
+    "would shall should may might must which who whom whose what when where why how there into after before between "
+    "through during to not no here over under about up down out off".split()
+)
+_OTHER_LANGUAGES: Final = frozenset(
+    "de la el los las en que un una por con para es y le les et des du une dans est pour qui der die das und ist nicht "
+    "ein eine zu den mit von il di che per una sono gli na ya wa kwa ni katika het een van niet dat och att det som en "
+    "är på og ikke til yang dan untuk dengan ini itu ang ng sa mga bir ve bu için się nie jest do o a os da em não uma "
+    "jak że ja on ei se että olen".split()
+) - {"a", "on", "do", "per", "die", "den", "o", "y", "van", "dan", "bu", "dat"}
+_REFUSAL: Final = re.compile(
+    r"(?:i'?m|i am|we are) (?:really |very |so |truly )?(?:sorry|afraid|unable|not able)\b|"
+    r"\bas an? (?:large )?(?:language model|ai)\b|\bi (?:cannot|can'?t|can not|won'?t|am unable to) "
+    r"(?:help|assist|do|fulfil|comply|provide|create|write|answer|generate|complete|continue)",
+    re.IGNORECASE,
+)
+_EMPTY: Final = re.compile(
+    r"(?:ok(?:ay)?|sure|yes|certainly|of course|absolutely|done|understood|got it|no problem|great|alright|thanks?|"
+    r"thank you|here (?:it )?(?:is|are)(?: the| your| a)?(?: (?!you\b)\w+){0,2}"
+    r"(?: (?:that )?you(?:'ve)? (?:asked|requested|wanted)(?: for)?)?|as (?:you )?(?:asked|requested)|"
+    r"i hope this helps|let me know[^.!?\n]*)[\s.,!:;…-]*",
+    re.IGNORECASE,
+)
+_LONG: Final = re.compile(
+    r"\b(?:essay|stor(?:y|ies)|article|blog|speech|letter|e-?mail|report|script|review|resume|cv|proposal|summary|"
+    r"summari[sz]e|explain|elaborate|itinerary|lyrics|dialogue|advertisement|biography|guide|rap|"
+    r"poem|limerick|essays|write|tell|compose|draft|something about|pitch|template|press release|cover letter)\b",
+    re.IGNORECASE,
+)
+_HAIKU: Final = re.compile(r"\bhaikus?\b", re.IGNORECASE)
+_SHORT: Final = re.compile(
+    r"\b(?:names? (?:for|exactly|of)|nick ?names?|(?:less|fewer) than (?:\d|ten|five|10|20) words)\b",
+    re.IGNORECASE,
+)
+_NAMES: Final = re.compile(
+    r"\?|\b(?:what|who|which|when|where|is|are|does|can|nick ?names?|names?|title|slogan|json|word|answer|yes|no)\b",
+    re.IGNORECASE,
+)
+
+
+def least_words(prompt: str) -> int:
+    """How many different words an answer needs, from what is asked for: 1 for a name, 5 for a haiku, 8 for an essay.
+
+    Args:
+        prompt: the request; "" if unknown.
+    """
+    asked = prompt[:_LOOKED_AT]
+    if not asked.strip():
+        return 8
+    if _HAIKU.search(asked):
+        return 5
+    if _SHORT.search(asked):
+        return 1
+    if _LONG.search(asked):
+        return 8
+    return 1 if _NAMES.search(asked) else 5
+
+
+def senseless(
+    text: str, keywords: Collection[str] = (), *, english: bool = True, lists: bool = False
+) -> str:
+    """Why a text says nothing, whatever was asked for; "" if it says something.
+
+    Args:
+        text: the answer.
+        keywords: words that the instructions ask for, in lower case: they are not counted as words of its own.
+        english: False: the answer is to be in another language, whose words and their order are not known here.
+        lists: whether words without a sentence will do, since an instruction hardly leaves another way.
+    """
+    text = text[:_LOOKED_AT]
+    prose = _without_code(text)
+    folded = _WORD.findall(prose.lower())
+    refusal = _REFUSAL.search(prose[:250])
+    if refusal is not None and len(folded) < 60:
+        return f"refusal: {refusal[0]!r}"
+    rest = prose.strip()
+    while rest and (found := _EMPTY.match(rest)) is not None:
+        rest = rest[found.end() :]
+    if prose.strip() and not rest.strip():
+        return "says-nothing: an acknowledgement alone"
+    if not english:
+        return _repetition(prose)
+    own = [word for word in folded if word not in keywords]
+    listed = "" if lists else _no_list(prose, own)
+    return _repetition(prose) or _no_words(prose, own) or listed or _no_order(prose, folded)
+
+
+def _without_code(text: str) -> str:
+    if "```" not in text and "~~~" not in text:
+        return text
+    parts, at = [], 0
+    for block in fenced_blocks(text):
+        parts.append(text[at : block.start])
+        at = min(block.end, len(text))
+    kept = "".join([*parts, text[at:]]).replace("```", "").replace("~~~", "")
+    return kept if kept.strip() else ""
+
+
+def _repetition(text: str) -> str:
+    pieces = [" ".join(one.split()).casefold() for one in re.split(r"[\n.!?*]+", text)]
+    pieces = [one for one in pieces if one.count(" ") >= 2]
+    if len(pieces) >= 5 and 4 * len(set(pieces)) <= len(pieces):
+        return f"repeats-itself: {len(set(pieces))} different sentences of {len(pieces)}"
+    return ""
+
+
+def _no_words(text: str, own: list[str]) -> str:
+    """Letters, and words with letters in another order: their triples do not occur in words."""
+    letters = sum(len(word) == 1 and word not in ("a", "i", "o") for word in own)
+    if letters >= 8 and 3 * letters > len(own):
+        return f"no-language: {letters} single letters"
+    mixed = len(_MIXED.findall(text))
+    if mixed >= 8 and mixed > len(own):
+        return f"no-language: {mixed} words with digits"
+    long = {word for word in own if len(word) >= 3 and "'" not in word and "’" not in word}
+    if len(long) < 4:
+        return ""
+    foreign = sum(word in _OTHER_LANGUAGES for word in own)
+    if 10 * foreign > len(own):
+        return ""
+    odd = [word for word in long if not _is_word(word)]
+    if len(odd) > (0.25 if len(long) >= 10 else 0.5) * len(long):
+        return f"no-language: {len(odd)} of {len(long)} words, such as {min(odd)!r}"
+    return ""
+
+
+@lru_cache(maxsize=1 << 15)
+def _is_word(word: str) -> bool:
+    padded = f"^{word[:40]}$"
+    return all(
+        padded[at + 2] in FOLLOWING.get(padded[at : at + 2], "") for at in range(len(padded) - 2)
+    )
+
+
+def _no_list(text: str, own: list[str]) -> str:
+    """Words in a row without a sentence: neither a function word, nor a sign between them."""
+    if len(own) < 10 or any(word in _FUNCTION for word in own):
+        return ""
+    signs = len(re.findall(r"[\n,;:.!?|{}\[\]\"*-]", text.strip()))
+    foreign = any(word in _OTHER_LANGUAGES for word in own)
+    return (
+        ""
+        if foreign or 5 * signs >= len(own)
+        else f"word-list: {len(own)} words without a sentence"
+    )
+
+
+def _no_order(text: str, folded: list[str]) -> str:
+    """English words in no order: articles before function words or signs."""
+    known = sum(word in _FUNCTION for word in folded)
+    if not folded or 8 * known < len(folded):
+        return ""  # another language, names, or a table
+    after = _ARTICLE.findall(text)
+    if len(after) < 3:
+        return ""
+    lost = sum(not one[:1].isalpha() or one.lower() in _FUNCTION for one in after)
+    if lost < 2 or 20 * lost <= 3 * len(after):
+        return ""
+    return f"no-order: {lost} of {len(after)} articles have no noun"

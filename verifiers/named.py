@@ -1,0 +1,91 @@
+"""Verifiers by name, for `rlvr score --verifier NAME`, `rlvr verifiers` and `rows-v2`: imported when asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from rlvr.errors import UsageError
+from rlvr.validate import nearest
+
+__all__ = ["PLACES", "class_of", "make_verifier"]
+
+PLACES: Final[Mapping[str, str]] = {
+    "math": "math:MathVerifier",
+    "gsm8k": "math:MathVerifier",
+    "text": "math:MathVerifier",
+    "code": "code:CodeVerifier",
+    "science": "science:ScienceVerifier",
+    "chemistry": "chemistry:ChemistryVerifier",
+    "choice": "choices:ChoiceVerifier",
+    "qa": "qa:QAVerifier",
+    "json": "json_schema:JSONVerifier",
+    "sql": "sql:SQLVerifier",
+    "calls": "calls:CallsVerifier",
+    "instructions": "instructions:InstructionVerifier",
+    "roles": "logic:RolesVerifier",
+    "grid": "logic:GridVerifier",
+    "sudoku": "logic:SudokuVerifier",
+    "expression": "logic:ExpressionVerifier",
+    "judge": "judge:Judge",
+}
+"""The place of each name's class, below `rlvr.verifiers`.
+
+`gsm8k` and `text` are `math` with other policies: numbers of word problems, and texts compared letter by letter.
+"""
+
+
+def _gsm8k() -> dict[str, Any]:
+    return {"policy": importlib.import_module("rlvr.verifiers.math").GSM8K}
+
+
+def _text() -> dict[str, Any]:
+    return {"policy": importlib.import_module("rlvr.verifiers.math").MathPolicy(references="text")}
+
+
+_PRESETS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {"gsm8k": _gsm8k, "text": _text}
+
+
+def class_of(name: str) -> type[Any]:
+    """The class of a named verifier.
+
+    Args:
+        name: one of `PLACES`.
+
+    Raises:
+        UsageError: there is no such name.
+    """
+    if name not in PLACES:
+        raise UsageError(
+            f"no verifier {name!r}; there is {', '.join(PLACES)}, or path/to/file.py:name of your own"
+            f"{nearest(name, PLACES)}"
+        )
+    module, _, cls = PLACES[name].partition(":")
+    found: type[Any] = getattr(importlib.import_module(f"rlvr.verifiers.{module}"), cls)
+    return found
+
+
+def make_verifier(name: str, settings: Mapping[str, Any] | None = None) -> Any:
+    """A verifier by name.
+
+    Args:
+        name: one of `PLACES`.
+        settings: of its class, by name.
+
+    Raises:
+        UsageError: there is no such name or setting, or a value is out of range.
+    """
+    cls, given = class_of(name), {**_PRESETS.get(name, dict)(), **(settings or {})}
+    known = {one.name for one in fields(cls) if one.init}
+    for setting in given:
+        if setting not in known:
+            raise UsageError(
+                f"the verifier {name} has no setting {setting!r}; it has {', '.join(sorted(known)) or 'none'}"
+                f"{nearest(setting, known)}"
+            )
+    try:
+        return cls(**given)
+    except TypeError as error:
+        raise UsageError(f"the verifier {name}: {error}") from None

@@ -1,0 +1,310 @@
+"""Short answers by what they are: numbers, quantities, dates, times, yes and no, and words with the signs that count.
+
+An answer is compared as what the reference is.  Case, punctuation, articles and accents vanish only where no two
+answers differ by them: a sign before a number, a % or $, the dot of ".NET", the plus signs of "C++" and the A of
+"Vitamin A" stay.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from rlvr.verifiers.math.units import TEMPERATURES, canonical, measure
+
+__all__ = ["Amount", "normal_form", "same_answer", "tokens"]
+
+_UNSEEN: Final = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
+_WIDE: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
+_TOKEN: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[^\s\w]|_")
+_DROPPED: Final = frozenset(".,;:!?\"'“”‘’`()[]{}«»…¿¡*_-–—‐")
+_HYPHEN: Final = re.compile(r"(?<=[^\W\d_]{2})-(?=[^\W\d_]{2})")
+_NO_NOUNS: Final = frozenset(
+    "or and maybe perhaps probably possibly not no ish off more less".split()
+)
+_ARTICLES: Final = frozenset(("a", "an", "the"))
+_WHOLE_NAMES: Final = frozenset("who what which it them one band end".split())
+_UNITS: Final = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
+_TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_WORDS: Final = {word: value for value, word in enumerate(_UNITS)} | {
+    word: 10 * value for value, word in enumerate(_TENS, start=2)
+}
+_SCALES: Final = {
+    "hundred": 100,
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+    "dozen": 12,
+}
+_CURRENCIES: Final = {
+    "dollar": "$",
+    "usd": "$",
+    "euro": "€",
+    "eur": "€",
+    "pound": "£",
+    "gbp": "£",
+    "yen": "¥",
+    "jpy": "¥",
+    "percent": "%",
+}
+_VULGAR: Final = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+_NUMBER: Final = re.compile(
+    rf"""(?P<sign>[-+−–]?)\s?(?P<before>[$€£¥]?)\s?(?P<minus>[-−]?)
+    (?:(?P<whole>\d{{1,3}}(?:,\d{{3}})+|\d{{1,40}})?(?P<part>\.\d{{1,40}})?
+       (?:[eE](?P<power>[+-]?\d{{1,3}})|\s?(?:×|x|\*|\\times|·)\s?10\s?\^?\s?\{{?(?P<ten>[+\-−]?\d{{1,3}})\}}?)?
+       (?:\s?(?P<vulgar>[{_VULGAR}])|\s?/\s?(?P<under>\d{{1,40}}))?)
+    \s?(?P<scale>hundred|thousand|million|billion|trillion|dozen)?
+    \s?(?P<unit>[%°$€£¥]?\s?[^\d\s].{{0,30}}|[%°$€£¥])?""",
+    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+)
+_MONTHS: Final = (
+    "january february march april may june july august september october november december".split()
+)
+_MONTH: Final = r"(?P<month>[A-Za-z]{3,9})\.?"
+_DATES: Final = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"(?P<year>\d{4})-(?P<number>\d{1,2})-(?P<day>\d{1,2})",
+        rf"{_MONTH} (?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<year>\d{{4}}))?",
+        rf"(?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {_MONTH}(?:,? (?P<year>\d{{4}}))?",
+        rf"{_MONTH},? (?P<year>\d{{4}})",
+    )
+)
+_TIME: Final = re.compile(
+    r"(?P<hour>\d{1,2})(?:[:.](?P<minute>\d{2}))? ?(?P<half>[ap])\.?m\.?|(?P<h>\d{1,2}):(?P<m>\d{2})(?: ?h)?",
+    re.IGNORECASE,
+)
+_YES_NO: Final = {"yes": True, "true": True, "no": False, "false": False}
+
+
+class Amount(NamedTuple):
+    """A number and what it counts: "%", "$", a unit or a noun; "" for a bare number."""
+
+    value: Fraction
+    unit: str
+
+
+def same_answer(answer: str, gold: str) -> bool:
+    """Whether an answer says the same as a reference.
+
+    Args:
+        answer: the answer.
+        gold: the reference; what it is decides how the two are compared.
+    """
+    said, right = _plain(answer), _plain(gold)
+    if said == right:
+        return True
+    for read in (_date, _time):
+        if (wanted := read(right)) is not None:
+            return read(said) == wanted
+    if (amount := _amount(right)) is not None:
+        found = _amount(said)
+        return found is not None and _same_amount(found, amount)
+    if (truth := _YES_NO.get(right.casefold().rstrip("."))) is not None:
+        return _YES_NO.get(said.casefold().rstrip(".")) is truth
+    return _same_words(said, right) or _same_words(_HYPHEN.sub("", said), _HYPHEN.sub("", right))
+
+
+def _same_words(said: str, right: str) -> bool:
+    mine, theirs = tokens(said), tokens(right)
+    return len(mine) == len(theirs) and all(map(_same_word, mine, theirs))
+
+
+def normal_form(text: str) -> str:
+    """The words and signs that count, in lower case, with single spaces; never empty unless the text is blank.
+
+    Args:
+        text: an answer or a reference.
+    """
+    return " ".join(tokens(text)).casefold()
+
+
+@lru_cache(maxsize=4096)
+def tokens(text: str) -> tuple[str, ...]:
+    """The words and signs that count, in order; never none unless the text is blank.
+
+    Args:
+        text: an answer or a reference.
+    """
+    plain = _plain(text)
+    found: list[str] = []
+    pieces = list(_TOKEN.finditer(plain))
+    for piece in pieces:
+        token = piece[0]
+        if token == "&":
+            token = "and"
+        after = plain[piece.end() : piece.end() + 1]
+        before = plain[piece.start() - 1 : piece.start()]
+        begins = not before or before.isspace()
+        if token in _DROPPED:
+            # The dot of ".NET", the sign of "-5" and the range of "3-4" say something.
+            if not (token in ".-–" and after.isalnum() and (begins or (before + after).isdigit())):
+                continue
+            if token == "-" and begins and not after.isdigit():
+                continue
+        found.append(re.sub("['’]", "", token) if len(token) > 1 else token)
+    kept = []
+    for at, token in enumerate(found):
+        following = found[at + 1] if at + 1 < len(found) else ""
+        is_article = token.casefold() in _ARTICLES and len(following) > 1 and following[0].isalpha()
+        if is_article and not (at == 0 and following.casefold() in _WHOLE_NAMES):
+            continue
+        kept.append(token)
+    return tuple(kept or plain.split())
+
+
+def _plain(text: str) -> str:
+    plain = _UNSEEN.sub("", unicodedata.normalize("NFC", text)).translate(_WIDE)
+    return " ".join(plain.split())
+
+
+def _same_word(one: str, other: str) -> bool:
+    """In any case; accents of a name may be left out, those of other words, as in "año", not."""
+    if one.casefold() == other.casefold():
+        return True
+    return other[:1].isupper() and _bare(one) == _bare(other)
+
+
+def _bare(word: str) -> str:
+    folded = unicodedata.normalize("NFD", word.casefold())
+    return "".join(char for char in folded if not unicodedata.combining(char))
+
+
+# ------------------------------------------------------------------------------------------------------ amounts
+
+
+@lru_cache(maxsize=4096)
+def _amount(text: str) -> Amount | None:
+    bare = text.rstrip(". ") if not text.endswith("..") else text
+    found = _NUMBER.fullmatch(bare)
+    if found is None or not (found["whole"] or found["part"] or found["vulgar"]):
+        return _spelt(bare)
+    whole = (found["whole"] or "0").replace(",", "")
+    if len(whole) > 1 and whole.startswith("0"):
+        return None  # "007" and "03/05" are codes
+    value = Fraction(f"{whole}{found['part'] or ''}")
+    if found["under"]:
+        if found["under"].startswith("0") or found["part"]:
+            return None
+        value /= int(found["under"])
+    if found["vulgar"]:
+        value += Fraction(unicodedata.numeric(found["vulgar"])).limit_denominator(8)
+    value *= Fraction(10) ** int((found["power"] or found["ten"] or "0").replace("−", "-"))
+    value *= _SCALES.get((found["scale"] or "").lower(), 1)
+    if (found["sign"] or found["minus"]) in ("-", "−", "–"):
+        value = -value
+    unit = _unit((found["before"] or "") + (found["unit"] or ""))
+    return None if unit is None else Amount(value, unit)
+
+
+def _unit(text: str) -> str | None:
+    """The unit or noun behind a number; None for what is none, such as a second number or a comparison."""
+    said = text.strip()
+    if not said:
+        return ""
+    if re.search(r"\d", re.sub(r"\^\{?-?\d\}?|[²³]", "", said)) or re.match(
+        r"[-/:=<>≠+*,;|]", said
+    ):
+        return None
+    word = said.casefold()
+    return _CURRENCIES.get(
+        word.removesuffix("s"), word if len(word) < 4 else word.removesuffix("s")
+    )
+
+
+def _spelt(text: str) -> Amount | None:
+    """A number in words, perhaps with a noun behind it."""
+    words = re.findall(r"[a-z]+", text.casefold())
+    if not words or re.sub(r"[a-z\s-]", "", text.casefold()):
+        return None
+    total = current = 0
+    used = 0
+    for word in words:
+        if word in _WORDS:
+            current += _WORDS[word]
+        elif word in _SCALES and used:
+            current *= _SCALES[word]
+            if word != "hundred":
+                total, current = total + current, 0
+        elif word != "and" or not used:
+            break
+        used += 1
+    if not used:
+        return None
+    unit = _unit(" ".join(words[used:]))
+    return None if unit is None else Amount(Fraction(total + current), unit)
+
+
+def _same_amount(said: Amount, right: Amount) -> bool:
+    if said.unit == right.unit:
+        return said.value == right.value
+    if said.unit and right.unit:
+        one, other = _measure(said.unit), _measure(right.unit)
+        return (
+            one is not None
+            and other is not None
+            and one[1:] == other[1:]
+            and said.value * one[0] == right.value * other[0]
+        )
+    given = said.unit or right.unit
+    if given in ("$", "€", "£", "¥"):
+        return bool(right.unit) and said.value == right.value
+    if given[0] in "%$€£¥°" or (
+        _measure(given) is not None and not (right.unit and _is_time(given))
+    ):
+        return False  # 5 is not 5 %, and "5 m" says more than 5
+    return said.value == right.value and given.isalpha() and given not in _NO_NOUNS
+
+
+def _measure(unit: str) -> tuple[Fraction, ...] | None:
+    """Size and dimensions of a unit that is known; None for a noun."""
+    name = canonical(unit.strip("° ")) if unit[:1] != "°" else None
+    if name is None or name in TEMPERATURES:
+        return None
+    found = measure(name)
+    return None if found is None else tuple(found)  # type: ignore[arg-type]
+
+
+def _is_time(unit: str) -> bool:
+    return unit.removesuffix("s") in ("second", "minute", "hour", "day", "week", "month", "year")
+
+
+# ----------------------------------------------------------------------------------------------- dates and times
+
+
+def _date(text: str) -> tuple[int | None, int, int | None] | None:
+    """(year, month, day); a numeric date with slashes is none, since two readings of it differ."""
+    for pattern in _DATES:
+        found = pattern.fullmatch(text.rstrip("."))
+        if found is None:
+            continue
+        parts = found.groupdict()
+        name = (parts.get("month") or "").lower()
+        months = [at for at, one in enumerate(_MONTHS, 1) if name in (one, one[:3])]
+        if name == "sept":
+            months = [9]
+        month = int(parts["number"]) if parts.get("number") else (months or [0])[0]
+        day = int(parts["day"]) if parts.get("day") else None
+        if 1 <= month <= 12 and (day is None or 1 <= day <= 31):
+            return (int(parts["year"]) if parts.get("year") else None, month, day)
+    return None
+
+
+def _time(text: str) -> int | None:
+    """Minutes after midnight."""
+    found = _TIME.fullmatch(text.rstrip(".") if not text.lower().endswith("m.") else text)
+    if found is None:
+        return None
+    hour, minute = int(found["hour"] or found["h"]), int(found["minute"] or found["m"] or 0)
+    if found["half"]:
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if found["half"].lower() == "p" else 0)
+    return 60 * hour + minute if hour < 24 and minute < 60 else None
