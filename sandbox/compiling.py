@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from rlvr.sandbox.languages import LANGUAGES, PRECOMPILED, PROGRAM
+from rlvr.sandbox.outputs import Output, memfd
 from rlvr.sandbox.records import Ending, Limits, Program, Run
-from rlvr.sandbox.slots import memfd
 from rlvr.sandbox.toolchains import missing, tool
 
 __all__ = ["Compiler", "Files", "files_of"]
 
-Files: TypeAlias = dict[str, tuple[bytes, int]]
+Files: TypeAlias = dict[str, tuple[bytes | Output, int]]
 """name → content and mode."""
 
-_CPP: Final = LANGUAGES["cpp"].compile
 _HEADER: Final = "#include <bits/stdc++.h>\n"
 _NOTHING: Final = Run(Ending.OK)  # to compile
 _KEPT_MIB: Final = 256  # of binaries; the least recently used one goes first
@@ -79,7 +78,7 @@ class Compiler:
             binary, built = self._binary(program, command)
             files[PROGRAM] = binary, 0o755
         argv = [*self._filled(LANGUAGES[language].run, command, program), *program.args]
-        return {"kind": "exec", "argv": argv, "env": {}}, files, built
+        return {"kind": "exec", "argv": argv, "env": dict(LANGUAGES[language].env)}, files, built
 
     def _binary(self, program: Program, command: str) -> tuple[bytes, Run]:
         main = _sources(program)
@@ -98,7 +97,7 @@ class Compiler:
                 if (found := self._binaries.get(key)) is not None:
                     self._binaries.move_to_end(key)
                     return found, _NOTHING
-            if "bits/stdc++.h" in "".join(str(text) for text in program.files.values()):
+            if any("bits/stdc++.h" in str(program.files[name]) for name in main):
                 self._precompile(command)
             made, built = self._compile(program.language, argv, read, PROGRAM)
             if built.ending is Ending.OK:
@@ -111,14 +110,21 @@ class Compiler:
 
     def _filled(self, words: tuple[str, ...], command: str, program: Program) -> list[str]:
         """A command line of the table of languages, with its places filled."""
-        places = {"{tool}": command, "{main}": program.main, PRECOMPILED: self._precompiled}
+        standard = LANGUAGES[program.language].standard
+        places = {
+            "{tool}": command,
+            "{main}": program.main,
+            "{entry}": program.entry,
+            PRECOMPILED: self._precompiled,
+        }
         folder = str(Path(command).parent)
         line: list[str] = []
         for word in words:
             if word == "{sources}":
                 line += [f"./{name}" for name in _sources(program)]  # "-o.cpp" would be an option
             else:
-                line.append(places.get(word, word.replace("{folder}", folder)))
+                word = word.replace("{folder}", folder).replace("{standard}", standard)
+                line.append(places.get(word, word))
         return line
 
     def _broken(self, language: str, command: str) -> str:
@@ -141,7 +147,8 @@ class Compiler:
         limits = dataclasses.replace(_COMPILE, **LANGUAGES[language].limits)
         artifact = memfd(b"")
         try:
-            header = {"kind": "exec", "argv": argv, "env": {}, "collect": result}
+            env = dict(LANGUAGES[language].env)
+            header = {"kind": "exec", "argv": argv, "env": env, "collect": result}
             run = self._execute(header, files, b"", limits, fds={"artifact": artifact})
             size = os.fstat(artifact).st_size
             if run.ending is Ending.OK and size:
@@ -151,7 +158,7 @@ class Compiler:
         if run.ending is Ending.IE:
             return b"", run
         if (
-            run.ending is Ending.TLE and run.cpu_s < _COMPILE.cpu_s / 2
+            run.ending is Ending.TLE and run.cpu_s < limits.cpu_s / 2
         ):  # no source makes a compiler sleep
             return b"", Run(Ending.IE, why="this machine was too busy to compile it in time")
         why = (
@@ -160,7 +167,11 @@ class Compiler:
             else f"its compilation ended {run.ending}"
         )
         return b"", Run(
-            Ending.CE, why=why, stderr=run.stderr[:_SHOWN], cpu_s=run.cpu_s, wall_s=run.wall_s
+            Ending.CE,
+            why=why,
+            errors=Output(run.errors.head(_SHOWN)),
+            cpu_s=run.cpu_s,
+            wall_s=run.wall_s,
         )
 
     def _keep(self, key: str, binary: bytes) -> None:
@@ -199,7 +210,9 @@ def _sources(program: Program) -> list[str]:
 
 def _flags() -> list[str]:
     """What a header must be compiled with to fit."""
-    return [word for word in _CPP if word.startswith(("-std", "-O", "-pipe", "-f"))]
+    row = LANGUAGES["cpp"]
+    words = [word.replace("{standard}", row.standard) for word in row.compile]
+    return [word for word in words if word.startswith(("-std", "-O", "-pipe", "-f"))]
 
 
 def files_of(program: Program) -> Files:
@@ -211,9 +224,10 @@ def files_of(program: Program) -> Files:
     return {name: (content, 0o644) for name, content in program.contents().items()}
 
 
-def _digest(argv: list[str], files: Mapping[str, bytes]) -> str:
+def _digest(argv: list[str], files: Mapping[str, bytes | Output]) -> str:
     digest = hashlib.sha256(repr(argv).encode())
     for name, content in sorted(files.items()):
+        content = content if isinstance(content, bytes) else content.read()
         digest.update(repr((name, len(content))).encode() + content)
     return digest.hexdigest()
 

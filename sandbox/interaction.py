@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any, Final
 
 from rlvr.sandbox.guest.exchange import BOARD, FLOOD, OUTCOME, OUTCOME_AT, STOP, STUCK, STUCK_HERE
-from rlvr.sandbox.guest.user import NO_WORD
+from rlvr.sandbox.outputs import Output, memfd
 from rlvr.sandbox.records import Ending, Limits, Run
-from rlvr.sandbox.slots import Request, memfd
+from rlvr.sandbox.slots import Request
 
 __all__ = ["Interaction", "Talk"]
 
@@ -52,11 +52,6 @@ class Interaction:
     unread: bool = False
     since_s: float = 0.0
     transcript: str = ""
-
-    @property
-    def no_word(self) -> bool:
-        """The interactor, if in Python, raised an error as of reading a word that is none: `int("hello")`."""
-        return self.interactor.exit_code == NO_WORD
 
 
 class Talk:
@@ -144,7 +139,7 @@ class Talk:
             program = dataclasses.replace(program, why=str(why))
         return Interaction(
             program,
-            dataclasses.replace(interactor, stdout=b""),
+            dataclasses.replace(interactor, output=Output()),
             stopped,
             stuck,
             bool(asked),

@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -15,7 +16,7 @@ from typing import Any, Final, TypeVar
 from rlvr.errors import IsolationUnavailable, SandboxFailed
 from rlvr.sandbox import cgroups, seccomp
 from rlvr.sandbox.records import Limits
-from rlvr.sandbox.slots import CannotIsolate, Keeper, NotTaken, Request, Slot
+from rlvr.sandbox.slots import CannotIsolate, Died, Keeper, NotTaken, Request, Slot
 from rlvr.sandbox.toolchains import Packages, Python, root_plan, search_path
 from rlvr.workers import usable_cores
 
@@ -29,11 +30,12 @@ _OWN_PROCESSES: Final = (
     _STOCK + 4
 )  # the zygote, its boxes, one that is not yet reaped, the other program of a suite
 _UNPRIVILEGED: Final = 65534
-_TRIES: Final = 3  # of runs whose slot or box was killed from outside
+_TRIES: Final = 3  # of runs that failed for any other reason than a kill from outside
+_PAUSE_S: Final = 0.01  # between two attempts
+_LEND_S: Final = 60.0  # in which a slot for a session is looked for
 _SPARE_SLOTS: Final = 16  # idle ones beyond those of the workers; what sessions leave behind goes
 _ENDING_S: Final = 10.0
 _GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
-_DEAD: Final = 50  # slots found dead before they took the run; idle ones that were killed, so they are no tries
 _PRELOAD: Final = (
     "abc argparse array ast base64 bisect builtins calendar cmath collections collections.abc contextlib copy "
     "dataclasses datetime decimal enum fractions functools heapq inspect io itertools json keyword locale "
@@ -91,6 +93,7 @@ class SlotPool:
         wall_s: float,
         *,
         sent: Callable[[], None] = lambda: None,
+        look: Callable[[], None] | None = None,
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Run the requests in one slot; returns its replies, and what its cgroup counted.
 
@@ -99,6 +102,7 @@ class SlotPool:
             limits: memory and processes, which the cgroup enforces.
             wall_s: wall seconds that the requests may take.
             sent: called once the requests have been sent, for descriptors that must then be closed here.
+            look: called after 0.1 s, and again each time as long has passed as before.
 
         Raises:
             SandboxFailed: no slot could be started, or each one that was tried failed.
@@ -107,12 +111,12 @@ class SlotPool:
         def attempt() -> tuple[list[dict[str, Any]], dict[str, Any]]:
             with self._checkout() as slot:
                 try:
-                    return self._run_in(slot, build(), limits, wall_s, sent)
+                    return self._run_in(slot, build(), limits, wall_s, sent, look)
                 except SandboxFailed:
                     self._bury(slot)
                     raise
 
-        return self._tried(attempt)
+        return self._tried(attempt, wall_s)
 
     def run_two(
         self,
@@ -152,19 +156,29 @@ class SlotPool:
                     raise
                 return [(reply, counts) for [reply], counts in found]
 
-        return self._tried(attempt)
+        return self._tried(attempt, wall_s)
 
-    def _tried(self, attempt: Callable[[], _T]) -> _T:
-        closings = self._closings
-        tries = dead = 0
+    def _tried(self, attempt: Callable[[], _T], wall_s: float) -> _T:
+        """What an attempt returns; those that a kill from outside ended are repeated while there is time.
+
+        Any other failure says that something is wrong here: it is repeated twice.
+
+        Args:
+            attempt: raises SandboxFailed.
+            wall_s: wall seconds in which another attempt begins.
+        """
+        closings, until, tries = self._closings, time.monotonic() + wall_s, 0
         while True:
+            keeper = self._keeper
             try:
                 return attempt()
             except SandboxFailed as error:
-                taken = not isinstance(error, NotTaken)
-                tries, dead = tries + taken, dead + (not taken)
-                if tries == _TRIES or dead == _DEAD or self._closings != closings:
+                gone = keeper is None or keeper is not self._keeper or not keeper.alive
+                tries += not (isinstance(error, Died) or gone)
+                late = time.monotonic() > until
+                if tries == _TRIES or late or self._closings != closings:
                     raise
+                time.sleep(_PAUSE_S)
 
     def lend(self, begin: Callable[[Slot], None], limits: Limits) -> Slot:
         """A slot that no run will use until `take_back`; it is none of the `workers`.
@@ -188,7 +202,7 @@ class SlotPool:
                 raise
             return slot
 
-        return self._tried(attempt)
+        return self._tried(attempt, _LEND_S)
 
     def take_back(self, slot: Slot, wait: bool) -> None:
         """Take back a slot that was lent, once its box has ended.
@@ -233,19 +247,22 @@ class SlotPool:
         limits: Limits,
         wall_s: float,
         sent: Callable[[], None],
+        look: Callable[[], None] | None,
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         self._limit(slot, limits)
         slot.send(requests)
         sent()
-        return self._replies(slot, wall_s)
+        return self._replies(slot, wall_s, look)
 
-    def _replies(self, slot: Slot, wall_s: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def _replies(
+        self, slot: Slot, wall_s: float, look: Callable[[], None] | None = None
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """The replies to what was sent to a slot, and what its cgroup counted."""
         group = slot.cgroup
         if group is None:
-            return _alive(slot.replies(wall_s + _GRACE_S)), {"kills": 0, "peak": None}
+            return _alive(slot.replies(wall_s + _GRACE_S, look)), {"kills": 0, "peak": None}
         try:
-            replies = slot.replies(wall_s + _GRACE_S)
+            replies = slot.replies(wall_s + _GRACE_S, look)
         except SandboxFailed:
             if not (kills := group.kills()):
                 raise
@@ -370,7 +387,7 @@ def _alive(replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The replies; where a box cannot give one, the whole is tried again, as a program cannot kill its box."""
     for reply in replies:
         if "died" in reply:
-            raise SandboxFailed(f"its box was killed from outside (exit code {reply['died']})")
+            raise Died(f"its box was killed from outside (exit code {reply['died']})")
     return replies
 
 

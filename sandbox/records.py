@@ -1,15 +1,19 @@
-"""What goes into a run and what comes out of it: data without behaviour."""
+"""What goes into a run and what comes out of it: data.  What a program wrote is read when it is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
 from rlvr.errors import UsageError, brief
-from rlvr.sandbox.languages import LANGUAGES
+from rlvr.sandbox import readings
+from rlvr.sandbox.guest import suite as guest_suite
+from rlvr.sandbox.languages import LANGUAGES, ProgramLanguage
+from rlvr.sandbox.outputs import Output
 from rlvr.validate import require_number, require_one_of, require_whole
 
 __all__ = [
@@ -28,6 +32,7 @@ __all__ = [
     "holding",
 ]
 
+_NOTHING = Output()
 _PATH_CHARACTERS = 1000
 _NAME_BYTES = 255
 _ARG_BYTES = 128 << 10  # of one argument with its NUL, by Linux (MAX_ARG_STRLEN)
@@ -96,10 +101,13 @@ class Program:
         Program("python", files={"main.py": "import helper", "helper.py": "…"}, args=("-v",))
 
     Attributes:
-        language: a key of `languages.LANGUAGES`: "python", "cpp", "c", "java", "javascript" or "bash".
-        source: the text of its main file, such as main.py (Main.java in Java); None if that is among `files`.
-        files: more files: relative path → text or bytes.
+        language: a key of `rlvr.sandbox.languages.LANGUAGES`, such as "python", "cpp20" or "java".
+        source: the text of its main file, such as main.py (in Java that of its public class); None if that is among
+            `files`.
+        files: more files: relative path → text, bytes, or the output of another run (`Run.output`).
         args: the command line after the program's name; each less than 128 KiB.
+        main: the name of the main file.
+        entry: what the language's row found in it, such as the class that Java runs.
 
     Raises:
         UsageError: a name, a file or an argument is none that a run can have.
@@ -107,13 +115,17 @@ class Program:
 
     language: str
     source: str | bytes | None = None
-    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    files: Mapping[str, str | bytes | Output] = field(default_factory=dict)
     args: Sequence[str] = ()
+    main: str = field(init=False, repr=False, compare=False)
+    entry: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_one_of("the language", self.language, LANGUAGES)
         files = dict(self.files)
-        main = self.main
+        main, entry = _main(LANGUAGES[self.language], self.source, files)
+        object.__setattr__(self, "main", main)
+        object.__setattr__(self, "entry", entry)
         if self.source is not None:
             if main in files:
                 raise UsageError(
@@ -132,22 +144,32 @@ class Program:
                 raise UsageError(
                     f"the file {name!r} would also be a folder, of {folders[name]!r}; rename one of them"
                 )
-            if not isinstance(text, (str, bytes)):
+            if not isinstance(text, (str, bytes, Output)):
                 raise UsageError(f"the file {name!r} is {brief(text)}; it must be text or bytes")
         object.__setattr__(self, "files", files)
         object.__setattr__(self, "args", _checked_args(self.args))
 
-    @property
-    def main(self) -> str:
-        """The name of the main file."""
-        return LANGUAGES[self.language].main
-
-    def contents(self) -> dict[str, bytes]:
+    def contents(self) -> dict[str, bytes | Output]:
         """Every file as bytes.  Lone surrogates, which UTF-8 cannot say, are kept as their three bytes."""
         return {
-            name: text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+            name: text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
             for name, text in self.files.items()
         }
+
+
+def _main(
+    row: ProgramLanguage, source: str | bytes | None, files: Mapping[str, str | bytes | Output]
+) -> tuple[str, str]:
+    """The name of the main file, and what the row finds in it."""
+    if row.entry is None:
+        return row.main, ""
+    text = files.get(row.main) if source is None else source
+    if isinstance(text, Output) or text is None:
+        return row.main, row.entry("")[1]
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    main, entry = row.entry(text)
+    return (row.main if source is None else main), entry
 
 
 def _checked_args(args: Any) -> tuple[str, ...]:
@@ -280,7 +302,8 @@ class Run:
         starved_s: how many of them it could have run and had no core; they do not count towards the wall limit.
         memory_mib: peak MiB of the whole run where a cgroup counts it, else of its largest process; the interpreter
             is included.
-        stdout, stderr: bytes, cut at the limit.  For CE, stderr is the compiler's message.
+        output, errors: what it wrote to standard output and standard error, cut at the limit.  For CE, `errors` is the
+            compiler's message.
         isolation: what the run was isolated by.
     """
 
@@ -292,9 +315,19 @@ class Run:
     wall_s: float = 0.0
     starved_s: float = 0.0
     memory_mib: float = 0.0
-    stdout: bytes = b""
-    stderr: bytes = b""
+    output: Output = _NOTHING
+    errors: Output = _NOTHING
     isolation: Isolation | None = None
+
+    @property
+    def stdout(self) -> bytes:
+        """Standard output, read now."""
+        return self.output.read()
+
+    @property
+    def stderr(self) -> bytes:
+        """Standard error, read now."""
+        return self.errors.read()
 
     @property
     def text(self) -> str:
@@ -323,27 +356,63 @@ class Reply:
     """The result of a call.
 
     Attributes:
-        value: what it returned, rebuilt here from plain data; None where `error` is set.
+        built: what it returned, rebuilt from plain data; None where `error` is set, or where it is too large for that.
         error: "ValueError: message" if it raised, "NotAValue: …" if its return value is no plain value.
-        listed: True if it returned an iterator or a view of a dict; `value` is then the list of its items.
+        listed: True if it returned an iterator or a view of a dict; the value is then the list of its items.
+        line: what the program wrote, where that is too large to be rebuilt unasked.
     """
 
-    value: Any = None
+    built: Any = None
     error: str | None = None
     listed: bool = False
+    line: Output | None = None
+
+    @property
+    def value(self) -> Any:
+        """What the call returned.
+
+        Raises:
+            UsageError: it is larger than 1 MiB or 20,000 values, together with those before it, or slow to build.
+        """
+        if self.line is not None:
+            raise UsageError(
+                f"the value has {self.line.size} bytes, which are not read here unasked; call Reply.load()"
+            )
+        return self.built
+
+    def load(self) -> Any:
+        """The value, however large: this process pays for it, in memory and time that the program chose.
+
+        Raises:
+            ValueError: it is no value, or too large even so.
+        """
+        return self.built if self.line is None else readings.load(self.line)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CallRun:
     """How a program ran whose functions were called.
 
     Attributes:
         run: the run as a whole.
-        replies: one for each call, in order; None for calls before whose reply the program ended or was killed.
+        results: what it wrote, as `guest.calls` says.
+        count: how many calls there were.
     """
 
     run: Run
-    replies: tuple[Reply | None, ...]
+    results: Output
+    count: int
+
+    @cached_property
+    def replies(self) -> tuple[Reply | None, ...]:
+        """One for each call, in order; None for calls before whose reply the program ended or was killed.
+
+        Raises:
+            SandboxFailed: the reader failed.
+        """
+        return tuple(
+            reply and Reply(*reply) for reply in readings.read_replies(self.results, self.count)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,26 +455,51 @@ class TestCase:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TestRun:
     """How a test suite ran.
 
     Attributes:
         run: the program's run.
         tests: the run of the tests' process.
-        cases: those that were finished, in order.
-        done: the suite came to its end.
-        died: the program ended, or was killed, before the suite did.
-        fault: what is wrong with the suite itself; None if nothing is.  Says nothing about the program.
-        missing: what the suite needs and is not installed here; None if nothing is.
+        results: what that wrote, as `guest.suite` says.
     """
 
     __test__ = False
 
     run: Run
     tests: Run
-    cases: tuple[TestCase, ...]
-    done: bool
-    died: bool
-    fault: str | None = None
-    missing: str | None = None
+    results: Output
+
+    @cached_property
+    def _found(self) -> guest_suite.Results:
+        return readings.read_results(self.results)
+
+    @property
+    def cases(self) -> tuple[TestCase, ...]:
+        """Those that were finished, in order.
+
+        Raises:
+            SandboxFailed: the reader failed; also of the properties below.
+        """
+        return tuple(TestCase(*case) for case in self._found.cases)
+
+    @property
+    def done(self) -> bool:
+        """The suite came to its end."""
+        return self._found.done
+
+    @property
+    def died(self) -> bool:
+        """The program ended, or was killed, before the suite did."""
+        return self._found.died
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong with the suite itself; None if nothing is.  Says nothing about the program."""
+        return self._found.ours
+
+    @property
+    def missing(self) -> str | None:
+        """What the suite needs and is not installed here; None if nothing is."""
+        return self._found.error

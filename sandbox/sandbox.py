@@ -21,10 +21,10 @@ from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
 from rlvr.sandbox import probe
 from rlvr.sandbox.compiling import Compiler, Files, files_of
 from rlvr.sandbox.guest import calls as guest_calls
-from rlvr.sandbox.guest import suite as guest_suite
 from rlvr.sandbox.guest.values import NotAValue
 from rlvr.sandbox.interaction import Interaction, Talk
 from rlvr.sandbox.levels import LEVELS
+from rlvr.sandbox.outputs import Lent, Output, Readable, memfd
 from rlvr.sandbox.pool import MIB, SlotPool
 from rlvr.sandbox.records import (
     Call,
@@ -34,17 +34,15 @@ from rlvr.sandbox.records import (
     Isolation,
     Limits,
     Program,
-    Reply,
     Run,
-    TestCase,
     TestRun,
     TestSuite,
     holding,
 )
 from rlvr.sandbox.sessions import Session
-from rlvr.sandbox.slots import Request, memfd, packed
+from rlvr.sandbox.slots import Request, packed
 from rlvr.sandbox.toolchains import find_packages, find_python
-from rlvr.validate import require_one_of, require_whole
+from rlvr.validate import require_one_of, require_optional_whole, require_whole
 from rlvr.workers import usable_cores
 
 __all__ = ["Sandbox"]
@@ -74,6 +72,8 @@ class Sandbox:
         packages: distributions that programs may import beside the standard library: ("numpy",).
         allow_missing: names of guarantees that may be missing (docs/reference/sandbox.md); they are then in
             `run.isolation.waived`.
+        sessions: how many sessions may be open at once; None for any number.
+        sessions_memory_mib: MiB that all open sessions together may take, by their limits; None for no such limit.
         level: "namespaces", or "restricted" for a host that has none (Linux 6.12 or newer): Landlock, seccomp and
             sampling, and fewer guarantees (docs/reference/sandbox.md).
 
@@ -90,6 +90,8 @@ class Sandbox:
         packages: Sequence[str] = (),
         allow_missing: Iterable[str] = (),
         level: str = "namespaces",
+        sessions: int | None = None,
+        sessions_memory_mib: int | None = None,
     ) -> None:
         if isinstance(packages, str) or isinstance(allow_missing, str):
             raise UsageError(
@@ -111,6 +113,12 @@ class Sandbox:
             require_one_of("a name in allow_missing", name, probe.PROMISES)
         require_one_of("level", level, LEVELS)
         self.level = level
+        self.sessions = require_optional_whole("sessions", sessions, 1, none="no limit")
+        self.sessions_memory_mib = require_optional_whole(
+            "sessions_memory_mib", sessions_memory_mib, 1, none="no limit"
+        )
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._opening = threading.Lock()
         self._compiler = Compiler(self._execute, level)
         self._pool = SlotPool(
             find_python(python),
@@ -127,12 +135,16 @@ class Sandbox:
         weakref.finalize(self, self._pool.close)
 
     def __reduce__(self) -> Any:
-        settings = {
+        settings: dict[str, Any] = {
             "python": self.python,
             "packages": self.packages,
             "allow_missing": self.allow_missing,
         }
-        settings["level"] = self.level
+        settings |= {
+            "level": self.level,
+            "sessions": self.sessions,
+            "sessions_memory_mib": self.sessions_memory_mib,
+        }
         return _again, (self.limits, self.workers, settings)
 
     def __enter__(self) -> Sandbox:
@@ -193,7 +205,12 @@ class Sandbox:
             return self._isolation
 
     def run(
-        self, program: Program, stdin: bytes | str = b"", *, limits: Limits | None = None
+        self,
+        program: Program,
+        stdin: bytes | str = b"",
+        *,
+        limits: Limits | None = None,
+        judging: bool = False,
     ) -> Run:
         """Run a program to its end.
 
@@ -201,6 +218,7 @@ class Sandbox:
             program: what to run.
             stdin: its standard input; a text is sent as UTF-8.
             limits: instead of the sandbox's own.
+            judging: the exit code is a verdict, so an uncaught exception of Python gives 103 and not 1.
 
         Raises:
             IsolationUnavailable: see `warm`.  Any other failure of ours is a run that ended IE.
@@ -210,7 +228,7 @@ class Sandbox:
         header, files, built = self._compiler.compiled(program)
         if built.ending is not Ending.OK:
             return dataclasses.replace(built, isolation=isolation)
-        run = self._execute(header, files, stdin, limits)
+        run = self._execute({**header, "judging": judging}, files, stdin, limits)
         return dataclasses.replace(run, isolation=isolation)
 
     def compile(self, program: Program) -> Run:
@@ -233,16 +251,20 @@ class Sandbox:
         *,
         limits: Limits | None = None,
         case_cpu_s: float | None = None,
+        look: Callable[[Readable], bool] | None = None,
     ) -> CallRun:
         """Load a Python program as a module and call its functions, one after the other, in one process.
 
-        Return values come back as plain data and are rebuilt here.  Expected values are never sent to the program.
+        Return values come back as plain data, which is read when it is asked for.  Expected values are never sent to
+        the program.
 
         Args:
             program: in Python.
             calls: what to call, in order.
             limits: of all the calls together, instead of the sandbox's own.
             case_cpu_s: CPU seconds for each call, within `limits` for all of them; None for no such limit.
+            look: called now and then, from 0.1 s on, with what has been written so far, for the reader (`read_aside`);
+                once it returns True the run is stopped, and its ending says nothing.
 
         Raises:
             UsageError: the program is not in Python, or an argument is no plain value.
@@ -257,20 +279,21 @@ class Sandbox:
             raise UsageError(
                 f"an argument of a call is {error}; only plain data can be passed"
             ) from None
-        orders = memfd(asked)
-        results = memfd(b"")
+        orders, results = memfd(asked), memfd(b"")
+        fds = {"channel": orders, "results": results}
+        seen = None
+        if look is not None:
+            fds["halt"] = memfd(bytes(1))
+            seen = partial(_look, look, results, fds["halt"])
         try:
             header, files = _module(program, "calls")
-            fds = {"channel": orders, "results": results}
-            run = self._execute(header, files, b"", limits, fds=fds, case_cpu_s=case_cpu_s)
-            answers = os.pread(results, _ANSWERS_MIB * MIB, 0)
+            run = self._execute(
+                header, files, b"", limits, fds=fds, case_cpu_s=case_cpu_s, look=seen
+            )
+            written = Output.take(fds.pop("results"), _ANSWERS_MIB * MIB)
         finally:
-            os.close(orders)
-            os.close(results)
-        replies = [
-            reply and _reply_of(reply) for reply in guest_calls.read_replies(answers, len(calls))
-        ]
-        return CallRun(dataclasses.replace(run, isolation=isolation), tuple(replies))
+            _close(list(fds.values()))
+        return CallRun(dataclasses.replace(run, isolation=isolation), written, len(calls))
 
     def test(self, program: Program, suite: TestSuite, *, limits: Limits | None = None) -> TestRun:
         """Run tests against a Python program.  Tests and program have processes that cannot see each other.
@@ -291,18 +314,13 @@ class Sandbox:
         try:
             with _Streams(b"") as ours, _Streams(b"") as theirs:
                 run, tests = self._pair(program, suite, limits, ours, theirs, results)
-            answers = os.pread(results, _ANSWERS_MIB * MIB, 0)
-        finally:
+        except BaseException:
             os.close(results)
-        found = guest_suite.read_results(answers)
+            raise
         return TestRun(
             dataclasses.replace(run, isolation=isolation),
             dataclasses.replace(tests, isolation=isolation),
-            tuple(TestCase(case.name, case.outcome, case.message) for case in found.cases),
-            found.done,
-            found.died,
-            found.ours,
-            found.error,
+            Output.take(results, _ANSWERS_MIB * MIB),
         )
 
     def _pair(
@@ -404,7 +422,7 @@ class Sandbox:
         with talk, _Streams(b"") as theirs, _Streams(b"") as ours:
             bundles = (
                 theirs.bundle(header, files),
-                ours.bundle({**header_, "interactor": True}, files_),
+                ours.bundle({**header_, "judging": True}, files_),
             )
 
             def build() -> list[Request]:
@@ -436,8 +454,9 @@ class Sandbox:
         *,
         fds: Mapping[str, int] | None = None,
         case_cpu_s: float | None = None,
+        look: Callable[[], None] | None = None,
     ) -> Run:
-        """One box.  `fds` are memfds that it writes to or reads."""
+        """One box.  `fds` are memfds that it writes to or reads; `look` is called now and then."""
         with _Streams(
             stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
         ) as streams:
@@ -459,7 +478,7 @@ class Sandbox:
                 return [Request(message, {**streams.fds, "bundle": bundle, **extra})]
 
             try:
-                [reply], counts = self._pool.run(build, limits, _STARVED * limits.wall)
+                [reply], counts = self._pool.run(build, limits, _STARVED * limits.wall, look=look)
             except SandboxFailed as error:
                 return Run(Ending.IE, why=str(error))
             return _run_of(reply, counts, streams, limits)
@@ -502,20 +521,34 @@ class Sandbox:
             total_wall_s: wall seconds for which the session may be open.
 
         Raises:
-            UsageError: an argument that cannot work.
+            UsageError: an argument that cannot work, or too many sessions are open.
             IsolationUnavailable, SandboxFailed: see `warm`.
         """
-        isolation = self.isolation()
+        isolation, limits = self.isolation(), limits or self.limits
         numbers = partial(next, self._numbers)
-        return Session(
-            self._pool,
-            isolation,
-            language,
-            limits or self.limits,
-            numbers,
-            total_cpu_s,
-            total_wall_s,
-        )
+        bounded = self.sessions is not None or self.sessions_memory_mib is not None
+        with self._opening if bounded else contextlib.nullcontext():
+            if bounded:
+                self._require_room(limits)
+            session = Session(
+                self._pool, isolation, language, limits, numbers, total_cpu_s, total_wall_s
+            )
+            self._sessions.add(session)
+        return session
+
+    def _require_room(self, limits: Limits) -> None:
+        """Refuse a session beyond what all of them together may have."""
+        opened = [session for session in self._sessions if session.open]
+        if self.sessions is not None and len(opened) >= self.sessions:
+            raise UsageError(
+                f"{len(opened)} sessions are open, and this sandbox has sessions={self.sessions}; close one"
+            )
+        memory_mib = sum(session.limits.memory_mib for session in opened) + limits.memory_mib
+        if self.sessions_memory_mib is not None and memory_mib > self.sessions_memory_mib:
+            raise UsageError(
+                f"with this session all of them may take {memory_mib} MiB, and this sandbox has "
+                f"sessions_memory_mib={self.sessions_memory_mib}; close one, or give limits with less memory_mib"
+            )
 
     def run_many(
         self, jobs: Iterable[tuple[Program, bytes | str]], *, limits: Limits | None = None
@@ -616,9 +649,10 @@ class _Streams:
             os.close(fd)
 
 
-def _reply_of(reply: guest_calls.CallReply) -> Reply:
-    error = None if reply.error is None else ": ".join(filter(None, reply.error))
-    return Reply(reply.value, error, reply.listed)
+def _look(look: Callable[[Readable], bool], results: int, halt: int) -> None:
+    """Tell the box to stop the run if what it has written so far is enough."""
+    if look(Lent(os.getpid(), results, min(os.fstat(results).st_size, _ANSWERS_MIB * MIB))):
+        os.pwrite(halt, b"1", 0)
 
 
 def _close(fds: list[int]) -> None:
@@ -651,9 +685,9 @@ def _run_of(
             Ending.MLE, why=f"over {limits.memory_mib} MiB", memory_mib=float(limits.memory_mib)
         )
     cap = int(limits.output_mib * MIB)
-    outputs = [streams.fds[name] for name in ("stdout", "stderr")]
+    outputs = [streams.fds.pop(name) for name in ("stdout", "stderr")]
     flooded = any(os.fstat(fd).st_size > cap for fd in outputs)
-    stdout, stderr = (os.pread(fd, cap, 0) for fd in outputs)
+    stdout, stderr = (Output.take(fd, cap) for fd in outputs)
     code = os.waitstatus_to_exitcode(reply["status"])
     peak = max(reply["rss_kib"] * 1024, counts["peak"] or 0)
     ending, why = _ending(reply, counts["kills"], flooded, code, limits)
@@ -666,8 +700,8 @@ def _run_of(
         wall_s=reply["wall_s"],
         starved_s=reply["starved_s"],
         memory_mib=peak / MIB,
-        stdout=stdout,
-        stderr=stderr,
+        output=stdout,
+        errors=stderr,
     )
 
 

@@ -23,11 +23,13 @@ from typing import Any, Final
 
 from rlvr.errors import SandboxFailed, UsageError, brief
 from rlvr.sandbox.guest.repl import BASH, COMPILE
+from rlvr.sandbox.outputs import memfd
 from rlvr.sandbox.pool import MIB, SlotPool
 from rlvr.sandbox.records import Ending, Isolation, Limits, holding
-from rlvr.sandbox.slots import NotTaken, Request, Slot, memfd, packed
+from rlvr.sandbox.slots import NotTaken, Request, Slot, packed
 from rlvr.sandbox.toolchains import missing, tool
 from rlvr.validate import require_number, require_one_of
+from rlvr.workers.framing import write_all
 
 __all__ = ["SESSION_LANGUAGES", "Session", "SessionReply"]
 
@@ -136,8 +138,9 @@ class Session:
             How it went.  Nothing that the code does makes this raise.
 
         Raises:
-            UsageError: the session was closed here.
+            UsageError: the session was closed here, or belongs to a parent process.
         """
+        self._require_ours()
         self._turn.acquire()
         try:
             if self._begin(code):
@@ -158,8 +161,9 @@ class Session:
             code: see `run`.
 
         Raises:
-            UsageError: the session was closed here.
+            UsageError: the session was closed here, or belongs to a parent process.
         """
+        self._require_ours()
         while not self._turn.acquire(blocking=False):
             await asyncio.sleep(0.001)
         try:
@@ -189,18 +193,10 @@ class Session:
         Raises:
             UsageError: the session was closed here, or the path is not of this form.
         """
-        parts = path.split("/") if isinstance(path, str) else []
-        if (
-            not all(part and part not in (".", "..") and "\0" not in part for part in parts)
-            or not parts
-        ):
-            raise UsageError(
-                f"the path is {brief(path)}; give one within the working directory, such as 'a/b.txt'"
-            )
+        parts = _parts(path)
+        self._require_ours()
         with self._turn:
-            if self._closed:
-                raise UsageError("this session was closed; open another one with Sandbox.session")
-            if self.over or len(path.encode("utf-8", "surrogatepass")) > _PATH_BYTES:
+            if not self._takes(path):
                 return None
             self._line.send({"read": parts, "most": int(self.limits.output_mib * MIB)})
             found, size = b"", -1
@@ -214,20 +210,74 @@ class Session:
                 if len(found) >= size:
                     return None if size < 0 else found
 
+    def write(self, path: str, data: bytes | str) -> bool:
+        """Write a file in the session's working directory, by pid 1 of the session and not by the program.
+
+        Folders of the path are made; what the file held is replaced.
+
+        Args:
+            path: relative to the working directory that the session began in.
+            data: its content; a text is written as UTF-8.
+
+        Returns:
+            False if a part of the path is a link or no folder, if the file is none, if the disk limit does not allow
+            it, or if the session is over.
+
+        Raises:
+            UsageError: the session was closed here or belongs to a parent process, or an argument is not of this form.
+        """
+        parts = _parts(path)
+        if not isinstance(data, bytes | str):
+            raise UsageError(f"the data is {brief(data)}; give bytes or a text")
+        content = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+        self._require_ours()
+        with self._turn:
+            if not self._takes(path) or len(content) > self.limits.disk_mib * MIB:
+                return False
+            self._line.write(content)
+            self._line.send({"write": parts, "size": len(content)})
+            message = self._line.wait(self._patience_s)
+            if message is None or "over" in message:
+                self._end(message)
+                return False
+            return bool(message["written"])
+
+    def _takes(self, path: str) -> bool:
+        if self._closed:
+            raise UsageError("this session was closed; open another one with Sandbox.session")
+        return not self.over and len(path.encode("utf-8", "surrogatepass")) <= _PATH_BYTES
+
+    def _require_ours(self) -> None:
+        """Refuse a forked child: what it would send and hear is its parent's."""
+        if not self._line.ours:
+            raise UsageError(
+                "this session belongs to the process that opened it, and this one was forked from it; "
+                "open another one with Sandbox.session"
+            )
+
+    @property
+    def open(self) -> bool:
+        """False once the session is over or closed."""
+        return not (self.over or self._closed)
+
     def interrupt(self) -> None:
         """Interrupt the call that another thread or task waits for, as Ctrl-C does; its reply ends RE.
 
         The state is kept if the code comes back within 0.25 CPU seconds and a second; else the session is over.
         """
+        self._require_ours()
         self._line.send({"interrupt": True})
 
     def kill(self) -> None:
         """End the session and everything in it at once; a call that is under way has the ending IE."""
+        self._require_ours()
         self.over = self.over or "the session was killed here"
         self._line.hang_up()
 
     def close(self) -> None:
         """End the session and everything in it, and return its slot.  Idempotent; a call under way ends IE."""
+        if not self._line.ours:
+            return
         self._closed = True
         self.kill()
         if self._turn.acquire(blocking=False):
@@ -256,7 +306,8 @@ class Session:
         self._calls += 1
         limits = self.limits
         order = {"call": self._calls, "cpu_s": limits.cpu_s, "wall_s": limits.wall}
-        self._line.write(f"{self._calls}\n{code}" if self._numbered else code)
+        text = f"{self._calls}\n{code}" if self._numbered else code
+        self._line.write(text.encode("utf-8", "surrogatepass"))
         self._line.send({**order, "output": int(limits.output_mib * MIB)})
         return True
 
@@ -328,6 +379,20 @@ class Session:
         return SessionReply(text, ending, why, open=not self.over, memory_mib=peak, **seconds)
 
 
+def _parts(path: str) -> list[str]:
+    """The names in a path within the working directory.
+
+    Raises:
+        UsageError: it is none.
+    """
+    parts = path.split("/") if isinstance(path, str) else []
+    if not parts or not all(p and p not in (".", "..") and "\0" not in p for p in parts):
+        raise UsageError(
+            f"the path is {brief(path)}; give one within the working directory, such as 'a/b.txt'"
+        )
+    return parts
+
+
 class _Line:
     """The slot of a session and the socket to its pid 1.
 
@@ -382,10 +447,16 @@ class _Line:
             for fd in (nothing, bundle, appended):
                 os.close(fd)
 
-    def write(self, code: str) -> None:
-        """Put the code of the next call where the session reads it."""
+    @property
+    def ours(self) -> bool:
+        """False in a process that was forked from the one that opened the session."""
+        return os.getpid() == self._owner
+
+    def write(self, data: bytes) -> None:
+        """Put the code of the next call, or the content of a file, where the session reads it."""
         os.ftruncate(self._code, 0)
-        os.pwrite(self._code, code.encode("utf-8", "surrogatepass"), 0)
+        os.lseek(self._code, 0, os.SEEK_SET)
+        write_all(self._code, data)
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Tell pid 1 of the session; one that is gone is noticed by `wait`."""

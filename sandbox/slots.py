@@ -16,7 +16,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,15 +24,17 @@ from typing import Any, Final
 from rlvr.errors import SandboxFailed
 from rlvr.sandbox.cgroups import Cgroup
 from rlvr.sandbox.guest.replies import unpacked
+from rlvr.sandbox.outputs import Output, memfd
 from rlvr.sandbox.toolchains import Python, environment
 from rlvr.workers import framing
 from rlvr.workers.framing import framed, write_all
 
-__all__ = ["CannotIsolate", "Keeper", "NotTaken", "Request", "Slot", "memfd", "packed"]
+__all__ = ["CannotIsolate", "Died", "Keeper", "NotTaken", "Request", "Slot", "packed"]
 
 _START_S: Final = 60.0
 _CLOSING_S: Final = 15.0
 _REPLY_BYTES: Final = 1 << 16
+_LOOK_S: Final = 0.1
 _FOLDERS: Final = [str(Path(module).parent) for module in (__file__, framing.__file__)]
 
 # The packages are faked: a guest has a few modules of theirs, and their __init__.py is never run there.  Programs can
@@ -51,7 +53,11 @@ class CannotIsolate(Exception):
     """The kernel does not let this user have what the level needs: namespaces, or Landlock."""
 
 
-class NotTaken(SandboxFailed):
+class Died(SandboxFailed):
+    """A slot or the keeper was killed from outside, so the run is worth another attempt."""
+
+
+class NotTaken(Died):
     """The slot was dead before it took a request."""
 
 
@@ -142,15 +148,20 @@ class Keeper:
         try:
             socket.send_fds(self._control, [json.dumps(message).encode()], list(fds))
         except OSError as error:
-            raise SandboxFailed(f"the sandbox's keeper is gone: {error}. {self.said()}") from None
+            raise NotTaken(f"the sandbox's keeper is gone: {error}. {self.said()}") from None
 
     def _answer(self) -> dict[str, Any]:
-        ready, _, _ = select.select([self._control], [], [], _START_S)
-        message = self._control.recv(_REPLY_BYTES) if ready else b""
+        poll = select.poll()  # unlike select.select, of descriptors above 1023 as well
+        poll.register(self._control, select.POLLIN)
+        ready = poll.poll(_START_S * 1000)
+        try:
+            message = self._control.recv(_REPLY_BYTES) if ready else b""
+        except OSError:  # it was killed with an order that it had not read
+            message = b""
         if not message:
             self.close()
             what = "ended" if ready else f"said nothing for {_START_S:.0f} s"
-            raise SandboxFailed(f"the sandbox's keeper {what}. {self.said()}")
+            raise NotTaken(f"the sandbox's keeper {what}. {self.said()}")
         answer: dict[str, Any] = json.loads(message)
         if "failed" in answer:
             if "errno" in answer:
@@ -245,19 +256,28 @@ class Slot:
         """How many requests were sent last."""
         return len(self._wanted)
 
-    def replies(self, wall_s: float) -> list[dict[str, Any]]:
+    def replies(
+        self, wall_s: float, look: Callable[[], None] | None = None
+    ) -> list[dict[str, Any]]:
         """The replies to the requests that were sent last.
 
         Args:
             wall_s: wall seconds to wait for them.
+            look: called after 0.1 s, and again each time as long has passed as before.
 
         Raises:
             NotTaken: the slot was dead, and none of this was begun.
             SandboxFailed: the slot cannot be used any more; close it.
         """
         replies: dict[int, dict[str, Any]] = {}
-        deadline = time.monotonic() + wall_s
+        began = time.monotonic()
+        deadline, pause = began + wall_s, _LOOK_S
         while len(replies) < len(self._wanted):
+            while look is not None and not self._ready(began + pause - time.monotonic()):
+                if time.monotonic() > deadline:
+                    break
+                look()
+                pause = 2 * (time.monotonic() - began)
             reply = self._receive(deadline)
             if (
                 reply["id"] in self._wanted
@@ -265,12 +285,16 @@ class Slot:
                 replies.setdefault(reply["id"], reply)
         return [replies[number] for number in self._wanted]
 
-    def _receive(self, deadline: float) -> dict[str, Any]:
+    def _ready(self, seconds: float) -> bool:
+        """Whether a message, or the end, has come within that time."""
         if self._channel.fileno() < 0:
-            raise SandboxFailed("a slot of the sandbox was closed")
+            raise Died("a slot of the sandbox was closed")
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
-        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        return bool(poll.poll(max(0.0, seconds) * 1000))
+
+    def _receive(self, deadline: float) -> dict[str, Any]:
+        if not self._ready(deadline - time.monotonic()):
             raise SandboxFailed("a slot of the sandbox does not answer")
         try:
             message = self._channel.recv(_REPLY_BYTES)
@@ -279,9 +303,9 @@ class Slot:
         ) as error:  # the kernel's word for requests that the other end never read
             raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
         except OSError as error:
-            raise SandboxFailed(f"a slot of the sandbox is gone: {error}") from None
+            raise Died(f"a slot of the sandbox is gone: {error}") from None
         if not message:
-            raise SandboxFailed(f"a slot of the sandbox ended. {self.keeper.said()}")
+            raise Died(f"a slot of the sandbox ended. {self.keeper.said()}")
         return unpacked(message)
 
     def close(self) -> None:
@@ -296,26 +320,20 @@ class Slot:
         self._channel.close()
 
 
-def memfd(content: bytes, *, name: str = "rlvr") -> int:
-    """A descriptor of a new file in memory, positioned at its start.
-
-    Args:
-        content: what it contains.
-        name: shown in /proc, for those who debug.
-    """
-    fd = os.memfd_create(name, os.MFD_CLOEXEC)
-    write_all(fd, content)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
-def packed(header: Mapping[str, Any], files: Mapping[str, tuple[bytes, int]]) -> int:
+def packed(header: Mapping[str, Any], files: Mapping[str, tuple[bytes | Output, int]]) -> int:
     """A memfd with header and files, in the form in which a program's process unpacks them.
 
     Args:
         header: JSON-able; what to run and how.
         files: name → content and mode.
     """
-    sizes = [[name, len(content), mode] for name, (content, mode) in files.items()]
-    head = json.dumps({**header, "files": sizes}).encode()
-    return memfd(b"".join([framed(head), *(content for content, _ in files.values())]))
+    contents = [
+        (name, Output(content) if isinstance(content, bytes) else content, mode)
+        for name, (content, mode) in files.items()
+    ]
+    sizes = [[name, content.size, mode] for name, content, mode in contents]
+    fd = memfd(b"")
+    write_all(fd, framed(json.dumps({**header, "files": sizes}).encode()))
+    for _, content, _ in contents:
+        content.copy_to(fd)
+    return fd

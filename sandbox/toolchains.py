@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlvr.errors import UsageError
-from rlvr.sandbox.languages import LANGUAGES
+from rlvr.sandbox.languages import LANGUAGES, ProgramLanguage
 from rlvr.sandbox.records import Program
 
 __all__ = [
@@ -92,7 +92,10 @@ print(json.dumps({"found": found, "missing": missing}))
 """
 
 
-_ENVIRONMENT_FACTS: Final = "import json, sysconfig; print(json.dumps([sysconfig.get_path('purelib'), sysconfig.get_path('platlib')]))"
+_ENVIRONMENT_FACTS: Final = (
+    "import json, sysconfig; "
+    "print(json.dumps([sysconfig.get_path('purelib'), sysconfig.get_path('platlib')]))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +221,45 @@ def tool(language: str) -> str | None:
     Args:
         language: a key of `LANGUAGES`, but not "python".
     """
+    row = LANGUAGES[language]
     found = shutil.which(
-        LANGUAGES[language].tool, path=os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin"
+        row.tool, path=os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin"
     )
+    if found and (folder := _folder_of(row, found)):  # what is in PATH may only start the tool
+        own = Path(folder, "bin", row.tool)
+        return str(own.resolve()) if own.exists() else os.path.realpath(found)
     return found and os.path.realpath(found)
+
+
+def _folder_of(row: ProgramLanguage, command: str) -> str:
+    """The folder of a tool's files, as it says itself; "" where they are all in the system's folders."""
+    if not row.where:
+        return ""
+    argv = [word.replace("{tool}", command) for word in row.where]
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=_ASK_S, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    folder = done.stdout.strip()
+    return folder if done.returncode == 0 and Path(folder).is_dir() else ""
+
+
+def _tool_files(language: str) -> list[str]:
+    """What a slot must see of the host for a language: its tool, its folder, and what links in that point to."""
+    command = tool(language)
+    if command is None:
+        return []
+    row = LANGUAGES[language]
+    found = shutil.which(
+        row.tool, path=os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin"
+    )
+    folder = _folder_of(row, found or command)
+    if not folder:
+        return [command]
+    links = [path.resolve() for path in Path(folder).iterdir() if path.is_symlink()]
+    return [folder, os.path.realpath(folder), *(str(path) for path in links), command]
 
 
 def missing(language: str) -> str:
@@ -258,7 +296,7 @@ def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> 
     wanted = [
         f"{python.prefix}/lib",
         python.executable,
-        *(tool(name) or "" for name, it in LANGUAGES.items() if it.tool),
+        *(path for name, row in LANGUAGES.items() if row.tool for path in _tool_files(name)),
     ]
     wanted += map(str, Path("/etc").glob("java-*"))  # Debian's Java has its settings there
     for path in wanted:

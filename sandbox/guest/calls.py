@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from rlvr.sandbox.guest.reading import Budget, read
+from rlvr.sandbox.guest.reading import read
 from rlvr.sandbox.guest.values import BadValue, NotAValue, Opaque
 from rlvr.sandbox.guest.writing import mro, name_of, write
 from rlvr.workers.framing import framed, read_frame, write_all
@@ -33,6 +33,8 @@ __all__ = [
     "THEN",
     "main",
     "read_replies",
+    "read_reply",
+    "reply_lines",
     "requests",
     "resolve",
     "serve",
@@ -338,7 +340,7 @@ def _message(error: BaseException) -> str:
         return ""
 
 
-# --------------------------------------------------------------------------------------------- on the host
+# ------------------------------------------------------------------------- on the host, and in its reader
 
 
 def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any], Sequence[str]]]) -> bytes:
@@ -361,34 +363,34 @@ def _refuse(value: Any, plain: Any) -> None:
         raise NotAValue(f"not a value: a {name_of(type(value))}")
 
 
-def read_replies(data: bytes, n: int) -> list[CallReply | None]:
-    """The replies to `n` calls, None for those without.
-
-    Line k must answer call k and be well-formed.  Reading ends at the first line that is not, or that is incomplete.
-    So the only effect of a program that writes here is that it loses cases.  One budget pays for all the lines.
+def reply_lines(data: bytes, n: int) -> list[bytes]:
+    """The lines that may be replies to `n` calls, in order; a last one without an end is none.
 
     Args:
         data: what was written.
         n: how many calls there were.
     """
-    replies: list[CallReply | None] = []
-    budget = Budget()
-    for line in data.split(b"\n", n)[:n]:
-        try:
-            replies.append(_read(line, len(replies), budget))
-        except NotAValue as error:
-            replies.append(CallReply(error=("NotAValue", str(error))))
-        except BadValue:
-            break
-    if len(replies) == data.count(b"\n") + 1:  # the last line has no end yet
-        replies.pop()
-    return replies + [None] * (n - len(replies))
+    lines = data.split(b"\n", n)
+    return lines[:n] if len(lines) > n else lines[:-1]
 
 
-def _read(line: bytes, i: int, budget: Budget) -> CallReply:
-    reply = read(line, budget, arrays=False)
+def read_reply(line: bytes, i: int) -> CallReply | None:
+    """The reply to call `i`; None if the line is none, and then later lines do not count either.
+
+    So the only effect of a program that writes here is that it loses cases.  In the reader (`sandbox.reader`).
+
+    Args:
+        line: from `reply_lines`.
+        i: which call it must answer.
+    """
+    try:
+        reply = read(line, arrays=False)
+    except NotAValue as error:
+        return CallReply(error=("NotAValue", str(error)))
+    except BadValue:
+        return None
     if type(reply) is not list or not reply or type(reply[0]) is not int or reply[0] != i:
-        raise BadValue("malformed: no reply")
+        return None
     match reply[1:]:
         case ["value", value]:
             return CallReply(value)
@@ -396,4 +398,20 @@ def _read(line: bytes, i: int, budget: Budget) -> CallReply:
             return CallReply(items, listed=True)
         case ["error", str(kind), str(message)]:
             return CallReply(error=(kind[:100], message[:_TEXT]))
-    raise BadValue("malformed: no reply")
+    return None
+
+
+def read_replies(data: bytes, n: int) -> list[CallReply | None]:
+    """The replies to `n` calls, None for those without.  In the reader.
+
+    Args:
+        data: what was written.
+        n: how many calls there were.
+    """
+    replies: list[CallReply | None] = []
+    for line in reply_lines(data, n):
+        reply = read_reply(line, len(replies))
+        if reply is None:
+            break
+        replies.append(reply)
+    return replies + [None] * (n - len(replies))

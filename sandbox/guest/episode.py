@@ -32,6 +32,7 @@ _LOOK_S = {
     True: 0.01,
 }  # how often a call is looked at, at least: with a cgroup, and without
 _MESSAGE_BYTES = 4096
+_WRITE_BYTES = 1 << 20
 _PART_BYTES = 4096  # of a file, in a message
 _WORDS_BYTES = 64  # of what the program may say at once
 
@@ -101,6 +102,8 @@ class Episode(Watch):
                     return message
                 if "read" in message:
                     self._send_file(message["read"], message["most"])
+                if "write" in message:
+                    self._tell({"written": self._write_file(message["write"], message["size"])})
             self._reap()
             self._listened(-1)
             if self.status is None and not ready:
@@ -137,6 +140,37 @@ class Episode(Watch):
             size -= len(part)
         for fd in kept:
             os.close(fd)
+
+    def _write_file(self, path: list[str], size: int) -> bool:
+        """Write a file of the scratch folder from where calls come in; False if that cannot be done.
+
+        No link is followed.  All processes of the session are stopped meanwhile.
+        """
+        folders = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        kept = [os.open(".", os.O_RDONLY | os.O_DIRECTORY)]
+        written = 0
+        try:
+            for name in path[:-1]:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=kept[-1])
+                kept.append(os.open(name, folders, dir_fd=kept[-1]))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            kept.append(os.open(path[-1], flags, 0o644, dir_fd=kept[-1]))
+            if not stat.S_ISREG(os.fstat(kept[-1]).st_mode):
+                return False
+            os.ftruncate(kept[-1], 0)
+            while written < size:
+                part = os.pread(self.fds["code"], min(size - written, _WRITE_BYTES), written)
+                done = os.write(kept[-1], part)
+                if not done:
+                    return False
+                written += done
+        except OSError:  # a link, no folder, no room
+            return False
+        finally:
+            for fd in kept:
+                os.close(fd)
+        return True
 
     def _heard(self) -> dict[str, Any] | None:
         try:

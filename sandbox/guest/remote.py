@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlvr.sandbox.guest.calls import CHANGED, OPERATIONS, PAIRED
-from rlvr.sandbox.guest.reading import Budget, read
+from rlvr.sandbox.guest.reading import read
 from rlvr.sandbox.guest.values import BYTES, BadValue, NotAValue, Opaque
 from rlvr.sandbox.guest.writing import name_of, write
 from rlvr.workers.framing import FrameTooLong, framed, read_frame, write_all
@@ -71,7 +71,7 @@ class Remote:
         self._fd = fd
         self._lock = threading.Lock()
         self._count = 0
-        self._budget = Budget(_HEARD)
+        self._heard = 0
         self._known: dict[int, Any] = {}
         self.asked = False
         self.died: str | None = None
@@ -154,7 +154,10 @@ class Remote:
             frame = read_frame(self._fd, BYTES)
             if frame is None:
                 raise self._gone("it has closed its socket")
-            reply = read(frame, self._budget, other=self._object)
+            self._heard += len(frame)
+            if self._heard > _HEARD:
+                raise self._gone("it has sent too much")
+            reply = read(frame, other=self._object)
         except (OSError, FrameTooLong, NotAValue, BadValue) as error:
             raise self._gone(str(error)) from None
         if (

@@ -153,7 +153,7 @@ def _attempt(session: SuiteRun, name: str, code: Any) -> None:
         session.case(name, "pass")
 
 
-# ----------------------------------------------------------------------------------------------- on the host
+# ------------------------------------------------------------------------------------------ in the host's reader
 
 
 def read_results(data: bytes) -> Results:

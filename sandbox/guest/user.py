@@ -36,11 +36,11 @@ from rlvr.sandbox.guest.linux import (
 from rlvr.sandbox.guest.namespaces import Namespaces
 from rlvr.sandbox.guest.restricted import Restricted
 
-__all__ = ["FAILED", "FULL", "NO_WORD", "give_up", "main", "prepare"]
+__all__ = ["FAILED", "FULL", "give_up", "main", "prepare"]
 
 FULL = b"full"  # what the box is told if the program's files do not fit into its scratch
 
-NO_WORD, FAILED = 102, 103
+FAILED = 103
 """Exit codes of an interactor in Python that raises: because what it read is no word that it can use, or otherwise."""
 
 _SPARE_FD = 64  # above every descriptor that a run is given
@@ -146,7 +146,7 @@ def main(
         os.write(tell, f"setup: {type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)
     os.close(tell)
-    _exit(_ending(run, "interactor" in header))
+    _exit(_ending(run, header.get("judging", False)))
 
 
 def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
@@ -281,8 +281,8 @@ def _open_streams() -> None:
         setattr(sys, f"__{name}__", text)
 
 
-def _ending(run: Callable[[], Any], interactor: bool) -> int:
-    """Run it; returns the exit code that Python's own main would give, or that of an interactor."""
+def _ending(run: Callable[[], Any], judging: bool) -> int:
+    """Run it; returns the exit code that Python's own main would give, or that of a judge which failed."""
     try:
         run()
     except SystemExit as stop:
@@ -299,13 +299,7 @@ def _ending(run: Callable[[], Any], interactor: bool) -> int:
             trace = trace.tb_next if trace else None
         with contextlib.suppress(BaseException):
             sys.excepthook(type(error), error.with_traceback(trace), trace)
-        if interactor:
-            return (
-                NO_WORD
-                if isinstance(error, ValueError | LookupError | OverflowError | EOFError)
-                else FAILED
-            )
-        return 1
+        return FAILED if judging else 1
     return 0
 
 

@@ -206,6 +206,8 @@ class Watch:
     def _exceeded(self) -> str:
         if self.level.crowded():
             return "processes"
+        if "halt" in self.fds and os.pread(self.fds["halt"], 1, 0) != b"\0":
+            return "partner"
         past, limit = time.monotonic() - self.started - self.idle, self.limits["wall_s"]
         if past > limit + self.waited:
             self.waited = min(

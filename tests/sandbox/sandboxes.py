@@ -25,6 +25,7 @@ from typing import Any
 
 import rlvr
 from rlvr.sandbox import Limits, Program, Run, Sandbox
+from rlvr.sandbox.outputs import Output
 
 __all__ = [
     "ORDINARY",
@@ -356,7 +357,7 @@ def episode(sandbox: Sandbox, language: str, code: str, limits: Limits) -> Run:
     exit_code = int(reply.why.split()[-1]) if reply.why.startswith("exit code ") else None
     signal = int(reply.why.rpartition(" ")[2].rstrip(")")) if "(signal " in reply.why else None
     figures = reply.cpu_s, reply.wall_s, reply.starved_s, reply.memory_mib
-    return Run(reply.ending, reply.why, exit_code, signal, *figures, reply.text.encode())
+    return Run(reply.ending, reply.why, exit_code, signal, *figures, Output(reply.text.encode()))
 
 
 _NEXT = {

@@ -257,25 +257,6 @@ def test_any_tree_gives_a_value_or_that_error(tree):
 
 
 @pytest.mark.parametrize(
-    "keys",
-    [
-        [k * (2**61 - 1) for k in range(20_000)],
-        [{"tuple": [k * (2**61 - 1), 0]} for k in range(20_000)],
-        [{"frozenset": [{"int": hex(k * (2**61 - 1))}]} for k in range(20_000)],
-    ],
-    ids=["ints", "tuples", "frozensets"],
-)
-def test_colliding_keys_do_not_take_quadratic_time(keys):
-    """All of them hash to one number."""
-    keys = [{"int": hex(k)} if type(k) is int and k >= 1 << 63 else k for k in keys]
-    began = time.process_time()
-    for tree in ({"set": list(keys)}, {"dict": [x for k in keys for x in (k, None)]}):
-        with pytest.raises(BadValue, match="collide"):
-            read(text(tree))
-    assert time.process_time() - began < 5
-
-
-@pytest.mark.parametrize(
     "data",
     [
         b"", b"{", b"NaN", b"[1,]", b"\xff", "é".encode(), b'"' + b'\\"' * 500_000, b"[" * 500_000, b'{"a":' * 100_000,
@@ -283,7 +264,7 @@ def test_colliding_keys_do_not_take_quadratic_time(keys):
     ],
     ids=lambda d: str(d[:12]),
 )  # fmt: skip
-def test_bad_text_is_refused_in_linear_time(data):
+def test_bad_text_is_refused(data):
     """Deep nesting, long numbers, and strings that never end among them."""
     began = time.process_time()
     with pytest.raises((BadValue, NotAValue)):

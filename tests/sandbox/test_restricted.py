@@ -174,7 +174,7 @@ def test_a_verdict_names_the_level():
 def test_the_flag_sets_the_option_of_environments_that_run_programs():
     """And is refused for one that runs none, as the user expects something of it."""
     assert with_level(["a=b"], None) == ["a=b"]
-    assert with_level(["a=b"], "restricted", "humaneval-v2") == ["a=b", "sandbox=restricted"]
+    assert with_level(["a=b"], "restricted", "humaneval-v3") == ["a=b", "sandbox=restricted"]
     with pytest.raises(
         UsageError, match="arithmetic-v1 runs no programs in the sandbox; leave the flag out"
     ):

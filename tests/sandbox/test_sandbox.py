@@ -4,8 +4,10 @@ import asyncio
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,13 +24,16 @@ from rlvr.sandbox import (
     Run,
     Sandbox,
     TestSuite,
+    languages,
     probe,
     toolchains,
 )
 from rlvr.sandbox.compiling import Compiler
-from rlvr.sandbox.languages import LANGUAGES, Language
+from rlvr.sandbox.languages import LANGUAGES, ProgramLanguage
 from rlvr.sandbox.levels import LEVELS
+from rlvr.sandbox.outputs import Output
 from rlvr.sandbox.slots import CannotIsolate, Keeper
+from rlvr.verifiers.code import CodeVerifier
 from rlvr.workers import usable_cores
 
 SMALL = Limits(cpu_s=2.0, memory_mib=256)
@@ -337,8 +342,9 @@ def test_a_suite_sees_values_and_the_program_sees_no_tests(sandbox):
 
 @pytest.mark.parametrize("program", toolchains.GREETINGS, ids=lambda program: program.language)
 def test_every_language_runs(sandbox, program):
-    """A machine without Python, C++, node or bash fails here with the doctor's words; C and Java are skipped by name."""
-    if program.language in ("c", "java") and toolchains.tool(program.language) is None:
+    """A machine without Python, C++, node or bash fails here with the doctor's words; others are skipped by name."""
+    asked = ("python", "cpp", "javascript", "bash")
+    if program.language not in asked and toolchains.tool(program.language) is None:
         pytest.skip(toolchains.missing(program.language))
     run = sandbox.run(program, limits=Limits(memory_mib=1024))
     assert run.ending is Ending.OK, run.why
@@ -383,7 +389,7 @@ def test_a_compiler_that_compiles_nothing_is_our_failure():
         Ending.RE,
         "exit code 1",
         exit_code=1,
-        stderr=b"g++: fatal error: cannot execute 'cc1plus'\n",
+        errors=Output(b"g++: fatal error: cannot execute 'cc1plus'\n"),
     )
     built = Compiler(lambda *args, **options: broken).compiled(source)[2]
     assert built.ending is Ending.IE
@@ -520,9 +526,8 @@ def test_an_attack_that_succeeds_is_found(tmp_path):
         }
         command = [sys.executable, "-c", files["main.py"][0].decode(), json.dumps(facts)]
         done = subprocess.run(command, capture_output=True, timeout=20, cwd=tmp_path)
-        return Run(
-            Ending.OK if not done.returncode else Ending.RE, stdout=done.stdout, stderr=done.stderr
-        )
+        ending = Ending.OK if not done.returncode else Ending.RE
+        return Run(ending, output=Output(done.stdout), errors=Output(done.stderr))
 
     with probe._canary() as canary:
         won = probe._tried(leaky, canary)
@@ -595,11 +600,91 @@ def test_it_starts_afresh_after_close():
     sandbox.close()
 
 
-def test_the_main_files_are_those_of_the_documentation():
-    """The page has a row for each language."""
+def test_the_page_of_languages_is_made_from_the_rows():
+    """Each has its names, main file, fences and Debian package there."""
     page = Path(__file__).parents[2].joinpath("docs/reference/sandbox.md").read_text()
-    for name, language in LANGUAGES.items():
-        assert f'| `"{name}"` | `{language.main}` |' in page
+    assert languages.table() in page
+
+
+ADDS_ONE = {
+    "python": "print(int(input()) + 1)",
+    "c": '#include <stdio.h>\nint main() { int x; scanf("%d", &x); printf("%d\\n", x + 1); }',
+    "cpp": "#include <iostream>\nint main() { int x; std::cin >> x; std::cout << x + 1; }",
+    "cpp20": "#include <iostream>\n#include <span>\nint main() { int x; std::cin >> x;"
+    " std::span<int> s(&x, 1); std::cout << s[0] + 1; }",
+    "java": "import java.util.*;\npublic class Adds { static class Node { int v; }\n"
+    " public static void main(String[] a) { System.out.println(new Scanner(System.in).nextInt() + 1); } }",
+    "rust": "fn main() { let mut s = String::new(); std::io::stdin().read_line(&mut s).unwrap();"
+    ' println!("{}", s.trim().parse::<i32>().unwrap() + 1); }',
+    "go": 'package main\nimport "fmt"\nfunc main() { var x int; fmt.Scan(&x); fmt.Println(x + 1) }',
+    "javascript": "console.log(parseInt(require('fs').readFileSync(0)) + 1)",
+    "typescript": "import * as fs from 'fs';\n"
+    "const x: number = parseInt(fs.readFileSync(0, 'utf8')); console.log(x + 1);",
+    "bash": "read x; echo $((x + 1))",
+}
+
+
+@pytest.mark.parametrize("name", ADDS_ONE)
+def test_every_language_is_judged_from_a_fence(name):
+    """C and Java raised KeyError.  A block of another language beside it does not count; bare code does."""
+    if LANGUAGES[name].tool and toolchains.tool(name) is None:
+        pytest.skip(toolchains.missing(name))
+    verifier = CodeVerifier(language=name, limits=Limits(cpu_s=5, wall_s=60), total_wall_s=200)
+    reference = {"inputs": ["41\n"], "outputs": ["42\n"]}
+    source = ADDS_ONE[name]
+    for text in (f"```{LANGUAGES[name].fences[0]}\n{source}\n```\n```text\n41\n```", source):
+        verdict = verifier.verify(text, reference)
+        assert verdict.why == "AC", verdict
+
+
+@pytest.mark.parametrize(
+    ("source", "main", "entry"),
+    [
+        ("class Main { public static void main(String[] a) {} }", "Main.java", "Main"),
+        ("public class A { } class B { static void main(String[] a) {} }", "A.java", "B"),
+        (
+            "class A { class Main { void f() {} } } class B { static void main(String[] a) {} }",
+            "B.java",
+            "B",
+        ),
+        ('class A { String s = "} class X {"; static void main(String[] a) {} }', "A.java", "A"),
+        (
+            "/* public class Not { */ // class Not2 {\npublic final class C { void main() {} }",
+            "C.java",
+            "C",
+        ),
+        ("package a.b;\npublic class D { static void main(String[] a) {} }", "D.java", "a.b.D"),
+        ("public record E(int x) { public static void main(String[] a) {} }", "E.java", "E"),
+        ("int x;", "Main.java", "Main"),
+    ],
+)
+def test_the_class_that_java_runs_is_read_from_the_source(source, main, entry):
+    """Any main class but Main failed."""
+    program = Program("java", source)
+    assert (program.main, program.entry) == (main, entry)
+
+
+def test_a_keeper_that_is_killed_again_and_again_costs_only_time():
+    """Runs are repeated while their wall budget lasts; of 250 runs, 154 ended IE and 4 raised."""
+    program = python("import time\ntime.sleep(0.3)\nprint(5)")
+    with Sandbox(workers=3, limits=Limits(cpu_s=5, wall_s=60, memory_mib=64)) as sandbox:
+        stop = threading.Event()
+
+        def kill() -> None:
+            while not stop.wait(0.7):
+                keeper = sandbox._pool._keeper
+                if keeper is not None and keeper._process.poll() is None:
+                    os.kill(keeper._process.pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            with ThreadPoolExecutor(3) as threads:
+                runs = list(threads.map(lambda _: sandbox.run(program), range(12)))
+        finally:
+            stop.set()
+            killer.join()
+    assert [(run.ending, run.text) for run in runs] == [(Ending.OK, "5\n")] * 12, runs
 
 
 def java() -> None:
@@ -644,9 +729,52 @@ def test_c_is_compiled_and_linked_with_the_mathematics(sandbox):
     assert sandbox.run(Program("c", "int main(void) { return undeclared; }")).ending is Ending.CE
 
 
+PERL = """
+import re
+from rlvr.sandbox.languages import ProgramLanguage
+
+ROW = ProgramLanguage(
+    "main.pl", "print $^V", tool="perl", package="perl", run=("{tool}", "{main}"), fences=("perl", "pl"),
+    opens=re.compile(r"use strict"), dies=(255,),
+)
+"""
+
+
+def test_a_language_is_a_file(tmp_path, monkeypatch):
+    """Run, found in a fence and judged, also in processes that are started from then on."""
+    path = tmp_path / "perl.py"
+    path.write_text(PERL)
+    monkeypatch.setenv("RLVR_LANGUAGES", "")
+    monkeypatch.setattr(languages, "LANGUAGES", LANGUAGES)
+    try:
+        languages.register("perl", path)
+        verdict = CodeVerifier(language=["bash", "perl"]).verify(
+            "```pl\nprint <STDIN> + 1;\n```", {"inputs": ["41"], "outputs": ["42"]}
+        )
+        assert verdict.why == "AC"
+        command = [
+            sys.executable,
+            "-c",
+            "from rlvr.sandbox import Program; print(Program('perl', '1').main)",
+        ]
+        assert (
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            == "main.pl\n"
+        )
+    finally:
+        LANGUAGES.pop("perl", None)
+    with pytest.raises(UsageError, match="no file"):
+        languages.register("perl", tmp_path / "none.py")
+    path.write_text("ROW = 1")
+    with pytest.raises(UsageError, match="sets no ROW"):
+        languages.register("perl", path)
+
+
 def test_a_language_is_one_more_row(sandbox, monkeypatch):
     """As docs/reference/sandbox.md shows for Rust; here with a shell that is there anyway."""
-    row = Language("main.dash", "echo 1", tool="sh", package="dash", run=("{tool}", "{main}"))
+    row = ProgramLanguage(
+        "main.dash", "echo 1", tool="sh", package="dash", run=("{tool}", "{main}")
+    )
     monkeypatch.setitem(LANGUAGES, "dash", row)
     toolchains.tool.cache_clear()
     assert sandbox.run(Program("dash", "echo $((6 * 7))")).text == "42\n"

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -523,3 +524,71 @@ def test_an_episode_of_a_python_tool(sandbox):
         assert number == 50
         assert session.run("x = b'x' * (1 << 30)").ending == "MLE"
         assert not session.run("primes").open
+
+
+# ------------------------------------------------------------------------------------------------ files and forks
+
+
+def test_a_file_is_written_past_the_program(sandbox):
+    """Its links lead nowhere, its folders are made, and the disk limit holds."""
+    with sandbox.session("python") as session:
+        assert session.write("a/b.txt", "hello")
+        assert session.run("open('a/b.txt').read()").text == "'hello'\n"
+        assert session.write("a/b.txt", b"\xff")
+        assert session.read("a/b.txt") == b"\xff"
+        session.run(
+            "import os; os.symlink('/tmp', 'out'); os.symlink('a/b.txt', 'link'); os.mkfifo('pipe')"
+        )
+        for path in ("out/x", "link", "a", "pipe", "a/b.txt/c"):
+            assert not session.write(path, "x"), path
+        assert not session.write("big", bytes(1 << 30))
+        assert session.run("os.listdir('/tmp')").text.count("x") == 0
+        with pytest.raises(UsageError, match="within the working directory"):
+            session.write("../x", "x")
+        with pytest.raises(UsageError, match="the data is int 1"):
+            session.write("x", 1)
+    with pytest.raises(UsageError, match="closed"):
+        session.write("x", "x")
+
+
+def test_a_forked_child_is_refused_and_its_parent_notices_nothing(sandbox):
+    """What the child heard was missing in the parent, which waited for 33 seconds and got TLE."""
+    with sandbox.session("python") as session:
+        session.run("x = 1")
+        refused, told = os.pipe()
+        if not os.fork():
+            for use in (
+                lambda: session.run("x = 2"),
+                lambda: session.read("x"),
+                session.interrupt,
+                session.kill,
+            ):
+                try:
+                    use()
+                except UsageError as error:
+                    os.write(told, b"." if "forked" in str(error) else b"!")
+            session.close()
+            os._exit(0)
+        os.wait()
+        assert os.read(refused, 10) == b"...."
+        assert session.run("x").text == "1\n"
+        os.close(refused)
+        os.close(told)
+
+
+def test_all_sessions_together_have_limits():
+    """How many there are, and what they may take; one that was closed makes room."""
+    with Sandbox(
+        workers=1, sessions=2, sessions_memory_mib=256, limits=Limits(memory_mib=100)
+    ) as sandbox:
+        first, second = sandbox.session("bash"), sandbox.session("bash")
+        with pytest.raises(UsageError, match="sessions=2; close one"):
+            sandbox.session("bash")
+        second.close()
+        with pytest.raises(
+            UsageError, match="300 MiB, and this sandbox has sessions_memory_mib=256"
+        ):
+            sandbox.session("bash", limits=Limits(memory_mib=200))
+        sandbox.session("bash").close()
+        first.close()
+        assert pickle.loads(pickle.dumps(sandbox)).sessions == 2

@@ -1,0 +1,32 @@
+"""Go, the standard library alone."""
+
+import re
+
+from rlvr.sandbox.languages.base import PROGRAM, ProgramLanguage
+
+__all__ = ["ROW"]
+
+ROW = ProgramLanguage(
+    "main.go",
+    'package main\nimport ("fmt"; "runtime")\nfunc main() { fmt.Println(runtime.Version()) }',
+    tool="go",
+    package="golang-go",
+    compile=("{tool}", "build", "-o", PROGRAM, "{main}"),
+    sources=(".go",),
+    run=(f"./{PROGRAM}",),
+    least="package main\nfunc main() {}\n",
+    # From Go 1.20 on, each compilation makes the standard library's packages that it needs.
+    limits={
+        "cpu_s": 60.0,
+        "wall_s": 120.0,
+        "memory_mib": 2048,
+        "processes": 256,
+        "disk_mib": 512.0,
+    },
+    dies=(2,),
+    fences=("go", "golang"),
+    opens=re.compile(r"\s*(?:package\s+main\b|//|/\*|import\s*[(\"]|func\s+\w)"),
+    time_factor=1.5,
+    where=("{tool}", "env", "GOROOT"),
+    env={"GOCACHE": "/tmp/go", "GOFLAGS": "-mod=mod", "GO111MODULE": "off", "GOTOOLCHAIN": "local"},
+)

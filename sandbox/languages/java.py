@@ -1,0 +1,70 @@
+"""Java.  The main file is named after the public class, and the class with `main` is run."""
+
+import re
+from typing import Final
+
+from rlvr.sandbox.languages.base import PROGRAM, ProgramLanguage
+
+__all__ = ["ROW", "entry"]
+
+# Comments and texts, in which braces and names do not count; each is linear, as no part of it can match in two ways.
+_ASIDE: Final = re.compile(
+    r'//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/|"(?:[^"\\\n]++|\\.)*+"|' + r"'(?:[^'\\\n]++|\\.)*+'"
+)
+_PIECE: Final = re.compile(
+    r"[{}]|\b(?P<public>public\s++)?(?:(?:final|abstract|sealed|strictfp|static)\s++)*+"
+    r"(?:class|record|interface|enum)\s++(?P<name>[A-Za-z_$][\w$]*+)"
+    r"|(?P<main>\bvoid\s++main\s*+\()"
+)
+_PACKAGE: Final = re.compile(r"^\s*+package\s++([\w.]++)\s*+;", re.MULTILINE)
+
+
+def entry(source: str) -> tuple[str, str]:
+    """The main file's name, and the class that is run.
+
+    Args:
+        source: a program.
+    """
+    text = _ASIDE.sub(" ", source)
+    depth, owner, public, main = 0, "", "", ""
+    for piece in _PIECE.finditer(text):
+        if piece[0] in "{}":
+            depth += 1 if piece[0] == "{" else -1
+        elif piece["main"]:
+            main = main or (owner if depth == 1 else "")
+        elif depth == 0:
+            owner = piece["name"]
+            public = public or (owner if piece["public"] else "")
+    package = _PACKAGE.search(text)
+    folder = package[1] + "." if package else ""
+    return f"{public or main or 'Main'}.java", folder + (main or public or "Main")
+
+
+ROW = ProgramLanguage(
+    "Main.java",
+    'class Main { public static void main(String[] a) { System.out.println("java " + '
+    'System.getProperty("java.version")); } }',
+    tool="javac",
+    package="default-jdk-headless",
+    compile=(
+        *("/bin/sh", "-c"),
+        '"$@" && cd classes && "$0" --create --no-compress --file=../' + PROGRAM + " .",
+        *("{folder}/jar", "{tool}", "-J-Xss64m", "-encoding", "UTF-8", "-d", "classes"),
+        "{sources}",
+    ),
+    sources=(".java",),
+    run=(
+        *("{folder}/java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
+        *("-Xshare:auto", "-XX:MaxRAMPercentage=60", "-Xss64m", "-Dfile.encoding=UTF-8"),
+        *("-cp", PROGRAM, "{entry}"),
+    ),
+    least="class Main { }\n",
+    limits={"processes": 128},
+    least_memory_mib=256,
+    dies=(1,),
+    fences=("java", "java8", "java11", "java17", "java21"),
+    opens=re.compile(
+        r"\s*(?:import\s+[\w.]+|package\s+[\w.]+|//|/\*|(?:public|final|abstract|class|record|enum|interface)\b)"
+    ),
+    entry=entry,
+)

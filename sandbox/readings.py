@@ -1,0 +1,150 @@
+"""Replies to calls and results of tests, as the reader reads them and as the caller gets them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rlvr.sandbox.guest import calls, suite
+from rlvr.sandbox.guest.reading import read
+from rlvr.sandbox.guest.values import NotAValue, Opaque
+from rlvr.sandbox.guest.writing import write
+from rlvr.sandbox.outputs import Lent, Output, Readable
+from rlvr.sandbox.reader import read_aside, read_each
+
+__all__ = ["bytes_of", "load", "read_replies", "read_results", "results", "rewritten"]
+
+_BYTES: Final = 1 << 20  # of all values that are rebuilt in the caller
+_VALUES: Final = 20_000
+_BUILD_S: Final = 0.02  # of the reader's CPU time, for one of them: keys whose hashes collide
+_OPENS: Final = b",[{"
+
+
+def bytes_of(readable: Readable) -> bytes:
+    """The bytes, in the reader.
+
+    Args:
+        readable: from `Output.lent`.
+    """
+    return readable.read() if isinstance(readable, Lent) else readable
+
+
+def load(line: Output) -> Any:
+    """The value in a line of replies, here.
+
+    Args:
+        line: one line.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return read(line.read(), arrays=False)[2]
+
+
+# ------------------------------------------------------------------------------------------------- in the reader
+
+
+def rewritten(results: Readable, n: int, first: int) -> Iterator[Any]:
+    """For each reply: its value as our own text, None where that is large, with the place of its line; or its error.
+
+    Args:
+        results: what the program wrote.
+        n: how many calls there were.
+        first: the reply to begin with.
+    """
+    bytes_left, values_left, at = _BYTES, _VALUES, 0
+    for i, line in enumerate(calls.reply_lines(bytes_of(results), n)):
+        begin, at = at, at + len(line) + 1
+        if i < first:
+            continue
+        reply = calls.read_reply(line, i)
+        if reply is None:
+            return
+        if reply.error is not None:
+            yield ["error", ": ".join(filter(None, reply.error))]
+            continue
+        text = b""
+        if len(line) <= bytes_left:
+            text = _cheap(reply.value, bytes_left, values_left)
+        bytes_left -= len(text)
+        values_left -= _count(text)
+        yield ["value", reply.listed, text.decode("ascii"), begin, len(line)]
+
+
+def _cheap(value: Any, most_bytes: int, most_values: int) -> bytes:
+    """The text of a value that is rebuilt in no time; b"" for any other."""
+    try:
+        text = write(value, _opaque)
+    except NotAValue:  # a number that `read` takes and `write` does not
+        return b""
+    if len(text) > most_bytes or _count(text) > most_values:
+        return b""
+    began = time.thread_time()
+    read(text, arrays=False)
+    return text if time.thread_time() - began <= _BUILD_S else b""
+
+
+def _opaque(value: Any, plain: Any) -> Any:
+    return {"opaque": value.type_name} if type(value) is Opaque else None
+
+
+def _count(text: bytes) -> int:
+    return sum(map(text.count, (_OPENS[i : i + 1] for i in range(len(_OPENS)))))
+
+
+def results(written: Readable) -> Iterator[Any]:
+    """The results of a suite: its cases, and how it ended.
+
+    Args:
+        written: what the tests' process wrote.
+    """
+    found = suite.read_results(bytes_of(written))
+    for case in found.cases:
+        yield list(case)
+    yield [found.done, found.died, found.ours, found.error]
+
+
+# ------------------------------------------------------------------------------------------------- in the caller
+
+
+def read_replies(
+    written: Output, n: int
+) -> list[tuple[Any, str | None, bool, Output | None] | None]:
+    """Value, error, whether it is listed, and the line where the value is large; None for calls without a reply.
+
+    Args:
+        written: what the program wrote.
+        n: how many calls there were.
+
+    Raises:
+        SandboxFailed: see `read_aside`.
+    """
+    replies: list[tuple[Any, str | None, bool, Output | None] | None] = []
+    for record in read_each(rewritten, n, written.lent(), n).records:
+        match record:
+            case str(lost):
+                replies.append((None, f"NotAValue: {lost}", False, None))
+            case ["error", error]:
+                replies.append((None, error, False, None))
+            case [_, listed, "", begin, size]:
+                replies.append((None, None, listed, written.part(begin, size)))
+            case [_, listed, text, _, _]:
+                replies.append((read(text.encode("ascii"), arrays=False), None, listed, None))
+    return [*replies, *[None] * (n - len(replies))]
+
+
+def read_results(written: Output) -> suite.Results:
+    """The results that a suite wrote.
+
+    Args:
+        written: what its process wrote.
+
+    Raises:
+        SandboxFailed: see `read_aside`.
+    """
+    reading = read_aside(results, written.lent())
+    if reading.lost:  # no suite that runs in a box writes so much
+        return suite.Results()
+    *cases, (done, died, ours, error) = reading.records
+    return suite.Results(tuple(suite.Case(*case) for case in cases), done, died, ours, error)
