@@ -8,16 +8,17 @@ losses per token by the weights.  They carry no gradient, and are 0 where masked
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rlvr.algo.masks import zero_masked
-from rlvr.algo.presets import Level
+from rlvr.algo.parts import Correction, Level
 from rlvr.algo.ratios import LOG_RATIO, RatioStats, log_ratio, ratio_stats, sequence_mean_log_ratio
 
-__all__ = ["CorrectionWeights", "masked", "truncated"]
+__all__ = ["CorrectionWeights", "composed", "kept", "masked", "truncated"]
 
 
 class CorrectionWeights(NamedTuple):
@@ -95,6 +96,58 @@ def masked(
     below, above = w < low, w > high
     stats = ratio_stats(log_r, completion_mask, used=w, low=below, high=above)
     return CorrectionWeights(zero_masked(w, completion_mask & ~below & ~above), stats)
+
+
+def kept(
+    logprobs: Float[Tensor, "B T"],
+    behaviour_logprobs: Float[Tensor, "B T"],
+    completion_mask: Bool[Tensor, "B T"],
+    *,
+    low: float,
+    high: float,
+    level: Level = "token",
+) -> CorrectionWeights:
+    """1 where w lies inside [low, high], 0 outside: rejection without a weight, as verl's `rollout_rs`.
+
+    verl takes rejected tokens out of the loss's denominators; here they stay in, as those that `masked` drops.
+
+    Args:
+        logprobs, behaviour_logprobs, completion_mask, low, high, level: as in `masked`.
+
+    Raises:
+        ValueError: as in `masked`.
+    """
+    weights, stats = masked(
+        logprobs, behaviour_logprobs, completion_mask, low=low, high=high, level=level
+    )
+    return CorrectionWeights((weights > 0).to(weights.dtype), stats)
+
+
+def composed(
+    rules: Sequence[Correction],
+    logprobs: Float[Tensor, "B T"],
+    behaviour_logprobs: Float[Tensor, "B T"],
+    completion_mask: Bool[Tensor, "B T"],
+) -> tuple[Float[Tensor, "B T"], dict[str, CorrectionWeights]]:
+    """The product of the weights of several corrections, and each by itself, by its text.
+
+    Args:
+        rules: at least one.
+        logprobs, behaviour_logprobs, completion_mask: as in `truncated`.
+    """
+    policies = logprobs, behaviour_logprobs, completion_mask
+    found = {}
+    for rule in rules:
+        if rule.kind == "truncate":
+            weights = truncated(*policies, cap=rule.high, level=rule.level)
+        else:
+            function = masked if rule.kind == "band" else kept
+            weights = function(*policies, low=rule.low, high=rule.high, level=rule.level)
+        found[str(rule)] = weights
+    product = completion_mask.to(logprobs.dtype)
+    for one in found.values():
+        product = product * one.weights
+    return product, found
 
 
 def _weights(

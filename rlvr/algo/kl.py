@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rlvr.algo.masks import zero_masked
-from rlvr.algo.presets import Estimator
+from rlvr.algo.parts import Estimator
 from rlvr.algo.ratios import log_ratio
 
 __all__ = ["kl_loss", "penalised"]

@@ -298,7 +298,7 @@ def sapo(
         )
     A = _advantages(advantages, completion_mask)
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
-    tau = torch.where(A > 0, positive, negative).to(log_r.dtype)
+    tau = torch.full_like(log_r, negative).masked_fill(A > 0, positive)  # not `where`: float32
     losses = -(4 / tau) * torch.sigmoid(tau * (log_r.exp() - 1)) * A
     return Losses(zero_masked(losses, completion_mask), ratio_stats(log_r, completion_mask))
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 
 from rlvr.collect.stats import unscored_reasons
 from rlvr.errors import RlvrError
+from rlvr.samplers.chat import ChatFormat
 from rlvr.samplers.protocol import rollout_seed
 from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.types import (
@@ -39,6 +41,7 @@ __all__ = [
     "ScoringAlarm",
     "SecondOpinion",
     "lr_alarm",
+    "never_ends",
 ]
 
 
@@ -87,15 +90,24 @@ _ENTROPY: Final = 0.01
 """Nats per token below which a policy has hardly a choice left: two completions of it are nearly always the same."""
 
 
+_CLIP_STEPS: Final = 20
+"""Steps without a clipped token after which a clip is said to do nothing."""
+
+
 class Alarms:
     """Says a line when steps in a row show that the run learns nothing, and once more if it comes back.
 
     Args:
         steps: how many in a row.
+        prompts: how prompts are sent; a first step in which no completion ends by itself is said with it.
+        clips: whether the algorithm has a clip, which should act now and then where a batch makes several updates.
     """
 
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
+    def __init__(
+        self, steps: int, prompts: ChatFormat | None = None, *, clips: bool = False
+    ) -> None:
+        self.steps, self._prompts, self._clips = steps, prompts, clips
+        self._is_first = True
         self._in_a_row: dict[str, int] = {}
 
     def check(self, numbers: Mapping[str, float]) -> list[str]:
@@ -105,8 +117,17 @@ class Alarms:
             numbers: metrics of the step.
         """
         found = dict(self._seen(numbers))
+        lines = list[str]()
+        if self._is_first and self.steps > 1 and "no end" in found:
+            lines.append(f"alarm: {never_ends(self._prompts)}")
+        self._is_first = False
         self._in_a_row = {name: self._in_a_row.get(name, 0) + 1 for name in found}
-        return [line for name, line in found.items() if self._in_a_row[name] == self.steps]
+        limits = {"clip": _CLIP_STEPS}
+        return lines + [
+            line
+            for name, line in found.items()
+            if self._in_a_row[name] == limits.get(name, self.steps)
+        ]
 
     def _seen(self, numbers: Mapping[str, float]) -> Iterator[tuple[str, str]]:
         begin = f"alarm: in {self.steps} steps in a row "
@@ -129,9 +150,17 @@ class Alarms:
         if numbers.get("truncated") == 1:
             yield (
                 "no end",
-                f"{begin}every completion ran to its limit: the end token was never sampled. Raise max_tokens, give "
-                "--chat to an instruction-tuned model, or a stop text; check that the tokenizer's end token is the one "
-                "that the model was taught",
+                f"{begin}every completion ran to its limit: the end token was never sampled. Raise max_tokens, send "
+                "prompts through the model's chat template (--chat on), or give a stop text; check that the "
+                "tokenizer's end token is the one that the model was taught",
+            )
+        clipped = [numbers.get(f"clipped_{side}", float("nan")) for side in ("low", "high", "dual")]
+        if self._clips and numbers.get("updates", 0) > 1 and not any(clipped):
+            yield (
+                "clip",
+                f"alarm: in {_CLIP_STEPS} steps in a row no token was clipped, although each batch makes "
+                f"{numbers['updates']:.0f} updates: the policy hardly moves within a batch. Raise lr, or make more "
+                "updates (--updates)",
             )
         if numbers.get("entropy", 1.0) < _ENTROPY:
             yield (
@@ -140,6 +169,20 @@ class Alarms:
                 "completions differ too little to learn from. Go back to an earlier checkpoint with a lower lr, a KL "
                 "penalty, a higher clip_high or an entropy_target",
             )
+
+
+def never_ends(prompts: ChatFormat | None) -> str:
+    """What to say where no completion ended by itself: how prompts were sent, and what would end one.
+
+    Args:
+        prompts: how they were sent; None if that is unknown.
+    """
+    ends = "" if prompts is None else ", ".join(map(repr, prompts.end_tokens))
+    sent = "" if prompts is None else f" Prompts go as {prompts}; a completion ends with {ends}."
+    return (
+        f"no completion ended by itself: all ran to their limit.{sent} Raise max_tokens, or look "
+        "whether the model was taught another template or end token"
+    )
 
 
 def lr_alarm(parameters: Sequence[torch.Tensor], lr: float) -> str | None:
@@ -174,20 +217,23 @@ class SecondOpinion:
         verifier: with `verify(completion, reference)`, or a function of these; either may take `task`, and be async.
             It runs in the trainer's process.  What it raises counts as no opinion.
         share: of the scored rollouts, in (0, 1].
-        limit: the run ends once this share of the compared rollouts was judged otherwise; 1 for never.
-        least: compared rollouts before which the run does not end.
+        limit: the run ends once this share of the last `window` compared rollouts was judged otherwise; 1 for never.
+        least: compared rollouts before which the run does not end; at most `window`.
+        window: compared rollouts that are counted.  A hack that begins late is seen as soon as one that begins early.
     """
 
     verifier: Verifier | VerifierFunction
     share: float = 0.1
     limit: float = 0.2
     least: int = 50
+    window: int = 200
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "verifier", as_verifier(self.verifier))
         require_number("second_opinion.share", self.share, above=0, most=1)
         require_number("second_opinion.limit", self.limit, above=0, most=1)
         require_whole("second_opinion.least", self.least, 1)
+        require_whole("second_opinion.window", self.window, self.least, hint="which is least")
 
 
 class OpinionAlarm:
@@ -199,12 +245,12 @@ class OpinionAlarm:
         seed: with the step, draws the rollouts.
 
     Attributes:
-        counts: compared rollouts, those judged otherwise, and those of them that were CORRECT before; over the run.
+        recent: (judged otherwise, and CORRECT before) of the last `opinion.window` compared rollouts, oldest first.
     """
 
     def __init__(self, opinion: SecondOpinion, path: Path, seed: int) -> None:
         self.opinion, self.path, self.seed = opinion, path, seed
-        self.counts = [0, 0, 0]
+        self.recent: deque[tuple[bool, bool]] = deque(maxlen=opinion.window)
 
     def check(self, groups: Sequence[Group], step: int) -> dict[str, float]:
         """Compare, keep what differs, and return what is logged.
@@ -233,23 +279,39 @@ class OpinionAlarm:
                 failed += 1
                 continue
             compared += 1
-            if first.correct != second.correct:
+            differs = first.correct != second.correct
+            self.recent.append((differs, differs and first.correct))
+            if differs:
                 apart += 1
-                self.counts[2] += first.correct
                 kept.append(_row(rollout, first, second, step))
-        self.counts[0] += compared
-        self.counts[1] += apart
         if kept:
             with self.path.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
-        total, differing, paid = self.counts
+        total = len(self.recent)
+        differing, paid = (
+            (sum(flags) for flags in zip(*self.recent, strict=True)) if total else (0, 0)
+        )
         if total >= self.opinion.least and differing > self.opinion.limit * total:
             raise RewardsDisputed(
-                f"the second opinion differs on {differing} of {total} rollouts, above the limit of "
+                f"the second opinion differs on {differing} of the last {total} rollouts, above the limit of "
                 f"{self.opinion.limit:g}; {paid} of them were paid as CORRECT. {self.path} has them: read some, "
                 "mend the verifier that is wrong, or raise the limit"
             )
         return {"second/compared": compared, "second/disagrees": apart, "second/unscored": failed}
+
+    def state_dict(self) -> list[tuple[bool, bool]]:
+        """What the next check depends on."""
+        return list(self.recent)
+
+    def load_state_dict(self, state: Sequence[Any]) -> None:
+        """Continue from what `state_dict` returned.
+
+        Args:
+            state: what it returned; the three sums that runs before 0.2 kept say nothing of a window, and are left.
+        """
+        self.recent.extend(
+            (bool(one[0]), bool(one[1])) for one in state if not isinstance(one, int)
+        )
 
     def _verdict(self, rollout: Rollout) -> Verdict:
         try:

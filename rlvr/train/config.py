@@ -1,6 +1,6 @@
 """Settings of a run: as the user wrote them (`Config`), and with every None replaced by its value (`ResolvedConfig`).
 
-The numbers of an algorithm are in its preset (`rlvr.algo.presets`); those of the run and of the machine are here.
+The numbers of an algorithm are in its class (`rlvr.algo.papers`); those of the run and of the machine are here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,16 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from tyro.conf import Suppress, arg
 
-from rlvr.algo.presets import Algorithm, Correction, OverlongHandling, preset
+from rlvr.algo.papers import load_algorithm
+from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.papers.numbers import record
+from rlvr.algo.parts import Correction, OverlongHandling
 from rlvr.collect.groups import STEP_S
 from rlvr.collect.scheduler import Schedule
 from rlvr.errors import UsageError, brief
+from rlvr.samplers.chat import ChatMode, ChatSettings, require_chat_mode
 from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT
+from rlvr.train.update_sizes import LEAST_GROUPS, LEAST_ROWS, updates_of
 from rlvr.validate import (
     nearest,
     require_number,
@@ -54,13 +59,16 @@ class Config:
             settings continues it.
         env_options: Options of the environment, such as {"difficulty": 3}.
         eval_options: Options that differ in evaluation, such as {"data": "test.jsonl"}.
-        algorithm: Name of a preset.  In Python also an `Algorithm`: `dataclasses.replace(preset("dapo"), …)`.
+        algorithm: Name of a published algorithm, or FILE.py:CLASS or PACKAGE.MODULE:CLASS of your own.  In Python also
+            an `Algorithm`, such as `load_algorithm("dapo", clip_high=0.3)`.
         steps: Training steps.  Each one collects a batch of rollouts and trains on it.
         pairs: File of preferences to train on instead of sampling, as `rlvr pairs` writes it or TRL takes it; for dpo,
             ipo, kto and rft.
         prompts: Prompts per step, each with a group of completions.  With `pairs`: examples of the file per step.
+            None: 16, or as many as two updates need where the paper has several: 128 with groups of one.
         group_size: Completions per prompt (G).  None: the algorithm's number, or 8 if it has none.
-        minibatch: Completions per optimiser step.  None: the whole batch.
+        updates: Optimiser steps per batch and epoch, in equal parts of whole groups, each with at least 8 groups and 64
+            completions; a smaller batch makes fewer.  None: the paper's.
         max_tokens: Most tokens of a completion.
         temperature: Sampling temperature.  None: the algorithm's.
         stop: Texts that end a completion.
@@ -72,15 +80,16 @@ class Config:
         step_s: Most wall seconds of an environment's reset and of each step, in environments of several turns.
         turn_schedule: When an environment's reply is sampled from: ready (as soon as it is there) or tokens (after a
             fixed number of decode steps, so that runs repeat to the last bit).  None: tokens with the local sampler.
-        max_rounds: Most rounds in which dynamic sampling fills one batch.
+        max_rounds: Most rounds in which dynamic sampling fills one batch.  None: 10.
         workers: Processes that score completions.  None: one per core.  0: score in this process.
         scorer: Score on other machines: http://HOST:PORT of rlvr serve (several with commas), ray://auto or
             ray://HOST:PORT.  None: on this one.
         reward_model: Add what a reward model says of completions to the reward: RUN/model of a run with the algorithm
             reward_model, computed in this process, or http://HOST:PORT of rlvr serve --reward-model (several with
             commas).  Evaluations stay the verifier's.
-        reward_model_weight: What the reward model's score, in [0, 1], is multiplied by; above 0.
+        reward_model_weight: What the reward model's score, in [0, 1], is multiplied by; above 0.  None: 0.2.
         reward_model_bounds: The score is limited to these two numbers first: what a guess can be worth has a limit.
+            None: 0 and 1.
         lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None: train all weights.
         lora_alpha: The adapter's products are scaled by this over the rank.  None: twice the rank.
         lora_targets: Endings of the names of the layers that get an adapter, such as q_proj v_proj.  None given: all
@@ -113,12 +122,15 @@ class Config:
         sampler_sleep: Free the memory of a vLLM engine in this process while the policy is updated.
         sampler_lora: How vLLM gets a LoRA adapter: merged into the weights, or swapped (the adapter alone).
         device: Device of the model, such as cpu or cuda.  auto: a GPU if there is one.
-        chat: Turn text prompts into a user message of the model's chat template.
+        chat: How text prompts are sent: on (as a user message of the model's chat template), off (as they are) or auto
+            (on if the tokenizer has a template; of a model that a run has saved, as in that run).  --chat alone is on.
+        system: System message before prompts that have none.  None: what the template does without one.
+        template_options: Variables of the chat template, such as {"enable_thinking": False}.
         max_staleness: Most training steps between the weights that sample a token and the weights that are trained on
             it.  0: sampling and training take turns.  1: the next batch is collected while this one is trained on.
             From 2: further batches are under way too, and their completions go on while the weights change.  The
             algorithm's correction makes up for it; if it has none, truncated importance sampling does.  So with vLLM.
-        vine_k: Completions per step of a rollout from which VinePPO estimates values (K).
+        vine_k: Completions per step of a rollout from which VinePPO estimates values (K).  None: 9, as in the paper.
         eval_every: Steps between evaluations.  0: only before the first and after the last step.  None: never.
         eval_split: Split of the evaluation tasks.  Give a validation split if the algorithm resets on stalled scores.
         eval_tasks: Number of evaluation tasks; all tasks of the split if it has fewer.
@@ -152,9 +164,9 @@ class Config:
     ] = "dapo"
     steps: int = 100
     pairs: Path | None = None
-    prompts: int = 16
+    prompts: int | None = None
     group_size: int | None = None
-    minibatch: int | None = None
+    updates: int | None = None
     max_tokens: int = 512
     temperature: float | None = None
     stop: Annotated[tuple[str, ...], arg(help_behavior_hint=_default_hint)] = ()
@@ -163,12 +175,12 @@ class Config:
     max_turns: int = 8
     step_s: float = STEP_S
     turn_schedule: Schedule | None = None
-    max_rounds: int = 10
+    max_rounds: int | None = None
     workers: int | None = None
     scorer: str | None = None
     reward_model: str | None = None
-    reward_model_weight: float = 0.2
-    reward_model_bounds: tuple[float, float] = (0.0, 1.0)
+    reward_model_weight: float | None = None
+    reward_model_bounds: tuple[float, float] | None = None
     lora_rank: int | None = None
     lora_alpha: float | None = None
     lora_targets: Annotated[tuple[str, ...], arg(help_behavior_hint=_default_hint)] = ()
@@ -195,9 +207,11 @@ class Config:
     sampler_sleep: bool = False
     sampler_lora: _LoraSampling = "merged"
     device: str = "auto"
-    chat: bool = False
+    chat: ChatMode = "auto"
+    system: str | None = None
+    template_options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
     max_staleness: int = 0
-    vine_k: int = 9
+    vine_k: int | None = None
     eval_every: int | None = 0
     eval_split: str = "test"
     eval_tasks: int = 100
@@ -221,28 +235,55 @@ class Config:
             )  # plain numbers, which can be recorded
         self.resolve()
 
+    @property
+    def chat_settings(self) -> ChatSettings:
+        """How text prompts are to be sent.
+
+        Raises:
+            UsageError: they contradict each other.
+        """
+        return ChatSettings(self.chat, self.system, self.template_options)
+
     def resolve(self) -> ResolvedConfig:
         """These settings with the algorithm itself, and with a value for each None that stands for a default.
 
         Raises:
-            UsageError: there is no such preset, or it cannot be trained with these settings.
+            UsageError: there is no such algorithm, or it cannot be trained with these settings.
         """
         if not isinstance(self.algorithm, str | Algorithm):
             raise UsageError(
-                f"algorithm is {brief(self.algorithm)}; it must be the name of a preset, or an Algorithm"
+                f"algorithm is {brief(self.algorithm)}; it must be the name of an algorithm, or an Algorithm"
             )
-        algorithm = preset(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
+        algorithm = self.algorithm
+        if isinstance(algorithm, str):
+            algorithm = load_algorithm(algorithm)
         # Weights of other steps, or an engine whose numbers differ by rounding.
         others = self.max_staleness or algorithm.replay or self.engine != "local"
-        if others and algorithm.correction is None and algorithm.preference is None:
-            algorithm = dataclasses.replace(algorithm, correction=Correction())
+        if others and not algorithm.correction and algorithm.examples is None:
+            algorithm = algorithm.copy_with(correction=(Correction(),))
         if self.overlong is not None:
-            algorithm = dataclasses.replace(algorithm, overlong=self.overlong)
+            if "head" in algorithm.needs:
+                raise UsageError(
+                    f"overlong is {self.overlong!r}, and {algorithm.label} samples no completions; leave it out"
+                )
+            algorithm = algorithm.copy_with(overlong=self.overlong)
+        self._require_read(algorithm)
+        group_size = self.group_size or algorithm.group_size or 8
+        updates = self.updates or algorithm.updates
+        prompts = self.prompts or 16
+        if self.prompts is None and updates > 1 and self.pairs is None:
+            prompts = max(2 * LEAST_GROUPS, math.ceil(2 * LEAST_ROWS / group_size))
         written = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         temperature = algorithm.temperature if self.temperature is None else self.temperature
         chosen = {
             "algorithm": algorithm,
-            "group_size": self.group_size or algorithm.group_size or 8,
+            "prompts": prompts,
+            "group_size": group_size,
+            "updates": updates,
+            "max_rounds": self.max_rounds or 10,
+            "vine_k": self.vine_k or 9,
+            "reward_model_weight": self.reward_model_weight or 0.2,
+            "reward_model_bounds": self.reward_model_bounds or (0.0, 1.0),
             "temperature": temperature,
             "overlong": algorithm.overlong,
             "overlong_cache": self.overlong_cache or max(1, self.max_tokens // 5),
@@ -260,6 +301,40 @@ class Config:
         }  # a subclass may have more
         return ResolvedConfig(**{**settings, **chosen}, written=written)
 
+    def _require_read(self, algorithm: Algorithm) -> None:
+        """Refuse settings that nothing in this run reads."""
+        soft = "soft" in (self.overlong or algorithm.overlong)
+        readers: dict[str, tuple[bool, str]] = {
+            "vine_k": (
+                "prefix_values" in algorithm.reads,
+                "algorithms with forks, such as vineppo",
+            ),
+            "max_rounds": (
+                algorithm.dynamic_sampling and algorithm.refill and self.pairs is None,
+                "dynamic sampling that samples other groups (--dynamic-sampling true)",
+            ),
+            "overlong_cache": (soft, "the soft punishment (--overlong soft)"),
+            "reward_model_weight": (
+                self.reward_model is not None,
+                "a reward model (--reward-model)",
+            ),
+            "reward_model_bounds": (
+                self.reward_model is not None,
+                "a reward model (--reward-model)",
+            ),
+        }
+        for name, (is_read, reader) in readers.items():
+            if getattr(self, name) is not None and not is_read:
+                raise UsageError(
+                    f"{name} is {brief(getattr(self, name))}, and nothing reads it with {algorithm.label}: it is of "
+                    f"{reader}; leave it out"
+                )
+        if not soft and algorithm.overlong_share != type(algorithm).overlong_share:
+            raise UsageError(
+                f"overlong_share is {algorithm.overlong_share}, and overlong {self.overlong or algorithm.overlong!r} "
+                "punishes nothing; leave it out, or choose overlong 'soft'"
+            )
+
     @property
     def engine(self) -> Literal["local", "vllm", "servers"]:
         """What samples: the trained model itself, a vLLM engine in this process, or vLLM servers."""
@@ -276,12 +351,19 @@ class ResolvedConfig(Config):
 
     Attributes:
         algorithm: The algorithm itself, with `overlong` and with the correction that `max_staleness` and `replay` need.
-        group_size, temperature, overlong, overlong_cache, eval_temperature, canary: See `Config`; never None.
+        prompts, group_size, updates, temperature, overlong, overlong_cache, max_rounds, vine_k, reward_model_weight,
+            reward_model_bounds, eval_temperature, canary: See `Config`; never None.
         written: The settings as they were written.
     """
 
     algorithm: Algorithm
+    prompts: int
     group_size: int
+    updates: int
+    max_rounds: int
+    vine_k: int
+    reward_model_weight: float
+    reward_model_bounds: tuple[float, float]
     temperature: float
     overlong: OverlongHandling
     overlong_cache: int
@@ -295,7 +377,7 @@ class ResolvedConfig(Config):
     def __post_init__(self, written: Mapping[str, Any]) -> None:
         object.__setattr__(self, "_written", written)
         algorithm = self.algorithm
-        if self.pairs is not None and algorithm.preference is None:
+        if self.pairs is not None and algorithm.examples is None:
             raise UsageError(
                 f"pairs is {str(self.pairs)!r}, and the algorithm learns from rewards of its own completions; choose "
                 "one of preferences, such as 'dpo', or leave pairs out"
@@ -304,7 +386,7 @@ class ResolvedConfig(Config):
             raise UsageError(
                 "a reward model is trained on a file; give pairs, such as `rlvr pairs` writes"
             )
-        if self.reward_model is not None and algorithm.preference is not None:
+        if self.reward_model is not None and algorithm.examples is not None:
             raise UsageError(
                 f"reward_model is {self.reward_model!r}, and the algorithm learns from verdicts and pairs, not from "
                 "rewards; leave it out, or choose an algorithm such as 'grpo'"
@@ -312,6 +394,7 @@ class ResolvedConfig(Config):
         if not self.env and self.pairs is None:
             raise UsageError("env is missing; give the id of an environment, such as gsm8k-v2")
         self._require_sampler()
+        self.chat_settings  # noqa: B018  raises where system and options are given with chat off
         if self.lora_rank is None and (self.lora_alpha is not None or self.lora_targets):
             raise UsageError(
                 "lora_alpha and lora_targets are of a LoRA adapter; give lora_rank too, such as 16"
@@ -323,15 +406,10 @@ class ResolvedConfig(Config):
             )
         if self.group_size == 1 and "siblings" in algorithm.needs:
             raise UsageError(
-                f"group_size is 1, and {algorithm.advantage} compares the completions of a prompt: every advantage "
+                f"group_size is 1, and {algorithm.label} compares the completions of a prompt: every advantage "
                 "would be 0; give at least 2, or choose 'reinforce_pp'"
             )
-        if (
-            self.group_size == 1
-            and self.pairs is None
-            and algorithm.preference is not None
-            and "pairs" in algorithm.needs
-        ):
+        if self.group_size == 1 and self.pairs is None and algorithm.examples == "pairs":
             raise UsageError(
                 "group_size is 1, and a pair has a right and a wrong completion of one prompt; give at least 2, or a "
                 "file of pairs"
@@ -340,14 +418,10 @@ class ResolvedConfig(Config):
             raise UsageError(
                 f"max_staleness is {self.max_staleness}, and pairs trains on a file without sampling; leave one out"
             )
-        if (
-            "once" in algorithm.needs
-            and (self.minibatch or math.inf) < self.prompts * self.group_size
-        ):
+        if "once" in algorithm.needs and self.updates > 1:
             raise UsageError(
-                f"minibatch is {self.minibatch} of {self.prompts * self.group_size} completions, and the objective "
-                f"{algorithm.objective!r} has no ratio to the policy that sampled, so only the first step on a batch "
-                "is right; leave minibatch out, or choose the objective 'clipped'"
+                f"updates is {self.updates}, and {algorithm.label} has no ratio to the policy that sampled, so only "
+                "the first step on a batch is right; leave updates out, or choose one with a ratio, such as grpo"
             )
         if algorithm.trust_region is not None:
             self._require_second_derivatives()
@@ -360,9 +434,9 @@ class ResolvedConfig(Config):
                 "mixing with lora_rank: a share of an adapter is not that share of the weights it stands for; train "
                 "all weights, or use a reset"
             )
-        if algorithm.subset is not None and algorithm.subset.size > self.group_size:
+        if algorithm.subset is not None and algorithm.subset.size >= self.group_size:
             raise UsageError(
-                f"subset.size is {algorithm.subset.size} of a group_size of {self.group_size}; it is a part of it"
+                f"subset.size is {algorithm.subset.size} of a group_size of {self.group_size}; it is less than that"
             )
         reset = algorithm.reset
         if (
@@ -431,13 +505,33 @@ class ResolvedConfig(Config):
         return self
 
     @property
-    def updates(self) -> int:
-        """Optimiser steps of the whole run, if every batch is full."""
+    def updates_per_batch(self) -> int:
+        """Optimiser steps of a full batch in each epoch."""
+        if self.algorithm.examples is not None:
+            return max(1, min(self.updates, self.prompts // LEAST_GROUPS))
         replayed = 0 if self.algorithm.replay is None else self.algorithm.replay.groups
-        rollouts = (self.prompts + replayed) * self.group_size
-        return (
-            self.steps * self.algorithm.epochs * math.ceil(rollouts / (self.minibatch or rollouts))
-        )
+        return updates_of(self.prompts + replayed, self.group_size, self.updates)
+
+    @property
+    def total_updates(self) -> int:
+        """Optimiser steps of the whole run, if every batch is full."""
+        return self.steps * self.algorithm.epochs * self.updates_per_batch
+
+    @property
+    def updates_line(self) -> str:
+        """What an update of this run is, beside the paper's, for the first line of a run."""
+        algorithm, count = self.algorithm, self.updates_per_batch
+        printed = algorithm.printed
+        groups = f"{self.prompts // count} groups × {self.group_size}"
+        line = f"{algorithm.label}: {count} update{'s' * (count > 1)} of {groups}"
+        if algorithm.epochs > 1:
+            line += f", {algorithm.epochs} times"
+        if printed.updates is None:
+            return f"{line}; the number is ours, the paper prints none"
+        if printed.prompts is None:
+            return f"{line}; the paper: {printed.updates}"
+        of = f" × {printed.group_size}" if printed.group_size else ""
+        return f"{line}; the paper: {printed.updates} of {printed.prompts // printed.updates}{of}"
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -446,10 +540,11 @@ class ResolvedConfig(Config):
         They are kept in the run's folder, and compared when the run is continued.
         """
         found = {name: value for name, value in self._written.items() if name != "run"}
-        found |= {"algorithm": dataclasses.asdict(self.algorithm)}
+        found |= {"algorithm": record(self.algorithm)}
         paths = ("pairs", "sampler_python", "sampler_folder")
         found |= {name: None if found[name] is None else str(found[name]) for name in paths}
         found |= {"env_options": dict(self.env_options), "eval_options": dict(self.eval_options)}
+        found |= {"template_options": dict(self.template_options)}
         plain: dict[str, Any] = json.loads(json.dumps(found))  # as it will be when read again
         return plain
 
@@ -518,7 +613,7 @@ def _require_scorer(name: str, value: object) -> str | None:
 
 
 _FROM_1: Final = (
-    "steps prompts max_tokens max_turns max_rounds micro_tokens max_rows max_tokens_in_flight vine_k "
+    "steps max_tokens max_turns micro_tokens max_rows max_tokens_in_flight "
     "eval_tasks eval_n checkpoint_every keep bad_steps"
 ).split()
 
@@ -529,13 +624,14 @@ _CHECKS: Final[Mapping[str, _Check]] = {
         partial(require_whole, least=0),
     ),
     **dict.fromkeys(
-        ("group_size", "minibatch", "overlong_cache", "lora_rank"),
+        ("prompts", "group_size", "updates", "max_rounds", "vine_k", "overlong_cache", "lora_rank"),
         partial(require_optional_whole, least=1),
     ),
     **dict.fromkeys(("eval_every", "workers"), partial(require_optional_whole, least=0)),
     **dict.fromkeys(("lr", "grad_clip"), partial(require_number, above=0)),
     "weight_decay": partial(require_number, least=0),
     "betas": _require_betas,
+    "chat": require_chat_mode,
     "sampler": _require_sampler_name,
     **dict.fromkeys(
         ("serve_samplers", "sampler_positions"), partial(require_optional_whole, least=1)
@@ -546,8 +642,10 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "scorer": _require_scorer,
     "reward_model": _require_scorer,
     # A completion that is too long for the model gets its least score, which must not become the best one.
-    "reward_model_weight": partial(require_number, above=0, hint="or leave reward_model out"),
-    "reward_model_bounds": _require_score_bounds,
+    "reward_model_weight": _or_none(
+        partial(require_number, above=0, hint="or leave reward_model out")
+    ),
+    "reward_model_bounds": _or_none(_require_score_bounds),
     "lora_targets": _require_texts,
     "lora_alpha": _or_none(partial(require_number, above=0)),
     "eval_temperature": _or_none(partial(require_number, least=0)),

@@ -8,22 +8,23 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rlvr.algo import subsets
 from rlvr.algo.advantages import batch_mean
 from rlvr.algo.kl import penalised
-from rlvr.algo.presets import Algorithm
-from rlvr.algo.registry import function
-from rlvr.algo.returns import AdvantageEstimate, whiten
+from rlvr.algo.papers.base import Algorithm, Inputs
+from rlvr.algo.returns import AdvantageEstimate
 from rlvr.collect.prefixes import PrefixValues
 from rlvr.errors import UsageError
+from rlvr.train.update_sizes import LEAST_GROUPS, LEAST_ROWS
 from rlvr.types import Group, Outcome, Rollout, Score, Verdict
 
 __all__ = [
@@ -32,11 +33,12 @@ __all__ = [
     "chosen",
     "collate",
     "credit",
+    "group_numbers",
     "laid_out",
-    "minibatches",
     "rows_of",
     "save_batch",
     "totals",
+    "update_rows",
 ]
 
 
@@ -56,6 +58,9 @@ class Batch:
         bootstrap: its value after the last token of a truncated row, 0 for a row that ended; None without a critic.
         returns: targets of the critic; None without a critic, and until `credit` has computed them.
         kept: True for tokens that the policy's loss is computed on; None for all trained tokens.
+        selected: tokens that the algorithm treats apart, see
+            `rlvr.algo.papers.base.PolicyGradient.select`; None for none.
+        group: the number of each row's group, by which rows become updates; None where all are one.
     """
 
     rows: Sequence[Rollout]
@@ -68,6 +73,8 @@ class Batch:
     bootstrap: Float[Tensor, " B"] | None = None
     returns: Float[Tensor, "B T"] | None = None
     kept: Bool[Tensor, "B T"] | None = None
+    selected: Bool[Tensor, "B T"] | None = None
+    group: Int[Tensor, " B"] | None = None
 
     def part(self, indices: Sequence[int]) -> Batch:
         """A batch of some of the rows, as wide as the longest of them.
@@ -106,7 +113,18 @@ def collate(groups: Sequence[Group]) -> Batch:
             list(row.completion_mask), dtype=torch.bool
         )
         behaviour[i, : len(row.completion_ids)] = torch.tensor(list(row.behaviour_logprobs))
-    return Batch(rows, mask, behaviour, torch.zeros(len(rows), width))
+    group = torch.tensor(group_numbers(groups))
+    return Batch(rows, mask, behaviour, torch.zeros(len(rows), width), group=group)
+
+
+def group_numbers(groups: Sequence[Group]) -> list[int]:
+    """The number of each row's group; branches have their rollout's.
+
+    Args:
+        groups: of the batch.
+    """
+    own = [number for number, group in enumerate(groups) for _ in group.rollouts]
+    return [*own, *(own[i] for i in _owners(groups))]
 
 
 def rows_of(groups: Sequence[Group]) -> list[Rollout]:
@@ -170,16 +188,23 @@ def credit(
         return _credit_of_branches(groups, owners, batch, algorithm, minibatch_of, values, average)
     if len({len(group.rollouts) for group in groups}) > 1:
         return _credit_of_sizes(groups, batch, algorithm, minibatch_of, values, average)
-    entry = algorithm.pieces["advantage"]
-    inputs = _Inputs(groups, batch, algorithm, minibatch_of, values, average)
-    found = entry.bound(algorithm)(**entry.given(inputs))
+    known = _Known(groups, batch, algorithm, minibatch_of, values, average)
+    inputs = Inputs(algorithm, known.by_name())
+    found = algorithm.advantages(inputs)
     advantages, returns = found if isinstance(found, AdvantageEstimate) else (found, None)
-    mask = inputs.credited
-    if advantages.shape == inputs.scores.shape:  # one per completion
-        return Credit(torch.where(mask, advantages.reshape(-1, 1), 0.0), returns)
-    advantages = advantages.reshape(mask.shape)
-    whitened = whiten(advantages, mask) if algorithm.whiten and mask.any() else advantages
-    return Credit(torch.where(mask, whitened, 0.0), returns)
+    mask = known.credited
+    if not isinstance(advantages, Tensor) or advantages.numel() not in (
+        known.scores.numel(),
+        mask.numel(),
+    ):
+        given = list(advantages.shape) if isinstance(advantages, Tensor) else type(found).__name__
+        raise UsageError(
+            f"the advantages of {algorithm.label} are {given}; there must be one per completion, "
+            f"{list(known.scores.shape)}, or one per token, {list(mask.shape)}"
+        )
+    is_whole = advantages.shape == known.scores.shape  # one per completion
+    advantages = advantages.reshape((-1, 1) if is_whole else mask.shape)
+    return Credit(torch.where(mask, advantages.detach(), 0.0), returns)
 
 
 def _credit_of_branches(
@@ -213,7 +238,7 @@ def _credit_of_branches(
     varies = bool(torch.where(mask, found.advantages != of_row[:, None], False).any())
     if found.returns is not None or values is not None or varies:
         raise UsageError(
-            f"{algorithm.advantage} gives each token an advantage of its own, and an episode has several rows, because "
+            f"{algorithm.label} gives each token an advantage of its own, and an episode has several rows, because "
             "its agent's requests did not all extend one another; use an algorithm with one advantage for each "
             "completion, such as grpo without a KL penalty in the reward"
         )
@@ -235,12 +260,12 @@ def chosen(
     if algorithm.subset is None:
         return batch
     scores, scored = totals(groups)
-    choose = function("subset", algorithm.subset.rule).bound(algorithm)
+    choose = getattr(subsets, algorithm.subset.rule)
     there = (
         torch.arange(scores.shape[1])
         < torch.tensor([len(group.rollouts) for group in groups])[:, None]
     )
-    keep = choose(scores, scored, generator=generator)[there]
+    keep = choose(scores, scored, size=algorithm.subset.size, generator=generator)[there]
     mask = batch.completion_mask & torch.cat([keep, keep[_owners(groups)]])[:, None]
     return replace(batch, completion_mask=mask, advantages=torch.where(mask, batch.advantages, 0.0))
 
@@ -288,8 +313,8 @@ def _credit_of_sizes(
     return Credit(found.advantages[own], None if found.returns is None else found.returns[own])
 
 
-class _Inputs:
-    """The inputs of advantages, by the names that `rlvr.algo.registry` has for them; each is computed if it is read.
+class _Known:
+    """The inputs of advantages, see `rlvr.algo.papers.base.Inputs`; each is computed if it is read.
 
     Args:
         groups, batch, algorithm, minibatch_of, values, average: as in `credit`.
@@ -314,6 +339,23 @@ class _Inputs:
         self.completion_mask = batch.completion_mask
         self.values, self.bootstrap = batch.values, batch.bootstrap
         self._totals, self.scored = totals(groups)
+        if not algorithm.masked_vote:
+            trained = batch.completion_mask.any(dim=1).view_as(self.scored)
+            self.scored = self.scored & trained
+
+    def by_name(self) -> dict[str, Any]:
+        """Each input, or the function that computes it."""
+        computed = (
+            "scores rewards baseline lengths_tokens minibatch step_rewards step_ends prefix_values "
+            "boundaries credited"
+        ).split()
+        return {
+            "mask": self.completion_mask,
+            "scored": self.scored,
+            "values": self.values,
+            "bootstrap": self.bootstrap,
+            **{name: partial(getattr, self, name) for name in computed},
+        }
 
     @cached_property
     def scores(self) -> Float[Tensor, "P G"]:
@@ -452,8 +494,8 @@ def _steps(rows: Sequence[Rollout], mask: Tensor) -> tuple[Tensor, Tensor]:
                 rewards[i, turn.stop - 1], ends[i, turn.stop - 1] = turn.reward, True
     if not ends.any():
         raise UsageError(
-            "process_advantages needs rewards of steps, and no rollout has a turn with a reward of its own; use an "
-            "environment with several turns, or group_advantages"
+            "grpo_process needs rewards of steps, and no rollout has a turn with a reward of its own; use an "
+            "environment with several turns, or grpo"
         )
     return rewards, ends
 
@@ -478,18 +520,33 @@ def _boundaries(values: Sequence[PrefixValues]) -> tuple[Tensor, Tensor, Tensor]
     return torch.tensor(at), torch.tensor(boundaries), torch.tensor(complete)
 
 
-def minibatches(count: int, size: int | None, generator: torch.Generator) -> list[list[int]]:
-    """Indices of the rows of each mini-batch, in random order.
+def update_rows(group: Sequence[int], updates: int, generator: torch.Generator) -> list[list[int]]:
+    """The rows of each update: equal parts of whole groups, in random order; all rows in their order for one update.
+
+    An update has at least `LEAST_GROUPS` groups and `LEAST_ROWS` rows: a smaller batch makes fewer updates.
 
     Args:
-        count: rows of the batch.
-        size: rows of a mini-batch; None for all rows in one, in their order.
-        generator: draws the order.
+        group: the number of each row's group.
+        updates: how many are wanted, at least 1.
+        generator: draws the order of the groups.
     """
-    if size is None or size >= count:
-        return [list(range(count))]
-    order = torch.randperm(count, generator=generator).tolist()
-    return [order[start : start + size] for start in range(0, count, size)]
+    members: dict[int, list[int]] = {}
+    for row, number in enumerate(group):
+        members.setdefault(number, []).append(row)
+    whole = [list(range(len(group)))]
+    if updates == 1:
+        return whole
+    drawn = torch.randperm(len(members), generator=generator).tolist()
+    ordered = [list(members.values())[i] for i in drawn]
+    for count in range(min(updates, len(members) // LEAST_GROUPS), 1, -1):
+        ends = [len(ordered) * (i + 1) // count for i in range(count)]
+        parts = [
+            [row for rows in ordered[start:stop] for row in rows]
+            for start, stop in zip([0, *ends], ends, strict=False)
+        ]
+        if min(map(len, parts)) >= LEAST_ROWS:
+            return parts
+    return whole
 
 
 def save_batch(path: Path, batch: Batch) -> None:

@@ -103,7 +103,7 @@ class CriticLearner:
             self.settings.schedule or config.schedule,
             done=self.updates,
             warmup=config.warmup_steps,
-            updates=config.updates,
+            updates=config.total_updates,
         )
 
     @property

@@ -1,4 +1,7 @@
-"""What a run would be, without beginning it: its settings and where they come from, its memory, one scored group."""
+"""What a run would be, without beginning it: its settings and where they come from, its memory, its speed, one group.
+
+It has to answer soon on any machine: the group is cut at a time, and what was cut says so.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,15 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from rlvr.algo.presets import PRESETS, Algorithm
+from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.papers.numbers import Number, numbers
 from rlvr.collect import Groups, Sampling
 from rlvr.collect.cursor import Cursor
 from rlvr.collect.flight import sample_groups
+from rlvr.console import Plainly
+from rlvr.display import Activity, span
 from rlvr.engines import engine_of
 from rlvr.environment import Environment, TasksEnv
 from rlvr.scoring import Scorer
@@ -23,19 +28,21 @@ from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.run_dir import examine_run_dir
 from rlvr.train.sampling import open_sampler
-from rlvr.train.settings import Number, numbers
 from rlvr.train.setup import (
     describe_run,
     device_of,
     environments,
     policy_from_config,
     prepare_policy,
+    say_prompts,
 )
+from rlvr.train.speed import CutSampler, Speed, measure_speed
 from rlvr.types import Group
 
-__all__ = ["dry_run", "settings_table"]
+__all__ = ["dry_run", "settings_table", "speed_lines"]
 
 _SHOWN: Final = 400  # characters of a text
+_SAMPLING_S: Final = 6.0  # that the first group may take
 
 
 def dry_run(
@@ -47,7 +54,9 @@ def dry_run(
     env: Environment | None = None,
     eval_env: Environment | None = None,
 ) -> None:
-    """Print the settings, the memory forecast and the first group of a run; nothing is written.
+    """Print the settings, the memory forecast, the first group of a run and its speed; nothing is written.
+
+    The group is cut after some seconds, see `CutSampler`.
 
     Args:
         config: settings of the run.
@@ -68,8 +77,10 @@ def dry_run(
     _, changes = examine_run_dir(config.run, describe_run(config, env, eval_env))
     for name, (before, now) in changes.items():
         _line(out, f"{name} would be {now!r} from here on, and was {before!r}")
-    _line(err, f"loading {config.model}")
-    policy = prepare_policy(policy_from_config(config), config)
+    activity = Activity(err)
+    with activity.working(f"loading {config.model}"):
+        policy = prepare_policy(policy_from_config(config), config)
+    say_prompts(policy, env, lambda line: _line(out, line))
     sampling = Sampling(
         max_tokens=settings.max_tokens, temperature=settings.temperature, stop=settings.stop
     )
@@ -81,9 +92,10 @@ def dry_run(
     sampler = opened.enter_context(open_sampler(policy, settings))
     if settings.engine != "local":
         sampler.sync(policy.weights(), 0)
+    cut = CutSampler(sampler, _SAMPLING_S)
     groups = Groups(
         env,
-        sampler,
+        cut,
         group_size=settings.group_size,
         sampling=sampling,
         scorer=scorer,
@@ -93,17 +105,62 @@ def dry_run(
         key=("collect", settings.seed),
     )
     try:
-        found = forecast(policy, config, prompt_tokens=longest_prompt(groups))
+        with activity.working("measuring the memory that tokens take"):
+            found = forecast(policy, config, prompt_tokens=longest_prompt(groups))
         _line(out, str(found))
         require_room(found, config)
-        [(_, group)] = sample_groups(groups, Cursor(env, seed=settings.seed).take(1))
+        before = cut.tokens
+        with activity.task("sampling the first group", settings.group_size) as advance:
+            first = Cursor(env, seed=settings.seed).take(1)
+            [(_, group)] = sample_groups(groups, first, advance)
         _show(group, out)
+        spent_s = max(cut.spent_s, 1e-6)
+        sampled = cut.tokens - before or sum(len(r.completion_ids) for r in group.rollouts)
+        _line(out, _sampled_line(len(group.rollouts), sampled, spent_s, cut.cut))
+        if sampled:
+            with activity.working("measuring the speed of sampling and of the update"):
+                speed = measure_speed(policy, sampler, group, sampled / spent_s, settings)
+            for line in speed_lines(speed, settings):
+                _line(out, line)
     finally:
         groups.close()
         opened.close()
         if scorer is not None:
             scorer.close()
     _line(out, f"a dry run: nothing was trained, and nothing was written to {config.run}")
+
+
+def _sampled_line(rollouts: int, tokens: int, spent_s: float, cut: int) -> str:
+    line = (
+        f"sampled {rollouts} completions side by side in {spent_s:.1f} s: {tokens} tokens, "
+        f"{tokens / spent_s:.1f} per second"
+    )
+    if cut:
+        line += f"; {cut} were cut here after {_SAMPLING_S:g} s, so that the answer comes soon"
+    return line
+
+
+def speed_lines(speed: Speed, settings: ResolvedConfig) -> list[str]:
+    """What was measured, and the forecast of a step and of the run, as lines of text.
+
+    Args:
+        speed: what was measured.
+        settings: of the run.
+    """
+    rollouts = settings.prompts * settings.group_size
+    length = "the limit" if speed.sampled_is_limit else "the mean of those above"
+    mean = speed.sampled_tokens / rollouts
+    parts = [f"sampling {span(speed.sampling_s)}", f"update {span(speed.update_s)}"]
+    return [
+        f"speed, measured on a few tokens: sampling {speed.rows} completions side by side "
+        f"{speed.row_tokens_per_s:.1f} tokens per second; passes through the model "
+        f"{speed.forward_tokens_per_s:.0f}, with gradients {speed.update_tokens_per_s:.0f}",
+        f"forecast: {span(speed.step_s)} per step ({', '.join(parts)}) of {rollouts} completions "
+        f"of {mean:.0f} tokens, {length}; {settings.steps} steps take "
+        f"{span(settings.steps * speed.step_s)}",
+        "not in the forecast: loading, scoring, evaluations, checkpoints, further rounds of "
+        "sampling, a critic, and other work on this machine",
+    ]
 
 
 def settings_table(settings: ResolvedConfig, places: Mapping[str, str]) -> Table:
@@ -116,20 +173,19 @@ def settings_table(settings: ResolvedConfig, places: Mapping[str, str]) -> Table
     """
     table = Table("setting", "value", "from", title="settings")
     for name, value, place in _rows(settings, places):
-        table.add_row(name, escape(value), escape(place))
+        table.add_row(name, value, place)
     return table
 
 
 def _rows(settings: ResolvedConfig, places: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     algorithm = settings.algorithm
-    preset = next(
-        (f"preset {name}" for name, one in PRESETS.items() if one.paper == algorithm.paper),
-        "algorithm",
-    )
+    paper = algorithm.label
     follows = {
-        "group_size": preset if algorithm.group_size else "default",
-        "temperature": preset,
-        "overlong": preset,
+        "group_size": paper if algorithm.group_size else "default",
+        "prompts": "two updates" if settings.updates > 1 else "default",
+        "updates": paper,
+        "temperature": paper,
+        "overlong": paper,
         "overlong_cache": "a fifth of max_tokens",
         "eval_temperature": "temperature",
         "canary": "precision",
@@ -138,7 +194,7 @@ def _rows(settings: ResolvedConfig, places: Mapping[str, str]) -> Iterator[tuple
     for field in dataclasses.fields(Config):
         name, place = field.name, places.get(field.name, "default")
         if name == "algorithm":
-            yield name, preset.removeprefix("preset "), place
+            yield name, paper, place
             continue
         is_open = name in follows and written.get(name) is None
         yield (
@@ -146,27 +202,28 @@ def _rows(settings: ResolvedConfig, places: Mapping[str, str]) -> Iterator[tuple
             _shown(getattr(settings, name)),
             follows[name] if is_open and place == "default" else place,
         )
-    for name, number in numbers().items():
+    for name, number in numbers(type(algorithm)).items():
         holder: Any = algorithm if number.part is None else getattr(algorithm, number.part)
         if number.name and holder is not None:
-            follows_from = _origin(settings, number, getattr(holder, number.name), preset)
+            follows_from = _origin(settings, number, getattr(holder, number.name))
             yield name, _shown(getattr(holder, number.name)), places.get(name, follows_from)
 
 
-def _origin(settings: ResolvedConfig, number: Number, value: Any, preset: str) -> str:
+def _origin(settings: ResolvedConfig, number: Number, value: Any) -> str:
     """Where a number of the algorithm comes from that neither flag nor file gives."""
-    published = PRESETS.get(preset.removeprefix("preset "))
-    own: Any = published if number.part is None else getattr(published, number.part, None)
+    algorithm = settings.algorithm
+    published: Any = type(algorithm)()
+    own = published if number.part is None else getattr(published, number.part, None)
     if own is not None and getattr(own, number.name) == value:
-        return preset
-    if number.part == "correction" and settings.max_staleness:
+        return algorithm.label
+    if number.name == "correction" and settings.max_staleness:
         return "max_staleness"
-    return "replay" if number.part == "correction" and settings.algorithm.replay else "default"
+    return "replay" if number.name == "correction" and algorithm.replay else "default"
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, Algorithm):
-        return value.paper
+        return value.label
     if isinstance(value, tuple | list):
         return " ".join(map(str, value)) or "none"
     if isinstance(value, Mapping):
@@ -190,4 +247,4 @@ def _cut(text: str) -> str:
 
 
 def _line(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    console.print(Plainly(text), soft_wrap=True)

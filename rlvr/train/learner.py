@@ -17,16 +17,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rlvr.algo import aggregation
 from rlvr.algo.advantages import moving_average
 from rlvr.algo.aggregation import Denominators, denominators
 from rlvr.algo.control import next_beta, next_entropy_coefficient, ziegler_beta
+from rlvr.algo.corrections import composed
 from rlvr.algo.kl import kl_loss
 from rlvr.algo.masks import zero_masked
-from rlvr.algo.presets import Algorithm
-from rlvr.algo.ratios import RatioStats
-from rlvr.algo.registry import function
+from rlvr.algo.objectives import Losses
+from rlvr.algo.papers.base import Algorithm, Inputs, PolicyGradient
+from rlvr.algo.ratios import RatioStats, log_ratio, ratio_stats
 from rlvr.algo.terms import entropy_bonus, explained_variance, top_entropy
 from rlvr.algo.trust_region import dual_ascent
+from rlvr.display import Activity, Advance, uncounted
 from rlvr.errors import RlvrError, UsageError
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, totals
@@ -51,6 +54,7 @@ class Learner:
         policy: trained in place.
         config: settings of the run.
         ranks: the processes that train together, over which the policy is sharded; None for this one alone.
+        activity: shows how far an update is; None for nothing.
 
     Attributes:
         parameters: what is trained of the policy.
@@ -67,8 +71,16 @@ class Learner:
         UsageError: all weights are frozen.
     """
 
-    def __init__(self, policy: Policy, config: Config, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        config: Config,
+        ranks: Ranks | None = None,
+        activity: Activity | None = None,
+    ) -> None:
         self.policy, self.config = policy, config.resolve()
+        self._activity = activity or Activity()
+        self._advance: Advance = uncounted
         self.ranks = ranks = ranks or Ranks()
         self.algorithm = self.config.algorithm
         if ranks.world > 1 and (alone := _of_one_process(self.algorithm)):
@@ -108,7 +120,7 @@ class Learner:
             config.schedule,
             done=self.updates,
             warmup=config.warmup_steps,
-            updates=config.updates,
+            updates=config.total_updates,
         )
 
     def mix(self) -> None:
@@ -156,7 +168,7 @@ class Learner:
                 both = self.policy.logprobs(batch.rows, self.config.temperature, with_entropy=True)
             logprobs, entropies = (values.float().cpu() for values in both)
             batch = replace(batch, kept=top_entropy(entropies, batch.completion_mask, share=share))
-        if self.algorithm.correction is not None:
+        if self.algorithm.correction:
             old = self.logprobs(batch.rows, self.policy) if share == 1 else logprobs
             batch = replace(batch, old_logprobs=old)
         if self.reference is not None:
@@ -193,6 +205,13 @@ class Learner:
         Raises:
             Diverged: `config.bad_steps` mini-batches in a row were not finite.
         """
+        rows = sum(map(len, parts))
+        with self._activity.task("updating, rows", rows) as self._advance:
+            return self._update(batch, parts, on_bad)
+
+    def _update(
+        self, batch: Batch, parts: Sequence[Sequence[int]], on_bad: Callable[[Batch], None]
+    ) -> dict[str, float]:
         found: list[dict[str, float]] = []
         stats: list[RatioStats] = []
         valued: list[dict[str, float]] = []
@@ -204,6 +223,7 @@ class Learner:
             if not rows and (self.critic is None or not mini.completion_mask.any()):
                 continue  # no gradient, and so no step: AdamW's momentum alone would still move the weights
             region = self.algorithm.trust_region is not None
+            mini = self._selected(mini)
             numbers, seen = self.backward(mini, rows) if rows and not region else ({}, [])
             if self.critic is not None:
                 valued.append(self.critic.backward(mini, denominators(mini.completion_mask)))
@@ -277,7 +297,9 @@ class Learner:
                     samples=rows,
                     horizon=settings.horizon,
                 )
-            self.algorithm = replace(self.algorithm, **{name: replace(settings, coefficient=moved)})
+            self.algorithm = self.algorithm.copy_with(
+                **{name: replace(settings, coefficient=moved)}
+            )
             numbers |= {f"{name}_coefficient": moved, f"{name}_measured": kl}
         if self.algorithm.entropy_target is not None:
             numbers["entropy_coefficient"] = self.algorithm.entropy
@@ -318,6 +340,20 @@ class Learner:
         }
         return numbers, [stats for _, stats in last] if found.accepted else []
 
+    def _selected(self, mini: Batch) -> Batch:
+        """The mini-batch with the tokens that the algorithm selects over all of it."""
+        algorithm = self.algorithm
+        if "selected" not in algorithm.reads:
+            return mini
+        assert isinstance(algorithm, PolicyGradient)
+        mask = mini.completion_mask
+        known = {
+            "logprobs": self.logprobs(mini.rows, self.policy),
+            "advantages": zero_masked(mini.advantages, mask),
+            "mask": mask,
+        }
+        return replace(mini, selected=algorithm.select(Inputs(algorithm, known)))
+
     def _step(self) -> None:
         self.optimizer.param_groups[0]["lr"] = self.lr
         self.optimizer.step()
@@ -336,7 +372,7 @@ class Learner:
                 least=target.least,
                 most=target.most,
             )
-            self.algorithm = replace(self.algorithm, entropy=moved)
+            self.algorithm = self.algorithm.copy_with(entropy=moved)
 
     def _clear(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -356,19 +392,28 @@ class Learner:
 
     @property
     def _needs_entropy(self) -> bool:
-        return self.algorithm.entropy != 0 or self.algorithm.entropy_target is not None
+        algorithm = self.algorithm
+        return (
+            algorithm.entropy != 0
+            or algorithm.entropy_target is not None
+            or "entropies" in algorithm.reads
+        )
 
     def rows_with_gradient(self, mini: Batch) -> list[int]:
         """Indices of the rows whose gradient is not 0; only these are computed.
 
-        Without a KL penalty in the loss and an entropy bonus, a row of advantages 0 has no gradient; it still counts
-        in the denominators.
+        Without a KL penalty in the loss, an entropy bonus or a regulariser of the algorithm's own, a row of advantages
+        0 has no gradient; it still counts in the denominators.
 
         Args:
             mini: a mini-batch.
         """
         kl = self.algorithm.kl
-        every = self._needs_entropy or (kl is not None and kl.place == "loss")
+        every = (
+            self.algorithm.regularised
+            or self._needs_entropy
+            or (kl is not None and kl.place == "loss")
+        )
         has_gradient = mini.completion_mask if every else mini.advantages != 0
         found: list[int] = has_gradient.any(dim=1).nonzero().flatten().tolist()
         return found
@@ -390,6 +435,7 @@ class Learner:
                 _on(mini.part([rows[i] for i in indices]), self.policy.device), whole
             )
             (loss if counts else loss * 0.0).backward()
+            self._advance(len(indices))
             stats.append(seen if counts else seen.none())
             for name, value in {"loss": loss, **terms}.items():
                 sums[name] = sums.get(name, 0.0) + value.detach() * counts
@@ -423,7 +469,7 @@ class Learner:
     ) -> tuple[Tensor, dict[str, Tensor], RatioStats]:
         """The micro-batch's share of the loss and of the logged terms, and the statistics of its ratios."""
         algorithm, mask, entropies = self.algorithm, micro.completion_mask, None
-        terms = {}
+        terms: dict[str, Tensor] = {}
         if self._needs_entropy:
             logprobs, entropies = self.policy.logprobs(
                 micro.rows, self.config.temperature, with_entropy=True
@@ -431,15 +477,22 @@ class Learner:
         else:
             logprobs = self.policy.logprobs(micro.rows, self.config.temperature)
         before = micro.behaviour_logprobs if micro.old_logprobs is None else micro.old_logprobs
-        losses, stats = algorithm.pieces["objective"].bound(algorithm)(
-            logprobs, before, micro.advantages, mask
-        )
+        inputs = self._inputs(micro, logprobs, before, entropies)
+        losses, stats = self._losses(algorithm.loss(inputs), inputs)
         if micro.kept is not None:
             losses = zero_masked(losses, micro.kept)
-        if algorithm.correction is not None:
+        if algorithm.correction:
             # Importance weights where the sampler had older weights, or computes differently, than the trainer.
-            weigh = function("correction", algorithm.correction.kind).bound(algorithm)
-            losses = losses * weigh(micro.old_logprobs, micro.behaviour_logprobs, mask).weights
+            assert micro.old_logprobs is not None
+            policies = micro.old_logprobs, micro.behaviour_logprobs, mask
+            weights, each = composed(algorithm.correction, *policies)
+            losses = losses * weights
+            for name, one in each.items():
+                cut = one.stats.low + one.stats.high
+                terms |= {
+                    f"correction/{name}/weight": one.weights.sum() / whole.tokens,
+                    f"correction/{name}/cut": cut / whole.tokens,
+                }
         loss = self._aggregated(losses, mask, whole)
         if algorithm.kl is not None and algorithm.kl.place == "loss":
             assert micro.ref_logprobs is not None
@@ -452,13 +505,13 @@ class Learner:
                 behaviour_logprobs=weigh_by,
             )
             penalty = self._aggregated(algorithm.kl.coefficient * kl, mask, whole)
-            terms = {
+            terms |= {
                 "kl_ref": kl.detach().sum() / whole.tokens,
                 "kl_gradient": _squared_gradient(penalty, logprobs),
                 "policy_gradient": _squared_gradient(loss, logprobs),
             }
             loss = loss + penalty
-        if entropies is not None:
+        if entropies is not None and (algorithm.entropy or algorithm.entropy_target is not None):
             target = algorithm.entropy_target
             coefficient = (
                 algorithm.entropy if target is None or self.last_entropy <= target.nats else 0.0
@@ -471,11 +524,56 @@ class Learner:
         return loss, terms, stats
 
     def _aggregated(self, losses: Tensor, mask: Tensor, whole: Denominators) -> Tensor:
+        if self.algorithm.aggregation == "token_mean":
+            return aggregation.token_mean(losses, mask, tokens=whole.tokens)
+        if self.algorithm.aggregation == "sequence_mean":
+            return aggregation.sequence_mean(losses, mask, sequences=whole.sequences)
         length = self.algorithm.length_tokens or self.config.max_tokens
-        counts = {"sequences": whole.sequences, "tokens": whole.tokens, "length_tokens": length}
-        aggregation = self.algorithm.pieces["aggregation"]
-        loss: Tensor = aggregation.bound(self.algorithm)(losses, mask, **aggregation.given(counts))
-        return loss
+        return aggregation.constant(losses, mask, sequences=whole.sequences, length_tokens=length)
+
+    def _inputs(
+        self, micro: Batch, logprobs: Tensor, before: Tensor, entropies: Tensor | None
+    ) -> Inputs:
+        """What the algorithm's loss reads of a micro-batch."""
+        mask = micro.completion_mask
+
+        def log_r() -> Tensor:
+            return log_ratio(logprobs, before, mask)
+
+        return Inputs(
+            self.algorithm,
+            {
+                "logprobs": logprobs,
+                "old_logprobs": before,
+                "behaviour_logprobs": micro.behaviour_logprobs,
+                "log_ratio": log_r,
+                "ratio": lambda: log_r().exp(),
+                "advantages": zero_masked(micro.advantages, mask),
+                "mask": mask,
+                "ref_logprobs": micro.ref_logprobs,
+                "values": micro.values,
+                "returns": micro.returns,
+                "entropies": entropies,
+                "selected": micro.selected,
+            },
+        )
+
+    def _losses(self, found: Tensor | Losses, inputs: Inputs) -> Losses:
+        """An algorithm's losses, checked, with the statistics of its ratios."""
+        losses = found.losses if isinstance(found, Losses) else found
+        label, shape = self.algorithm.label, inputs.logprobs.shape
+        if not isinstance(losses, Tensor) or losses.shape != shape:
+            given = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+            raise UsageError(
+                f"the loss of {label} is {given}; it must have one number per token, {list(shape)}"
+            )
+        if inputs.logprobs.requires_grad and not losses.requires_grad:
+            raise UsageError(
+                f"the loss of {label} has no gradient; compute it from inputs.logprobs or inputs.ratio"
+            )
+        if isinstance(found, Losses):
+            return found
+        return Losses(zero_masked(losses, inputs.mask), ratio_stats(inputs.log_ratio, inputs.mask))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next update depends on; whole tensors, on ranks but the first None."""
@@ -515,8 +613,9 @@ class Learner:
             for name in ("kl", "trust"):
                 if (settings := getattr(self.algorithm, name)) is not None:
                     changed = replace(settings, coefficient=adapted[name])
-                    self.algorithm = replace(self.algorithm, **{name: changed})
-            self.algorithm = replace(self.algorithm, entropy=adapted["entropy"])
+                    self.algorithm = self.algorithm.copy_with(**{name: changed})
+            if self.algorithm.entropy_target is not None:
+                self.algorithm = self.algorithm.copy_with(entropy=adapted["entropy"])
             self.last_entropy, self.average = adapted["last_entropy"], adapted["average"]
 
 

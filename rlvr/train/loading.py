@@ -15,7 +15,7 @@ from rlvr.data.hub import at_once
 from rlvr.errors import UsageError
 from rlvr.train.lora import base_of_adapter, load_adapter
 
-__all__ = ["load_model", "require_finite", "without_bars"]
+__all__ = ["load_model", "load_tokenizer", "require_finite", "without_bars"]
 
 
 def load_model(
@@ -51,7 +51,7 @@ def load_model(
         )
     with without_bars() if path.is_dir() else at_once():  # downloads keep their bars
         model = _model(name, dtype, {} if attention is None else {"attn_implementation": attention})
-        tokenizer = _tokenizer(name)
+        tokenizer = load_tokenizer(name)
     return model.to(device), tokenizer
 
 
@@ -77,7 +77,15 @@ def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
     return model
 
 
-def _tokenizer(name: str | Path) -> Any:
+def load_tokenizer(name: str | Path) -> Any:
+    """The tokenizer of a model.
+
+    Args:
+        name: folder or hub id.
+
+    Raises:
+        UsageError: it has none.
+    """
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
         own = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)

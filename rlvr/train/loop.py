@@ -22,7 +22,9 @@ from rich.console import Console
 
 from rlvr.collect import Collector, Sampler, Sampling, rollout_seed
 from rlvr.collect.evaluation import EvaluationReport, evaluate
+from rlvr.console import PlainConsole, Plainly
 from rlvr.data.files import whole_folder
+from rlvr.display import Activity
 from rlvr.engines import engine_of
 from rlvr.environment import Environment, Mixture, TasksEnv
 from rlvr.errors import UsageError
@@ -32,7 +34,7 @@ from rlvr.train import checkpoint
 from rlvr.train.alarm import Alarms, OpinionAlarm, ScoringAlarm, SecondOpinion, lr_alarm
 from rlvr.train.canary import Canary
 from rlvr.train.config import Config
-from rlvr.train.credit import Batch, chosen, collate, credit, minibatches, rows_of, save_batch
+from rlvr.train.credit import Batch, chosen, collate, credit, rows_of, save_batch, update_rows
 from rlvr.train.learner import Learner
 from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.metrics import Log, evaluation_metrics, open_loggers
@@ -42,7 +44,7 @@ from rlvr.train.ranks import Ranks
 from rlvr.train.replay import ReplayBuffer
 from rlvr.train.rollout_batch import RolloutBatch, collect_batch
 from rlvr.train.rollout_log import Trained, log_rollouts, rollout_table, trained_rollouts
-from rlvr.train.run_dir import claim_run_dir
+from rlvr.train.run_dir import claim_run_dir, keep_chat
 from rlvr.train.sampling import open_sampler
 from rlvr.train.setup import (
     describe_run,
@@ -50,6 +52,7 @@ from rlvr.train.setup import (
     environments,
     policy_from_config,
     prepare_policy,
+    say_prompts,
 )
 from rlvr.types import Task
 from rlvr.workers.threads import Threads
@@ -110,35 +113,46 @@ class Trainer:
         ] = {}  # of this step's rollouts, where they are shown or kept
         replay = config.algorithm.replay
         self._replay = None if replay is None else ReplayBuffer(replay, config.seed)
-        self._alarm, self._alarms = ScoringAlarm(config.bad_steps), Alarms(config.bad_steps)
+        self._alarm = ScoringAlarm(config.bad_steps)
         self._opinion: OpinionAlarm | None = None
         if second_opinion is not None:
             self._opinion = OpinionAlarm(
                 second_opinion, config.run / "disagreements.jsonl", config.seed
             )
-        self._console = console or Console(stderr=True)
+        self._console = console or PlainConsole(stderr=True)
         device = (
             device_of(config.device) if policy is None else policy.device
         )  # fails now, not after the data
         with ExitStack() as self._open:
             self.ranks = self._open.enter_context(Ranks.of_environment(device))
             if not self.ranks.first:
-                self._console = Console(quiet=True)
+                self._console = PlainConsole(quiet=True)
+            self._activity = Activity(self._console)
             self.ranks.require_same("settings", json.dumps(config.recorded, sort_keys=True))
             if self.ranks.first:
                 self.env, self.eval_env = environments(config, env, eval_env)
                 description = describe_run(config, self.env, self.eval_env)
                 self._open.enter_context(claim_run_dir(config.run, description, self._say))
-            self.policy = prepare_policy(
-                policy or policy_from_config(config, self.ranks.world), config
+            if policy is None:
+                with self._activity.working(f"loading {config.model}"):
+                    policy = policy_from_config(config, self.ranks.world)
+            self.policy = prepare_policy(policy, config)
+            self._alarms = Alarms(
+                config.bad_steps,
+                self.policy.tokenization.format,
+                clips=config.algorithm.clip is not None,
             )
+            if self.ranks.first:
+                keep_chat(config.run, self.policy.tokenization.format)
+                say_prompts(self.policy, self.env, self._say)
             self.ranks.require_same(
                 "weights", self.policy.summary() if self.ranks.world > 1 else ""
             )
             if self.ranks.first:
                 self._open_sampling(sampler)
-            kind = PreferenceLearner if config.algorithm.preference else Learner
-            self.learner = kind(self.policy, config, self.ranks)
+            learns_examples = config.algorithm.examples is not None
+            kind = PreferenceLearner if learns_examples else Learner
+            self.learner = kind(self.policy, config, self.ranks, self._activity)
             if (line := lr_alarm(self.learner.parameters, config.lr)) is not None:
                 self._say(line)
             self._load_checkpoint()
@@ -169,6 +183,7 @@ class Trainer:
                 max_turns=config.max_turns,
                 step_s=config.step_s,
                 schedule=config.turn_schedule,
+                activity=self._activity,
             )
         )
         self._eval_scorer = self._scorer(self.eval_env)
@@ -177,6 +192,8 @@ class Trainer:
             self.policy, config, prompt_tokens=prompt_tokens, world=self.ranks.world
         )
         require_room(self.forecast, config)
+        if config.algorithm.examples is None:
+            self._say(config.updates_line)
         self._say(str(self.forecast))
         self._canary = Canary(self.collector.groups, config.canary)
         self._thread = Threads(1, "trainer")
@@ -267,7 +284,7 @@ class Trainer:
         return collect_batch(
             self.collector,
             config.prompts,
-            vine_k=config.vine_k if "prefix_values" in config.algorithm.needs else None,
+            vine_k=config.vine_k if "prefix_values" in config.algorithm.reads else None,
             ahead=min(max(0, config.max_staleness - 1), config.steps - 1 - step),
             trained_at=step,
         )
@@ -295,14 +312,15 @@ class Trainer:
             return self._learn_preferences(self.learner, sampled, draw)
         batch = self.learner.prepared(shared)
         algorithm = self.learner.algorithm
+        assert batch.group is not None
         epochs = [
-            minibatches(len(batch.rows), self._settings.minibatch, draw)
+            update_rows(batch.group.tolist(), self._settings.updates, draw)
             for _ in range(algorithm.epochs)
         ]
-        if algorithm.advantage == "magistral_advantages":
-            epochs = (
-                epochs[:1] * algorithm.epochs
-            )  # it normalises per mini-batch, so all epochs have the same ones
+        if (
+            "minibatch" in algorithm.reads
+        ):  # advantages are of an update, so all epochs have the same
+            epochs = epochs[:1] * algorithm.epochs
         first = {row: number for number, rows in enumerate(epochs[0]) for row in rows}
         found = None
         if sampled is not None:
@@ -430,6 +448,7 @@ class Trainer:
             max_turns=config.max_turns,
             step_s=config.step_s,
             schedule=config.turn_schedule,
+            progress=self._activity,
         )
         if (
             f"avg@{config.eval_n}" in report.metrics
@@ -473,7 +492,7 @@ class Trainer:
             learned,
             self.collector.state_dict(),
             self._ahead and self._ahead.state_dict(),
-            [self._best, self._stalled, self._opinion and self._opinion.counts],
+            [self._best, self._stalled, self._opinion and self._opinion.state_dict()],
             checkpoint.rng_state(self.policy.device),
             self._replay and self._replay.state_dict(),
         )
@@ -509,7 +528,7 @@ class Trainer:
             self._ahead = state["ahead"] and RolloutBatch.from_state(state["ahead"], self.collector)
         self._best, self._stalled, *counts = state["validation"]
         if self._opinion is not None and counts and counts[0]:
-            self._opinion.counts = counts[0]
+            self._opinion.load_state_dict(counts[0])
         self._rng = state["rng"]
         self._sync()
         self._say(f"continuing after step {self.step}, from {path}")
@@ -549,7 +568,7 @@ class Trainer:
         return self._open.enter_context(Scorer(env, workers=settings.workers, engine=engine))
 
     def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(Plainly(line), soft_wrap=True)
 
     def _keep_bad(self, mini: Batch | Examples) -> None:
         path = self._settings.run / "bad" / f"step-{self.step + 1:08d}-{self.learner.bad}.pt"

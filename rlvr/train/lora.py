@@ -27,7 +27,10 @@ from rlvr.validate import require_number, require_whole
 __all__ = ["Lora", "add_lora", "base_of_adapter", "has_lora", "load_adapter", "unwrapped"]
 
 _CONFIG: Final = "adapter_config.json"  # peft's name
-_NOT_AT_THE_ENDS: Final = "LoRA on {name}: embeddings and head are read as plain matrices here; leave them out of the targets"
+_NOT_AT_THE_ENDS: Final = (
+    "LoRA on {name}: embeddings and head are read as plain matrices here; "
+    "leave them out of the targets"
+)
 _SAMPLE: Final = 4096  # numbers of each frozen tensor that its fingerprint covers
 
 

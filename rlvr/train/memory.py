@@ -332,7 +332,8 @@ def forecast(
     layer = (
         weights / max(1, text.num_hidden_layers) if world > 1 else 0.0
     )  # which is whole while it is computed
-    per_batch = min(settings.minibatch or rollouts, rollouts, max(1, policy.max_tokens // row))
+    per_update = math.ceil(rollouts / settings.updates_per_batch)
+    per_batch = min(per_update, max(1, policy.max_tokens // row))
     shape = (1, per_batch * row) if policy.packing else (per_batch, row)
     tokens = shape[0] * shape[1]
     head = policy.model.get_output_embeddings().weight

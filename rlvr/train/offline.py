@@ -24,7 +24,9 @@ from rich.console import Console
 
 from rlvr.collect import Sampling, rollout_seed
 from rlvr.collect.evaluation import EvaluationReport, evaluate
+from rlvr.console import PlainConsole, Plainly
 from rlvr.data.files import whole_folder
+from rlvr.display import Activity
 from rlvr.environment.registry import make
 from rlvr.errors import UsageError
 from rlvr.train import checkpoint
@@ -33,13 +35,14 @@ from rlvr.train.metrics import evaluation_metrics, open_loggers
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_file
 from rlvr.train.reward_model import RewardLearner
-from rlvr.train.run_dir import claim_run_dir
+from rlvr.train.run_dir import claim_run_dir, keep_chat
 from rlvr.train.setup import (
     describe_run,
     device_of,
     local_sampler,
     policy_from_config,
     prepare_policy,
+    say_prompts,
 )
 
 __all__ = ["OfflineTrainer"]
@@ -74,7 +77,7 @@ class OfflineTrainer:
     ) -> None:
         self.config, self._settings = config, config.resolve()
         settings = self._settings
-        if settings.pairs is None or settings.algorithm.preference is None:
+        if settings.pairs is None or settings.algorithm.examples is None:
             raise UsageError(
                 "training on a file needs pairs and an algorithm of preferences, such as 'dpo'"
             )
@@ -84,7 +87,7 @@ class OfflineTrainer:
             )
         self.step = 0
         self.reports: dict[int, EvaluationReport] = {}
-        self._console = console or Console(stderr=True)
+        self._console = console or PlainConsole(stderr=True)
         self._rng: dict[str, Any] | None = None
         if policy is None:
             device_of(settings.device)  # fails now, and not after the file was read
@@ -104,7 +107,13 @@ class OfflineTrainer:
             file = {"sha256": hashlib.sha256(settings.pairs.read_bytes()).hexdigest()}
             description = {**describe_run(settings, None, self._eval_env), "pairs": file}
             self._open.enter_context(claim_run_dir(settings.run, description, self._say))
-            self.policy = prepare_policy(policy or policy_from_config(settings), settings)
+            self._activity = Activity(self._console)
+            if policy is None:
+                with self._activity.working(f"loading {settings.model}"):
+                    policy = policy_from_config(settings)
+            self.policy = prepare_policy(policy, settings)
+            keep_chat(settings.run, self.policy.tokenization.format)
+            say_prompts(self.policy, None, self._say)
             self.examples, left_out = examples_of_file(
                 settings.pairs,
                 settings.algorithm,
@@ -119,7 +128,7 @@ class OfflineTrainer:
                 f"{len(self.examples.rows)} examples, {sum(one.tokens for one in self.examples.rows)} tokens"
             )
             learner = RewardLearner if "head" in settings.algorithm.needs else PreferenceLearner
-            self.learner = learner(self.policy, settings)
+            self.learner = learner(self.policy, settings, activity=self._activity)
             self._load_checkpoint()
             self._open = self._open.pop_all()
 
@@ -200,6 +209,7 @@ class OfflineTrainer:
             max_turns=config.max_turns,
             step_s=config.step_s,
             schedule=config.turn_schedule,
+            progress=self._activity,
         )
         return {**evaluation_metrics(report), "eval_s": time.perf_counter() - started}
 
@@ -245,7 +255,7 @@ class OfflineTrainer:
         mini.save(self._settings.run / "bad" / f"step-{self.step + 1:08d}-{self.learner.bad}.pt")
 
     def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(Plainly(line), soft_wrap=True)
 
     def close(self) -> None:
         """Free the run's folder."""

@@ -140,7 +140,7 @@ def _title(run: Path) -> str:
         known = [
             settings.get("env"),
             settings.get("model"),
-            algorithm.get("advantage") or algorithm.get("preference"),
+            algorithm.get("name") or algorithm.get("paper"),  # runs before 0.2 have no name
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         known = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, overload
@@ -13,6 +14,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from rlvr.errors import DataError, RlvrError, UsageError
+from rlvr.samplers.chat import ChatMode, ChatSettings, recorded_format
 from rlvr.samplers.decoding import evaluation_mode
 from rlvr.samplers.local import LocalSampler
 from rlvr.samplers.protocol import Tokenized
@@ -101,7 +103,7 @@ class Policy:
         model: a transformers model on its device, with or without a LoRA adapter of peft; its weights are trained in
             their type.
         tokenizer: the model's, of transformers.
-        chat: turn text prompts into a user message (see `Tokenization`).
+        chat: how text prompts are sent (see `Tokenization`); `load` begins with what the folder recorded.
         autocast: compute in this type, such as torch.bfloat16 with float32 weights; None: in that of the weights.
         gradient_checkpointing: recompute the layers in the backward pass: a third more time, far less memory.
         packing: put the rows of a micro-batch side by side instead of padding them; with flash attention on a GPU this
@@ -128,7 +130,7 @@ class Policy:
         model: Any,
         tokenizer: Any,
         *,
-        chat: bool = False,
+        chat: ChatSettings | ChatMode | bool = "auto",
         autocast: torch.dtype | None = None,
         gradient_checkpointing: bool = False,
         packing: bool = False,
@@ -190,11 +192,24 @@ class Policy:
             attention: implementation of attention, such as "sdpa" or "flash_attention_2"; None for the default.
             options: those of `Policy`.
 
+        Warns:
+            RuntimeWarning: prompts are sent in another way than the folder recorded.
+
         Raises:
             UsageError: there is no such model, or it cannot be used; see `rlvr.train.loading`.
         """
+        known = recorded_format(name)
+        options["chat"] = ChatSettings.of(options.get("chat", "auto")).after(known)
         model, tokenizer = load_model(name, dtype=dtype, device=device, attention=attention)
-        return cls(model, tokenizer, **options)
+        policy = cls(model, tokenizer, **options)
+        used = policy.tokenization.format
+        if known is not None and not used.sends_as(known):
+            warnings.warn(
+                f"prompts go as {used}, and {name} was saved with {known}: its answers may be worse",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return policy
 
     def add_lora(
         self, *, rank: int, alpha: float | None = None, targets: Sequence[str] = (), seed: int = 0
@@ -277,6 +292,8 @@ class Policy:
                 if self.lora is not None:
                     self.lora.save(Path(folder) / "adapter")
                     self.tokenizer.save_pretrained(Path(folder) / "adapter")
+                    self.tokenization.format.save(Path(folder) / "adapter")
+            self.tokenization.format.save(folder)
         except SafetensorError as error:  # the disk's own error is only in its text
             raise RlvrError(f"the model cannot be written to {folder}: {error}") from error
 

@@ -8,7 +8,7 @@ and its state are those of `Learner`.  Denominators are those of the whole mini-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rlvr.algo.objectives import Losses
+from rlvr.algo.papers.base import Algorithm, Inputs
 from rlvr.algo.preferences import gains, kto_reference_point, negative_log_likelihood, weighted_mean
-from rlvr.algo.presets import Algorithm
 from rlvr.algo.ratios import RatioStats
-from rlvr.algo.registry import function
 from rlvr.data.overlap import digest_of
 from rlvr.data.pairs import (
     Candidate,
@@ -33,6 +33,7 @@ from rlvr.data.pairs import (
     read_pairs,
     read_steps,
 )
+from rlvr.display import Activity
 from rlvr.errors import DataError, UsageError
 from rlvr.samplers.tokenization import Tokenization
 from rlvr.train.batches import buckets
@@ -40,6 +41,7 @@ from rlvr.train.config import Config
 from rlvr.train.learner import Learner
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
+from rlvr.train.update_sizes import LEAST_GROUPS
 from rlvr.types import Group, Outcome, Prompt, Rollout
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "TrainedRow",
     "examples_of_file",
     "examples_of_groups",
+    "mismatched",
     "step_row",
     "tokenized",
 ]
@@ -129,8 +132,9 @@ class PreferenceLearner(Learner):
 
     Args:
         policy: trained in place.
-        config: settings of the run; its algorithm has a `preference`.
+        config: settings of the run; its algorithm learns from examples.
         ranks: one, or None.
+        activity: see `Learner`.
 
     Attributes:
         reference: the policy as it was given, if the loss compares with it; else None.
@@ -139,15 +143,18 @@ class PreferenceLearner(Learner):
         UsageError: all weights are frozen, or there are several ranks.
     """
 
-    def __init__(self, policy: Policy, config: Config, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        config: Config,
+        ranks: Ranks | None = None,
+        activity: Activity | None = None,
+    ) -> None:
         if ranks is not None and ranks.world > 1:
             raise UsageError(
                 "preferences cannot be trained on several ranks yet; start one process"
             )
-        super().__init__(policy, config)
-        chosen = self.algorithm.preference
-        assert chosen is not None
-        self.preference, self._loss_of = chosen, function("preference", chosen.loss)
+        super().__init__(policy, config, activity=activity)
 
     def learn(
         self, examples: Examples, draw: torch.Generator, on_bad: Callable[[Any], None]
@@ -162,12 +169,13 @@ class PreferenceLearner(Learner):
         Raises:
             Diverged: `config.bad_steps` mini-batches in a row were not finite.
         """
-        n, per_row = len(examples.rows), len(examples.rows[0].rows)
-        size = n if self.config.minibatch is None else max(1, self.config.minibatch // per_row)
+        n = len(examples.rows)
+        count = max(1, min(self.config.updates, n // LEAST_GROUPS))
         parts: list[list[int]] = []
         for _ in range(self.algorithm.epochs):
-            order = list(range(n)) if size >= n else torch.randperm(n, generator=draw).tolist()
-            parts += [order[start : start + size] for start in range(0, n, size)]
+            order = list(range(n)) if count == 1 else torch.randperm(n, generator=draw).tolist()
+            ends = [n * (i + 1) // count for i in range(count)]
+            parts += [order[a:b] for a, b in zip([0, *ends], ends, strict=False)]
         return self.update(examples, parts, on_bad)  # type: ignore[arg-type]  # it only asks for parts
 
     def rows_with_gradient(self, mini: Any) -> list[int]:
@@ -187,13 +195,13 @@ class PreferenceLearner(Learner):
         """
         examples = [mini.rows[i] for i in rows]
         whole = _Totals.of(examples)
-        point = (
-            self._reference_point(examples) if "reference_point" in self._loss_of.inputs else None
-        )
+        needs_point = "reference_point" in self.algorithm.reads
+        point = self._reference_point(examples) if needs_point else None
         sums: dict[str, Tensor] = {}
         for indices in self.micro_batches([one.tokens for one in examples]):
             loss, terms = self._micro_loss([examples[i] for i in indices], whole, point)
             loss.backward()
+            self._advance(len(indices))
             for name, value in {"loss": loss, **terms}.items():
                 sums[name] = sums.get(name, 0.0) + value.detach()
         return {name: float(value) for name, value in sums.items()}, []
@@ -227,7 +235,7 @@ class PreferenceLearner(Learner):
         right = torch.tensor([one.right for one in examples], device=mask.device)
         inputs = {
             "logprobs": logprobs,
-            "completion_mask": mask,
+            "mask": mask,
             "reference_point": point,
             "right": right,
         }
@@ -236,14 +244,14 @@ class PreferenceLearner(Learner):
             h = self._gains(rows, logprobs, mask)
             inputs |= {"gain": h, "chosen": h[:n], "rejected": h[n:]}
             terms |= whole.means("gain", h.detach(), weights, right)
-        losses = self._loss_of.bound(self.algorithm)(**self._loss_of.given(inputs))
+        losses = self._example_losses(inputs)
         nll = negative_log_likelihood(logprobs[:n], mask[:n]).sum(dim=1)
         if losses.dim() == 2:  # one per token: a mean over tokens, as for language models
             loss = weighted_mean(losses.sum(dim=1), weights, total=whole.tokens)
         else:
             loss = weighted_mean(losses, weights, total=whole.weight)
-        if self.preference.sft_weight:
-            loss = loss + self.preference.sft_weight * weighted_mean(
+        if self.algorithm.sft_weight:
+            loss = loss + self.algorithm.sft_weight * weighted_mean(
                 nll, weights, total=whole.tokens
             )
         if not whole.wrong:
@@ -251,22 +259,29 @@ class PreferenceLearner(Learner):
         summed = torch.where(mask, logprobs.detach(), 0.0).sum(dim=1)
         return loss, terms | whole.means("logprob", summed, weights, right)
 
+    def _example_losses(self, inputs: Mapping[str, Any]) -> Tensor:
+        """The algorithm's losses: one per example, or one per token."""
+        found = self.algorithm.loss(Inputs(self.algorithm, inputs))
+        return found.losses if isinstance(found, Losses) else found
+
     def _gains(
         self, rows: Sequence[TrainedRow], logprobs: Tensor, mask: Tensor
     ) -> Float[Tensor, " N"]:
         assert self.reference is not None
         with torch.no_grad():
             before = self.reference.logprobs(rows, self.config.temperature)
-        return gains(logprobs, before, mask, length=self.preference.length)
+        return gains(logprobs, before, mask, length=self.algorithm.length)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _reference_point(self, examples: Sequence[Example]) -> Tensor:
-        """KTO's z: from each prompt of the mini-batch with its neighbour's completion."""
+        """KTO's z: from each prompt of the mini-batch with a completion of another prompt; 0 if there is one prompt."""
         rows = [one.rows[0] for one in examples]
         mixed = [
-            TrainedRow(row.prompt_ids, other.completion_ids, other.completion_mask)
-            for row, other in zip(rows, [*rows[1:], rows[0]], strict=True)
+            TrainedRow(row.prompt_ids, rows[i].completion_ids, rows[i].completion_mask)
+            for row, i in zip(rows, mismatched([one.prompt_ids for one in rows]), strict=False)
         ]
+        if not mixed:
+            return torch.zeros((), device=self.policy.device)
         found = []
         for indices in self.micro_batches(
             [len(row.prompt_ids) + len(row.completion_ids) for row in mixed]
@@ -285,6 +300,34 @@ class PreferenceLearner(Learner):
             [*row.completion_mask, *[False] * (width - len(row.completion_mask))] for row in rows
         ]
         return torch.tensor(padded, device=self.policy.device)
+
+
+def mismatched(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """For each row the index of a row with another prompt; empty if all rows have one prompt.
+
+    Every row is taken once, unless more than half of the rows share a prompt: then the other rows are taken in turns.
+
+    Args:
+        prompts: the prompt of each row, in tokens.
+    """
+    places: dict[tuple[int, ...], list[int]] = {}
+    for i, prompt in enumerate(prompts):
+        places.setdefault(tuple(prompt), []).append(i)
+    if len(places) < 2:
+        return []
+    largest = max(map(len, places.values()))
+    order = [i for rows in places.values() for i in rows]
+    partner = [0] * len(order)
+    if 2 * largest <= len(order):  # with prompts side by side, so great a shift leaves each prompt
+        for k, i in enumerate(order):
+            partner[i] = order[(k + largest) % len(order)]
+        return partner
+    for rows in places.values():
+        own = set(rows)
+        others = [i for i in order if i not in own]
+        for k, i in enumerate(rows):
+            partner[i] = others[k % len(others)]
+    return partner
 
 
 class _Totals(NamedTuple):
@@ -358,12 +401,10 @@ def examples_of_groups(
         algorithm: says what is drawn from a group, and how many.
         key: with a task's id, fixes the draw; such as the run's seed and the step.
     """
-    chosen = algorithm.preference
-    assert chosen is not None
     rules = PairRules(
-        chosen.per_task, unparsed=chosen.unparsed, truncated=algorithm.overlong != "mask"
+        algorithm.per_task, unparsed=algorithm.unparsed, truncated=algorithm.overlong != "mask"
     )
-    needs, report, found = algorithm.needs, PairReport(), list[Example]()
+    kind, report, found = algorithm.examples, PairReport(), list[Example]()
     for group in groups:
         if any(rollout.branches for rollout in group.rollouts):
             raise UsageError(
@@ -375,8 +416,8 @@ def examples_of_groups(
         drawn = draw(candidates, rules, group.task.id, *key)
         report.add(candidates, drawn, rules)
         picked: Sequence[tuple[int, ...]] = drawn.pairs
-        if "pairs" not in needs:
-            pick = draw_labelled if "labels" in needs else draw_right
+        if kind != "pairs":
+            pick = draw_labelled if kind == "labels" else draw_right
             picked = [(i,) for i in pick(candidates, rules, group.task.id, *key)]
         for indices in picked:
             rows = tuple(_row(rollouts[i]) for i in indices)
@@ -416,21 +457,21 @@ def examples_of_file(
     Raises:
         DataError: there is nothing to train on, or a row cannot be used.
     """
-    needs, found = algorithm.needs, list[Example]()
+    kind, found = algorithm.examples, list[Example]()
     read = 0
-    if "pairs" in needs:
+    if kind == "pairs":
         for pair in read_pairs(path):
             sides = (pair.chosen, pair.chosen_truncated), (pair.rejected, pair.rejected_truncated)
             rows = tokenized(tokenization, pair.prompt, sides)
             found.append(Example(rows, True, pair.weight, pair.margin))
-    elif "steps" in needs:
+    elif kind == "steps":
         for labelled in read_steps(path):
             row, ends = step_row(tokenization, labelled.prompt, labelled.steps)
             counted = zip(ends, labelled.right, labelled.scored, strict=True)
             found.append(Example((row,), steps=tuple(one for one in counted if one[2])))
     else:
-        for one in read_labelled(path, needs_both="labels" in needs):
-            if one.label or "labels" in needs:
+        for one in read_labelled(path, needs_both=kind == "labels"):
+            if one.label or kind == "labels":
                 rows = tokenized(tokenization, one.prompt, [(one.completion, one.truncated)])
                 found.append(Example(rows, one.label, one.weight))
     read = len(found)
@@ -444,7 +485,7 @@ def examples_of_file(
             else "none is right"
         )
         raise DataError(f"{path} has nothing to train on: {why}")
-    if "labels" in needs and len({one.right for one in found}) == 1:
+    if kind == "labels" and len({one.right for one in found}) == 1:
         raise DataError(
             f"with max_tokens={max_tokens}, the rows of {path} that are left all have one label; raise it"
         )
@@ -466,10 +507,10 @@ def tokenized(
     Raises:
         UsageError: the tokenizer has no end token.
     """
-    prompt_ids, end = tokenization.encode(prompt), _end_token(tokenization)
+    prompt_ids, end = tokenization.encode(prompt), tokenization.closing_id
     rows = []
     for text, truncated in completions:
-        ids = tokenization.encode(text, after=prompt_ids) + ([] if truncated else [end])
+        ids = tokenization.encode_reply(text, prompt_ids) + ([] if truncated else [end])
         rows.append(TrainedRow(prompt_ids, ids, [True] * len(ids)))
     return tuple(rows)
 
@@ -488,17 +529,11 @@ def step_row(
         UsageError: the tokenizer has no end token.
     """
     prompt_ids, ids, ends = tokenization.encode(prompt), list[int](), list[int]()
-    for step in steps:
-        ids += tokenization.encode(step, after=prompt_ids)
+    for number, step in enumerate(steps):
+        if number == 0:
+            ids += tokenization.encode_reply(step, prompt_ids)
+        else:
+            ids += tokenization.encode(step, after=prompt_ids)
         ends.append(len(ids))
-    ids.append(_end_token(tokenization))
+    ids.append(tokenization.closing_id)
     return TrainedRow(prompt_ids, ids, [True] * len(ids)), ends
-
-
-def _end_token(tokenization: Tokenization) -> int:
-    own = tokenization.tokenizer.eos_token_id
-    if own is None and not tokenization.end_ids:
-        raise UsageError(
-            "the tokenizer has no end token, so that completions could not learn to end; set eos_token"
-        )
-    return int(min(tokenization.end_ids) if own is None else own)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlvr.algo.presets import Replay
+from rlvr.algo.parts import Replay
 from rlvr.collect import Collector
 from rlvr.collect.serialization import group_as_dict, group_from_dict
 from rlvr.environment import seeded

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rlvr.algo.preferences import weighted_mean
+from rlvr.display import Activity
 from rlvr.errors import RewardError, UsageError, described
 from rlvr.samplers.protocol import Tokenized, TokenRow
 from rlvr.train.config import Config
@@ -71,8 +72,8 @@ class RewardLearner(PreferenceLearner):
         UsageError: all weights are frozen.
     """
 
-    def __init__(self, policy: Policy, config: Config) -> None:
-        super().__init__(policy, config)
+    def __init__(self, policy: Policy, config: Config, activity: Activity | None = None) -> None:
+        super().__init__(policy, config, activity=activity)
         self._scorer, self._module = _scorer(policy)
         self.parameters = [*self.parameters, *self._module.head.parameters()]
         self.optimizer = self._fresh_optimizer()
@@ -88,7 +89,9 @@ class RewardLearner(PreferenceLearner):
         ends = torch.tensor([len(row.completion_ids) for row in rows], device=device)
         n, rewards = len(examples), numbers.gather(1, ends[:, None]).squeeze(1)
         margin = torch.tensor([one.margin for one in examples], device=device)
-        losses = self._loss_of.bound(self.algorithm)(rewards[:n], rewards[n:], margin=margin)
+        losses = self._example_losses(
+            {"chosen": rewards[:n], "rejected": rewards[n:], "margin": margin}
+        )
         right = torch.ones(n, dtype=torch.bool, device=device)
         terms = whole.means("gain", rewards.detach(), weights, right)
         named = {
@@ -105,7 +108,7 @@ class RewardLearner(PreferenceLearner):
             torch.tensor(values, device=numbers.device) for values in zip(*flat, strict=True)
         )
         logits = numbers[row, end]
-        losses = self._loss_of.bound(self.algorithm)(logits, right, counts)
+        losses = self._example_losses({"logits": logits, "right": right, "counts": counts})
         off = (logits.detach().sigmoid() - right / counts).abs()
         return weighted_mean(losses, weights, total=whole.counts), {
             "step_error": weighted_mean(off * counts, weights, total=whole.counts)

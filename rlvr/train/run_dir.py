@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from rlvr.algo.presets import Algorithm, Kl, Reset
 from rlvr.data.files import lock_file, write_whole
 from rlvr.errors import DataError, UsageError, brief
+from rlvr.samplers.chat import CHAT_FILE, ChatFormat, ChatSettings, recorded_format
 from rlvr.train.config import Config
 from rlvr.train.metrics import versions
 
-__all__ = ["claim_run_dir", "examine_run_dir"]
+__all__ = ["chat_of_run", "claim_run_dir", "examine_run_dir", "keep_chat"]
 
 _LOCK: Final = ".lock"
 _MAY_CHANGE: Final = frozenset(
@@ -30,6 +30,8 @@ _MAY_CHANGE: Final = frozenset(
 )
 """Settings of machine, reports and alarms.  They do not affect learning, except for how sums are rounded; another
 sampler draws other completions from the same policy."""
+
+_CHAT: Final = ("chat", "system", "template_options")
 
 _ADDED: Final[Mapping[str, Any]] = {
     "attention": None,
@@ -96,7 +98,8 @@ def claim_run_dir(
             say(f"{name} is {brief(now)} from here on, and was {brief(before)}")
         if changed or not has_begun:
             text = json.dumps({**description, "versions": versions()}, indent=2, ensure_ascii=False)
-            write_whole(path, (text + "\n").encode())
+            # A name of a folder may hold bytes that are no UTF-8: JSON's own escape of them, then.
+            write_whole(path, (text + "\n").encode(errors="backslashreplace"))
         yield
 
 
@@ -114,16 +117,69 @@ def examine_run_dir(
         DataError: its `config.json` is damaged.
     """
     path = run / "config.json"
-    has_begun = path.is_file() and any(
-        (run / name).exists() for name in ("metrics.jsonl", "checkpoints")
-    )
+    has_begun = _has_begun(run)
     if (
         not has_begun
         and run.exists()
-        and any(other.name not in (path.name, _LOCK) for other in run.iterdir())
+        and any(other.name not in (path.name, _LOCK, CHAT_FILE) for other in run.iterdir())
     ):
         raise UsageError(f"{run} is not empty, and holds no run; give a new folder")
     return has_begun, _changed(_read(path), description, run) if has_begun else {}
+
+
+def _has_begun(run: Path) -> bool:
+    return (run / "config.json").is_file() and any(
+        (run / name).exists() for name in ("metrics.jsonl", "checkpoints")
+    )
+
+
+def chat_of_run(run: Path, asked: ChatSettings) -> ChatSettings:
+    """How the prompts of a run are to be sent: as those of the run that its folder holds, or as asked for.
+
+    Args:
+        run: its folder.
+        asked: what the settings say.
+
+    Raises:
+        UsageError: the run in the folder sends them in another way.
+        DataError: its record is damaged.
+    """
+    known = recorded_format(run) if _has_begun(run) else None
+    if known is None:
+        return asked
+    settings = asked.after(known)
+    now = ChatFormat(
+        "raw" if settings.mode == "off" else "template",
+        system=settings.system,
+        options=settings.options,
+    )  # of any template
+    if not now.sends_as(known):
+        raise UsageError(
+            f"{run} holds a run whose prompts go as {known}, and here they would go as {now}; give "
+            "a new folder, or leave chat, system and template options out"
+        )
+    return settings
+
+
+def keep_chat(run: Path, used: ChatFormat) -> None:
+    """Write into the run's folder how its prompts are sent, or compare with what stands there.
+
+    Args:
+        run: its folder, which is claimed.
+        used: how.
+
+    Raises:
+        UsageError: the run in the folder sends them in another way.
+        DataError: its record is damaged.
+    """
+    known = ChatFormat.load(run) if _has_begun(run) else None
+    if known is None:
+        used.save(run)
+    elif not used.sends_as(known):
+        raise UsageError(
+            f"{run} holds a run whose prompts go as {known}, and here they would go as {used}; give "
+            "a new folder, or the same tokenizer and settings"
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -146,8 +202,11 @@ def _changed(
     """
     if isinstance(settings := theirs.get("settings"), Mapping):
         theirs = {**theirs, "settings": {**_ADDED, **settings}}
-        if isinstance(algorithm := settings.get("algorithm"), Mapping):
-            theirs["settings"]["algorithm"] = _completed(algorithm)
+        if isinstance(algorithm := settings.get("algorithm"), Mapping) and "name" not in algorithm:
+            raise UsageError(
+                f"{run} holds a run of a version before 0.2, which recorded its algorithm in another form; finish it "
+                "with that version, or give a new folder"
+            )
     for name in ("env", "eval_env"):  # a run of before sources were recorded says nothing of them
         if (
             isinstance(known := theirs.get(name), Mapping)
@@ -158,6 +217,7 @@ def _changed(
                 **ours,
                 name: {key: value for key, value in ours[name].items() if key != "source"},
             }
+    theirs, ours = _without_chat(theirs), _without_chat(ours)
     before, now = _flat({name: theirs.get(name) for name in ours}), _flat(ours)
     differing = {
         name: (before.get(name), now.get(name))
@@ -176,17 +236,13 @@ def _changed(
     return differing
 
 
-def _completed(algorithm: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of a recorded algorithm, with those that have been added since, each as it was without them."""
-    found = {
-        **dataclasses.asdict(Algorithm("", "rloo_advantages", "reinforce", "token_mean")),
-        **algorithm,
-    }
-    found.pop("needs", None)  # follows from the rest
-    for name, part in (("kl", Kl("k1", 1.0, "loss")), ("reset", Reset(every_steps=1))):
-        if isinstance(known := found[name], Mapping):
-            found[name] = {**dataclasses.asdict(part), **known}
-    return found
+def _without_chat(description: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A description without the settings of which `keep_chat` compares what became of them."""
+    settings = description.get("settings")
+    if not isinstance(settings, Mapping):
+        return description
+    kept = {name: value for name, value in settings.items() if name not in _CHAT}
+    return {**description, "settings": kept}
 
 
 def _is_same_place(before: Any, now: Any) -> bool:
@@ -204,7 +260,7 @@ def _may_change(name: str, settings: Mapping[str, Any]) -> bool:
             settings["schedule"] == "constant"
         )  # the other schedules depend on the number of steps
     if name.startswith(("settings.eval_", "eval_env")):
-        reset = settings["algorithm"]["reset"]
+        reset = settings["algorithm"].get("reset")
         return reset is None or reset["stall_validations"] is None
     return name in _MAY_CHANGE
 

@@ -6,8 +6,8 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import torch
 
@@ -18,11 +18,13 @@ from rlvr.environment.source import source_of
 from rlvr.errors import UsageError
 from rlvr.rewards import GroupPart
 from rlvr.rewards.parts import Overlong
+from rlvr.samplers.chat import prompts_line
 from rlvr.samplers.local import LocalSampler
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.learned_reward import LearnedReward
 from rlvr.train.memory import require_room_for_weights
 from rlvr.train.policy import Policy
+from rlvr.train.run_dir import chat_of_run
 
 __all__ = [
     "autocast_dtype",
@@ -34,7 +36,11 @@ __all__ = [
     "policy_from_config",
     "prepare_policy",
     "require_end",
+    "say_prompts",
 ]
+
+_COUNTED: Final = 10_000
+"""Most tasks that are looked at for the first line of a run."""
 
 
 def environments(
@@ -71,7 +77,7 @@ def environments(
         _require_separate(env, eval_env, config.eval_tasks)
     if config.reward_model is not None:
         env = _with_reward_model(
-            env, _reward_model_part(config.reward_model, config.device), config
+            env, _reward_model_part(config.reward_model, config.device), config.resolve()
         )
     _require_siblings(env, config.resolve())
     return _with_overlong(env, config.resolve()), eval_env
@@ -83,7 +89,7 @@ def _require_siblings(env: Environment, config: ResolvedConfig) -> None:
     single = next((share.name for share in shares if share.group_size == 1), None)
     if single is not None and "siblings" in config.algorithm.needs:
         raise UsageError(
-            f"group_size of {single} in the mixture is 1, and {config.algorithm.advantage} compares the completions of "
+            f"group_size of {single} in the mixture is 1, and {config.algorithm.label} compares the completions of "
             "a prompt: every advantage would be 0; give at least 2"
         )
 
@@ -97,7 +103,7 @@ def _reward_model_part(place: str, device: str) -> GroupPart:
     return part
 
 
-def _with_reward_model(env: Environment, part: GroupPart, config: Config) -> Environment:
+def _with_reward_model(env: Environment, part: GroupPart, config: ResolvedConfig) -> Environment:
     if isinstance(env, Mixture):
         return env.each(lambda share, own: _with_reward_model(own, part, config))
     if not isinstance(env, TasksEnv):
@@ -242,6 +248,30 @@ def require_end(policy: Policy, stop: Sequence[str]) -> None:
         )
 
 
+def say_prompts(
+    policy: Policy, env: Environment | None, say: Callable[[str], None], limit: int | None = None
+) -> None:
+    """Print how the prompts of a run are sent, and how many go as they are.
+
+    Args:
+        policy: the model with its tokenizer.
+        env: whose prompts are counted; None, and one that makes its prompts in `reset`, for none.
+        say: prints a line.
+        limit: look at this many tasks, the first ones; None for all, but at most 10,000.
+    """
+    tokens = policy.tokenization
+    if not tokens.chat or not isinstance(env, TasksEnv):
+        say(prompts_line(tokens.format))
+        return
+    most = limit or _COUNTED
+    size = most if env.size is None else min(env.size, most)
+    prompts = [env.task(index).prompt for index in range(size)]
+    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    as_is = sum(map(tokens.goes_as_it_is, texts))
+    more = limit is None and (env.size is None or env.size > size)
+    say(prompts_line(tokens.format, len(texts), as_is, more=more))
+
+
 def autocast_dtype(precision: str) -> torch.dtype | None:
     """The type to compute in; None for that of the weights.
 
@@ -269,7 +299,7 @@ def policy_from_config(config: Config, world: int = 1) -> Policy:
         device=config.device,
         dtype=torch.float32 if config.lora_rank is None or autocast is None else autocast,
         attention=config.attention,
-        chat=config.chat,
+        chat=chat_of_run(config.run, config.chat_settings),
         autocast=autocast,
         gradient_checkpointing=config.gradient_checkpointing,
         packing=config.packing,

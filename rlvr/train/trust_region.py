@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rlvr.algo.presets import TrustRegion
+from rlvr.algo.parts import TrustRegion
 from rlvr.algo.trust_region import Parts, TrustRegionStep, full_kl, trust_region_step
 from rlvr.train.credit import Batch
 from rlvr.train.policy import Policy

@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 import torch
 
-from rlvr.algo.corrections import masked, truncated
+from rlvr.algo.corrections import composed, masked, truncated
+from rlvr.algo.parts import Correction
 
 NAN, INF = math.nan, math.inf
 # trainer / sampler: 2, 1/2, 8 and a masked token; product 8, geometric mean 2
@@ -81,3 +82,17 @@ def test_bounds_without_1_between_them_are_refused():
         truncated(*X, cap=0.9)
     with pytest.raises(ValueError, match=r"low is 1\.1 and high is 2\.0; 1 must lie between them"):
         masked(*X, low=1.1, high=2.0)
+
+
+def test_several_corrections_are_multiplied():
+    """sequence:mask keeps or drops a row, token:truncate weighs its tokens; each is reported by its text.
+
+    Row 1: ratios 3 and 1/2, product 3/2, inside [0.5, 2]: weights min(3, 2) and 1/2.  Row 2: product 4: dropped.
+    """
+    ratios = torch.tensor([[3.0, 0.5], [4.0, 1.0]], dtype=torch.float64)
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    rules = [Correction.read(text) for text in ("sequence:mask:0.5:2", "token:truncate:2")]
+    weights, each = composed(rules, ratios.log(), torch.zeros_like(ratios), mask)
+    assert weights.tolist() == [[2.0, pytest.approx(0.5)], [0.0, 0.0]]
+    assert list(each) == ["sequence:mask:0.5:2", "token:truncate:2"]
+    assert each["sequence:mask:0.5:2"].weights.tolist() == [[1.0, 1.0], [0.0, 0.0]]

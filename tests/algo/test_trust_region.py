@@ -13,6 +13,7 @@ from rlvr.algo.trust_region import (
     full_kl,
     trust_region_step,
 )
+from tests.rounding import assert_same, unit
 
 
 def f64(values: list) -> torch.Tensor:
@@ -82,16 +83,24 @@ def test_k2_is_biased_and_says_so():
 
 
 def test_conjugate_gradients_solve_in_n_steps():
-    """A random positive system of 8 unknowns, to 1e-10."""
+    """Two sizes of eigenvalues take two steps.  With 8 sizes rounding delays the end: twice the steps come to 1e-10."""
     draw = torch.Generator().manual_seed(1)
     root = torch.randn(8, 8, dtype=torch.float64, generator=draw)
     matrix, b = (
         root @ root.T + torch.eye(8, dtype=torch.float64),
         torch.randn(8, dtype=torch.float64, generator=draw),
     )
-    x, residual = conjugate_gradient(lambda v: matrix @ v, b, steps=8)
-    torch.testing.assert_close(matrix @ x, b, atol=1e-10, rtol=0)
-    assert residual < 1e-10
+    x, residual = conjugate_gradient(lambda v: matrix @ v, b, steps=16)
+    assert residual <= 1e-10
+    condition = float(torch.linalg.cond(matrix))
+    size = b.norm().item()
+    assert_same(
+        matrix @ x, b, terms=8 * 16, condition=condition, also=1e-10, size=size, dtype=b.dtype
+    )
+    two = torch.diag(torch.tensor([1.0, 1.0, 1.0, 3.0, 3.0], dtype=torch.float64))
+    x, residual = conjugate_gradient(lambda v: two @ v, b[:5], steps=2)
+    assert_same(two @ x, b[:5], terms=5 * 2, condition=3, size=size, dtype=b.dtype)
+    assert residual <= 3 * 2 * unit(5 * 2, b.dtype)
     nothing, residual = conjugate_gradient(
         lambda v: matrix @ v, torch.zeros(8, dtype=torch.float64)
     )

@@ -78,7 +78,8 @@ def test_a_second_opinion_ends_a_run_whose_rewards_it_does_not_confirm(tmp_path)
     )
     with (
         pytest.raises(
-            RewardsDisputed, match=r"differs on \d+ of \d+ rollouts, above the limit of 0\.2"
+            RewardsDisputed,
+            match=r"differs on \d+ of the last \d+ rollouts, above the limit of 0\.2",
         ),
         trainer(tmp_path / "run", second_opinion=opinion, steps=9) as made,
     ):
@@ -107,7 +108,7 @@ def test_a_second_opinion_that_agrees_or_fails_ends_nothing(tmp_path):
         "second/disagrees": 1,
         "second/unscored": 0,
     }
-    assert one.counts == [2, 1, 0]
+    assert list(one.recent) == [(False, False), (True, False)]
     two = OpinionAlarm(SecondOpinion(fails, share=1.0), path, seed=0)
     assert two.check(group, 1) == {
         "second/compared": 0,
@@ -121,7 +122,8 @@ def test_a_second_opinion_that_agrees_or_fails_ends_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"), [({"share": 0.0}, "share is 0"), ({"limit": 2}, "limit is 2")]
+    ("wrong", "words"),
+    [({"share": 0.0}, "share is 0"), ({"limit": 2}, "limit is 2"), ({"window": 9}, "window is 9")],
 )
 def test_an_opinion_that_cannot_work_is_refused(wrong, words):
     """Where it is written."""
@@ -129,3 +131,44 @@ def test_an_opinion_that_cannot_work_is_refused(wrong, words):
         SecondOpinion(lambda completion, reference: True, **wrong)
     with pytest.raises(UsageError, match="is no verifier"):
         SecondOpinion("mine")
+
+
+@pytest.mark.parametrize("begins", [0, 2000])
+def test_a_hack_is_seen_as_soon_late_as_early(tmp_path, begins):
+    """Counted over the whole run, 2,000 good steps hid a hack for 498 more (share 0.1 of 128 rollouts)."""
+    opinion = SecondOpinion(lambda completion, reference: False, limit=0.2)
+    made = OpinionAlarm(opinion, tmp_path / "disagreements.jsonl", seed=0)
+    made.recent.extend([(False, False)] * min(begins * 12, opinion.window))
+    hacked = [rlvr.Group(rlvr.Task("t", "?"), [rollout(1, 1.0) for _ in range(128)])]
+
+    def check_steps() -> None:
+        for step in range(1, 16):
+            made.check(hacked, begins + step)
+
+    with pytest.raises(RewardsDisputed):
+        check_steps()
+
+
+def test_an_opinions_window_continues_on_a_resume(tmp_path):
+    """What counts is stored; the sums of older checkpoints say nothing of a window."""
+    opinion, path = SecondOpinion(lambda completion, reference: True), tmp_path / "d.jsonl"
+    first, then = (OpinionAlarm(opinion, path, seed=0) for _ in range(2))
+    first.recent.extend([(True, False), (False, False)])
+    then.load_state_dict([500, 3, 1])
+    assert not then.recent
+    then.load_state_dict(first.state_dict())
+    assert then.recent == first.recent
+
+
+def test_a_clip_that_never_acts_is_said_after_20_steps():
+    """Only where there is one, and where a batch makes several updates: at ratio 1 it cannot act."""
+    idle = {"updates": 2.0, "clipped_low": 0.0, "clipped_high": 0.0, "clipped_dual": 0.0}
+    for clips, numbers, count in (
+        (True, idle, 1),
+        (False, idle, 0),
+        (True, idle | {"updates": 1.0}, 0),
+        (True, idle | {"clipped_high": 0.01}, 0),
+    ):
+        alarms = Alarms(3, clips=clips)
+        said = [line for _ in range(25) for line in alarms.check(numbers)]
+        assert sum("no token was clipped" in line for line in said) == count

@@ -70,7 +70,7 @@ def test_the_same_command_goes_on_and_another_is_refused(train, say):
     ("flags", "why"),
     [
         (("--algorithm", "dappo"), "did you mean 'dapo'"),
-        (("--algorithm", "td3"), "algorithm is 'td3'; it must be one of 'grpo', 'dapo'"),
+        (("--algorithm", "td3"), "there is no algorithm 'td3'"),
         (("--lr", "0"), "lr is 0.0; it must be a number above 0"),
         (("--group-size", "0"), "group_size is 0; it must be a whole number of at least 1"),
         (("--canary", "-1"), "canary is -1.0; it must be a number of at least 0"),

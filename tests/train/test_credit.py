@@ -6,12 +6,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rlvr
-from rlvr.algo.presets import Kl, preset
+from rlvr.algo.papers import load_algorithm
+from rlvr.algo.parts import Kl
 from rlvr.collect import PrefixValues
 from rlvr.errors import UsageError
-from rlvr.train.credit import collate, credit, minibatches, save_batch
+from rlvr.train.credit import collate, credit, save_batch, update_rows
+from rlvr.train.update_sizes import updates_of
 
 TASK = rlvr.Task("t", "?")
 
@@ -43,7 +47,7 @@ def judged(
     batch = collate(made)
     if ref is not None:
         batch = replace(batch, ref_logprobs=torch.full(batch.completion_mask.shape, ref))
-    algorithm = dataclasses.replace(preset(name), **(changes or {}))
+    algorithm = dataclasses.replace(load_algorithm(name), **(changes or {}))
     return [
         [round(x, 5) for x in row]
         for row in credit(made, batch, algorithm, **more).advantages.tolist()
@@ -115,17 +119,16 @@ def test_magistral_normalises_each_mini_batch():
 
 
 def test_global_advantages_count_a_completion_once_per_token():
-    """Scores 1 (2 tokens) and 0 (1 token): mean 2/3, std sqrt(2)/3, as in whitening."""
-    changes = {"advantage": "global_advantages", "kl": None}
-    found = judged("reinforce_pp", [rollout(2, 1)], [rollout(1, 0)], changes=changes)
+    """Scores 1 (2 tokens) and 0 (1 token), centred ½ and -½: mean 1/6, std sqrt(2)/3, so 1/sqrt(2) and -sqrt(2)."""
+    found = judged("reinforce_pp_baseline", [rollout(2, 1), rollout(1, 0)], changes={"kl": None})
     assert found == [[round(1 / math.sqrt(2), 5)] * 2, [round(-math.sqrt(2), 5), 0]]
 
 
 def test_the_batch_mean_is_a_baseline():
     """1, 0, 0, 0: mean 1/4."""
-    changes = {"advantage": "reinforce_advantages"}
+    changes = {"baseline": "batch_mean"}
     found = judged(
-        "dr_grpo", [rollout(1, 1), rollout(1, 0)], [rollout(1, 0), rollout(1, 0)], changes=changes
+        "reinforce", [rollout(1, 1), rollout(1, 0)], [rollout(1, 0), rollout(1, 0)], changes=changes
     )
     assert found == [[0.75], [-0.25], [-0.25], [-0.25]]
 
@@ -172,14 +175,14 @@ def test_turns_with_rewards_of_their_own_are_judged_each():
         [rlvr.Turn(0, 1, 0.0), rlvr.Turn(2, 3, 1.0)],
     )
     rows = [rollout(3, 1, mask=[True, False, True], turns=of) for of in turns]
-    found = judged("dapo", rows, changes={"advantage": "process_advantages"})
+    found = judged("grpo_process", rows)
     assert found == [[0, 0, -1], [0, 0, 1]]
 
 
 def test_steps_without_rewards_cannot_be_judged():
     """Said by name, and not as a batch of zeros that never learns."""
     with pytest.raises(UsageError, match="no rollout has a turn with a reward"):
-        judged("dapo", [rollout(1, 1)], changes={"advantage": "process_advantages"})
+        judged("grpo_process", [rollout(1, 1)])
 
 
 def test_a_penalty_in_the_loss_leaves_the_scores_alone():
@@ -191,14 +194,28 @@ def test_a_penalty_in_the_loss_leaves_the_scores_alone():
     ]
 
 
-def test_mini_batches_have_every_row_once_in_a_seeded_order():
-    """The last one may be smaller; without a size all rows are one, in their order."""
-    parts = minibatches(10, 4, torch.Generator().manual_seed(1))
-    assert [len(part) for part in parts] == [4, 4, 2]
+def test_updates_are_equal_parts_of_whole_groups_in_a_seeded_order():
+    """Every row once; one update has all rows in their order."""
+    group = [p for p in range(20) for _ in range(8)]
+    parts = update_rows(group, 16, torch.Generator().manual_seed(1))
+    assert [len(part) for part in parts] == [80, 80]
     order = [row for part in parts for row in part]
-    assert sorted(order) == list(range(10)) != order
-    assert parts == minibatches(10, 4, torch.Generator().manual_seed(1))
-    assert minibatches(3, None, torch.Generator()) == [[0, 1, 2]]
+    assert sorted(order) == list(range(160)) != order
+    groups = [{group[row] for row in part} for part in parts]
+    assert groups[0].isdisjoint(groups[1])
+    assert parts == update_rows(group, 16, torch.Generator().manual_seed(1))
+    assert update_rows(group, 1, torch.Generator()) == [list(range(160))]
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 20))
+def test_an_update_has_at_least_8_groups_and_64_rows(prompts, size, wanted):
+    """A smaller batch makes fewer updates, as `updates_of` says before there is a batch."""
+    group = [p for p in range(prompts) for _ in range(size)]
+    parts = update_rows(group, wanted, torch.Generator().manual_seed(0))
+    assert len(parts) == updates_of(prompts, size, wanted) <= wanted
+    if len(parts) > 1:
+        assert min(len({group[row] for row in part}) for part in parts) >= 8
+        assert min(map(len, parts)) >= 64
 
 
 def test_a_saved_batch_can_be_looked_at(tmp_path):

@@ -9,20 +9,43 @@ import pytest
 import torch
 
 import rlvr
-from rlvr.algo.presets import Algorithm, Clip, Correction, Kl, preset
+from rlvr.algo.advantages import group_advantages
+from rlvr.algo.papers import load_algorithm
+from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.papers.rloo import RLOO
+from rlvr.algo.parts import Clip, Correction, Kl
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, collate, credit
 from rlvr.train.learner import Diverged, Learner
+from tests.rounding import additions, assert_same
 from tests.train.bandit import policy
 
-REINFORCE = Algorithm(
-    paper="",
-    advantage="group_advantages",
-    objective="reinforce",
-    aggregation="token_mean",
-    group_size=2,
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plain(RLOO):
+    """REINFORCE with GRPO's advantages: nothing but -A log π, as a mean over tokens."""
+
+    aggregation = "token_mean"
+    kl: Kl | None = None
+    group_size: int | None = 2
+
+    def advantages(self, groups):
+        return group_advantages(groups.scores, groups.scored)
+
+
+REINFORCE = Plain()
+CLIPPED = load_algorithm(
+    "grpo", clip_low=0.2, clip_high=0.2, aggregation="token_mean", kl="none", group_size=2
 )
-CLIPPED = dataclasses.replace(REINFORCE, objective="clipped", clip=Clip(0.2, 0.2))
+
+
+def clipped_of(aggregation: str) -> Algorithm:
+    """PPO's clip under each aggregation."""
+    if aggregation == "constant":
+        return load_algorithm("dr_grpo", clip_low=0.2, clip_high=0.2)
+    return dataclasses.replace(CLIPPED, aggregation=aggregation)
+
+
 LENGTHS = (3, 1, 5, 2, 4, 5)
 
 
@@ -84,6 +107,11 @@ def gradient(made: Learner, batch: Batch, rows=None) -> torch.Tensor:
     return torch.cat([p.grad.flatten() for p in made.policy.model.parameters()])
 
 
+def assert_same_gradient(made: Learner, found: torch.Tensor, wanted: torch.Tensor) -> None:
+    """Up to the rounding of sums over the model and the tokens of `batch_of`."""
+    assert_same(found, wanted, terms=additions(made.policy.model, 8 * len(LENGTHS)))
+
+
 def constant(model, logprobs: dict[int, float]) -> None:
     """Make a model that gives these tokens these logprobs, whatever stands before them, and the others the rest."""
     head = model.get_output_embeddings()
@@ -121,7 +149,7 @@ def test_the_loss_of_a_batch_is_what_it_is_by_hand(known, aggregation, loss):
     ]
     batch = collate([rlvr.Group(rows[0].task, rows)])
     batch = replace(batch, advantages=torch.tensor([[1.0, 1.0, 1.0], [-1.2, 0.0, 0.0]]))
-    made = learner(dataclasses.replace(CLIPPED, aggregation=aggregation), made=known)
+    made = learner(clipped_of(aggregation), made=known)
     numbers, stats = made.backward(batch, [0, 1])
     assert numbers["loss"] == pytest.approx(loss, abs=1e-6)
     assert sum(float(one.high) for one in stats) == 1
@@ -140,7 +168,7 @@ def test_kl_and_correction_in_a_loss_by_hand(known):
         old_logprobs=torch.full((1, 1), math.log(1 / 2)),
         ref_logprobs=torch.full((1, 1), math.log(1 / 4)),
     )
-    algorithm = dataclasses.replace(CLIPPED, kl=Kl("k3", 0.1, "loss"), correction=Correction())
+    algorithm = dataclasses.replace(CLIPPED, kl=Kl("k3", 0.1, "loss"), correction=(Correction(),))
     numbers, _ = learner(algorithm, made=known).backward(batch, [0])
     assert numbers["loss"] == pytest.approx(-2 + 0.1 * (math.log(2) - 0.5), abs=1e-6)
     assert numbers["kl_ref"] == pytest.approx(math.log(2) - 0.5, abs=1e-6)
@@ -151,11 +179,10 @@ def test_kl_and_correction_in_a_loss_by_hand(known):
 def test_the_gradient_does_not_depend_on_the_budget_of_a_micro_batch(aggregation, micro_tokens):
     """Denominators are those of the mini-batch: parts of a loss add up, whatever shares a micro-batch."""
     algorithm = dataclasses.replace(
-        CLIPPED,
-        aggregation=aggregation,
+        clipped_of(aggregation),
         kl=Kl("k3", 0.1, "loss"),
         entropy=0.01,
-        correction=Correction(),
+        correction=(Correction(),),
     )
     whole, split = (
         learner(algorithm),
@@ -163,31 +190,25 @@ def test_the_gradient_does_not_depend_on_the_budget_of_a_micro_batch(aggregation
     )
     batch = whole.prepared(batch_of())
     assert len(split.policy.micro_batches(batch.rows)) > len(whole.policy.micro_batches(batch.rows))
-    torch.testing.assert_close(gradient(split, batch), gradient(whole, batch), rtol=1e-5, atol=1e-7)
+    assert_same_gradient(split, gradient(split, batch), gradient(whole, batch))
 
 
 def test_rows_without_an_advantage_cost_nothing_and_change_nothing():
     """They have no gradient, and keep their place in the denominator: half of a batch silent is half the gradient."""
     made, batch = learner(CLIPPED), batch_of(advantages=[1.0, 0.0, -1.0, 0.0, 0.0, 0.5])
     assert made.rows_with_gradient(batch) == [0, 2, 5]
-    torch.testing.assert_close(
-        gradient(made, batch, [0, 2, 5]), gradient(made, batch), rtol=1e-5, atol=1e-8
-    )
+    assert_same_gradient(made, gradient(made, batch, [0, 2, 5]), gradient(made, batch))
     alone = batch.part([0, 2, 5])
     tokens = [int(one.completion_mask.sum()) for one in (alone, batch)]
-    torch.testing.assert_close(
-        gradient(made, batch, [0, 2, 5]),
-        gradient(made, alone) * tokens[0] / tokens[1],
-        rtol=1e-5,
-        atol=1e-8,
-    )
+    fewer = gradient(made, alone) * tokens[0] / tokens[1]
+    assert_same_gradient(made, gradient(made, batch, [0, 2, 5]), fewer)
 
 
 def test_with_a_kl_in_the_loss_every_row_teaches():
     """A group that agrees has no advantage, and is still to be held to the reference."""
     batch = batch_of(advantages=[0.0] * 6)
-    assert learner(preset("grpo")).rows_with_gradient(batch) == [0, 1, 2, 3, 4, 5]
-    assert learner(preset("dapo")).rows_with_gradient(batch) == []
+    assert learner(load_algorithm("grpo")).rows_with_gradient(batch) == [0, 1, 2, 3, 4, 5]
+    assert learner(load_algorithm("dapo")).rows_with_gradient(batch) == []
 
 
 def test_a_mini_batch_without_anything_to_teach_is_no_step():
@@ -215,7 +236,7 @@ def test_under_the_token_mean_a_token_of_a_long_answer_weighs_as_much_as_any(kno
     batch = collate([rlvr.Group(rows[0].task, rows)])
     batch = replace(batch, advantages=torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]))
     for aggregation, share in {"token_mean": 0.75, "sequence_mean": 0.5}.items():
-        made = learner(dataclasses.replace(CLIPPED, aggregation=aggregation), made=known)
+        made = learner(clipped_of(aggregation), made=known)
         assert made.backward(batch, [0])[0]["loss"] == pytest.approx(-share, abs=1e-6)
 
 
@@ -228,7 +249,7 @@ def test_masked_rows_are_in_no_denominator():
         batch, completion_mask=mask, advantages=torch.where(mask, batch.advantages, 0.0)
     )
     fewer = batch.part(range(5))
-    torch.testing.assert_close(gradient(made, masked), gradient(made, fewer), rtol=1e-5, atol=1e-8)
+    assert_same_gradient(made, gradient(made, masked), gradient(made, fewer))
 
 
 def test_a_gradient_is_cut_to_its_norm():
@@ -290,7 +311,7 @@ def test_a_good_step_forgives_the_bad_ones_before():
 
 def test_a_reset_takes_the_policy_as_reference_and_forgets_the_moments():
     """ProRL: afterwards the KL is 0, and AdamW as new; the learning rate's schedule goes on."""
-    made = learner(preset("prorl"), eval_every=1, schedule="linear", steps=10)
+    made = learner(load_algorithm("prorl"), eval_every=1, schedule="linear", steps=10)
     batch = made.prepared(batch_of())
     made.update(batch, [range(6)], pytest.fail)
     assert not torch.equal(
@@ -307,7 +328,7 @@ def test_a_reset_takes_the_policy_as_reference_and_forgets_the_moments():
 
 def test_the_reference_is_not_trained():
     """It shares nothing with the policy."""
-    made = learner(preset("grpo"))
+    made = learner(load_algorithm("grpo"))
     batch = made.prepared(batch_of())
     before = made.logprobs(batch.rows, made.reference)
     made.update(batch, [range(6)], pytest.fail)

@@ -14,7 +14,8 @@ import torch
 
 import rlvr
 from rlvr.algo.advantages import group_advantages
-from rlvr.algo.presets import Reset, preset
+from rlvr.algo.papers import load_algorithm
+from rlvr.algo.parts import Reset
 from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.data.rows import read_whole
 from rlvr.errors import UsageError
@@ -296,7 +297,9 @@ def test_losses_that_are_not_finite_end_the_run_with_their_batches_kept(tmp_path
 
 def test_prorl_resets_by_period(tmp_path):
     """Every 2 steps the reference is the policy, so the step after it begins without KL."""
-    prorl = dataclasses.replace(preset("prorl"), reset=Reset(every_steps=2), dynamic_sampling=False)
+    prorl = dataclasses.replace(
+        load_algorithm("prorl"), reset=Reset(every_steps=2), dynamic_sampling=False
+    )
     with trainer(tmp_path / "run", algorithm=prorl, steps=5, lr=0.05) as made:
         made.run()
     rows = metrics(made)
@@ -307,7 +310,7 @@ def test_prorl_resets_by_period(tmp_path):
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
 def test_prorl_resets_when_validation_stalls(tmp_path):
     """A hopeless task has its best at the first look, with 0; two more without a better one are a stall."""
-    prorl = dataclasses.replace(preset("prorl"), reset=Reset(stall_validations=2))
+    prorl = dataclasses.replace(load_algorithm("prorl"), reset=Reset(stall_validations=2))
     with trainer(
         tmp_path / "run",
         env=Hopeless(),
@@ -570,17 +573,18 @@ def test_memory_does_not_grow(tmp_path):
 def test_magistral_trains_every_epoch_on_the_mini_batches_it_normalised(tmp_path):
     """Advantages are those of a mini-batch; another partition in the second epoch would mix them."""
     twice = dataclasses.replace(
-        preset("magistral"), epochs=2, dynamic_sampling=False, overlong="keep"
+        load_algorithm("magistral"), epochs=2, dynamic_sampling=False, overlong="keep"
     )
     seen = []
-    with trainer(tmp_path / "run", algorithm=twice, minibatch=6, steps=1) as made:
+    settings = {"prompts": 16, "group_size": 8, "updates": 2, "steps": 1}
+    with trainer(tmp_path / "run", algorithm=twice, **settings) as made:
         update = made.learner.update
         made.learner.update = lambda batch, parts, keep: (
             seen.extend(parts) or update(batch, parts, keep)
         )
         made.run()
-    assert [len(part) for part in seen] == [6, 6, 4] * 2
-    assert seen[:3] == seen[3:]
+    assert [len(part) for part in seen] == [64, 64] * 2
+    assert seen[:2] == seen[2:]
 
 
 def test_credit_knows_the_mini_batch_of_every_row(tmp_path, monkeypatch):
@@ -592,15 +596,15 @@ def test_credit_knows_the_mini_batch_of_every_row(tmp_path, monkeypatch):
         return credit(groups, batch, algorithm, minibatch_of=minibatch_of, **more)
 
     monkeypatch.setattr("rlvr.train.loop.credit", crediting)
-    with trainer(tmp_path / "run", algorithm="dr_grpo", minibatch=6, steps=1) as made:
+    settings = {"prompts": 16, "group_size": 8, "steps": 1}
+    with trainer(tmp_path / "run", algorithm="dr_grpo", **settings) as made:
         update = made.learner.update
         made.learner.update = lambda batch, parts, keep: (
             seen.update(parts=parts) or update(batch, parts, keep)
         )
         made.run()
-    assert [len(part) for part in seen["parts"]] == [6, 6, 4]
+    assert [len(part) for part in seen["parts"]] == [64, 64]
     assert [[seen["numbers"][row] for row in part] for part in seen["parts"]] == [
-        [0] * 6,
-        [1] * 6,
-        [2] * 4,
+        [0] * 64,
+        [1] * 64,
     ]

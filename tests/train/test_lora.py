@@ -8,6 +8,7 @@ import torch
 from peft import LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
+from rlvr.algo.papers import load_algorithm
 from rlvr.errors import DataError, MissingDependency, UsageError
 from rlvr.train.learner import Learner
 from rlvr.train.policy import Policy
@@ -17,7 +18,7 @@ from tests.rewards.parts import refusal
 from tests.train.bandit import CHARSET as BANDIT
 from tests.train.bandit import policy as bandit
 from tests.train.bandit import trainer
-from tests.train.test_learner import batch_of, learner, preset
+from tests.train.test_learner import batch_of, learner
 from tests.train.test_packing import GPT2, MOE, made
 from tests.train.test_policy import ROWS, weights
 
@@ -74,7 +75,7 @@ def test_a_new_adapter_changes_nothing_and_is_all_that_is_trained(fresh):
     assert trained == list(policy.lora.parameters)
     assert len(trained) == 2 * 7 * 2
     assert not any("lm_head" in name or "embed" in name for name in trained)
-    assert len(learner(preset("dr_grpo"), made=policy).parameters) == 28
+    assert len(learner(load_algorithm("dr_grpo"), made=policy).parameters) == 28
 
 
 def test_the_same_seed_makes_the_same_adapter(fresh):
@@ -184,7 +185,7 @@ def test_a_step_moves_the_adapter_alone(fresh):
     policy = fresh()
     policy.add_lora(rank=3)
     frozen = {name: p.clone() for name, p in policy.model.named_parameters() if not p.requires_grad}
-    taught: Learner = learner(preset("grpo"), made=policy)
+    taught: Learner = learner(load_algorithm("grpo"), made=policy)
     batch = taught.prepared(batch_of())
     numbers = taught.update(batch, [range(6)], pytest.fail)
     assert numbers["kl_ref"] == 0

@@ -10,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import rlvr
-from rlvr.algo.presets import Critic, preset
+from rlvr.algo.papers import load_algorithm
+from rlvr.algo.parts import Critic
 from rlvr.samplers.protocol import Request, Sampling
 from rlvr.train import memory
 from rlvr.train.config import Config
@@ -187,7 +188,7 @@ def test_costs_of_a_model_change_nothing_in_it(fresh):
 @pytest.mark.parametrize("backbone", ["own", "shared"])
 def test_a_critic_is_counted_with_its_gradients_and_its_optimiser(fresh, tmp_path, backbone):
     """One of its own takes what the policy takes; a shared one has a head alone."""
-    algorithm = replace(preset("ppo"), critic=Critic(backbone=backbone))
+    algorithm = replace(load_algorithm("ppo"), critic=Critic(backbone=backbone))
     policy, settings = (
         fresh(),
         {"env": "e", "model": "m", "run": tmp_path, "eval_every": None, "group_size": 4},
@@ -195,7 +196,7 @@ def test_a_critic_is_counted_with_its_gradients_and_its_optimiser(fresh, tmp_pat
     costs = token_costs(policy)
     plain, valued = (
         forecast(policy, Config(algorithm=one, **settings), prompt_tokens=9, costs=costs)
-        for one in (replace(algorithm, critic=None, advantage="group_advantages"), algorithm)
+        for one in (load_algorithm("reinforce_pp"), algorithm)
     )
     numbers = sum(p.numel() * p.element_size() for p in policy.model.parameters())
     own = numbers if backbone == "own" else 0

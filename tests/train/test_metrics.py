@@ -182,7 +182,10 @@ def test_wandb_takes_what_a_run_says_offline(tmp_path):
 def test_trackio_takes_what_a_run_says_offline(tmp_path):
     """Read back from its data base: one run, with the steps that were given."""
     tracked("trackio", tmp_path / "a", TRACKIO_DIR=str(tmp_path / "kept"))
-    read = "import json; from trackio.sqlite_storage import SQLiteStorage as S; print(json.dumps(S.get_logs('rlvr', 'a')))"
+    read = (
+        "import json; from trackio.sqlite_storage import SQLiteStorage as S; "
+        "print(json.dumps(S.get_logs('rlvr', 'a')))"
+    )
     environment = {**os.environ, "TRACKIO_DIR": str(tmp_path / "kept"), "HF_HUB_OFFLINE": "1"}
     said = subprocess.run(
         [sys.executable, "-c", read], check=True, env=environment, capture_output=True, text=True
@@ -243,7 +246,7 @@ def test_a_picture_has_parts_outcomes_and_no_empty_panel(tmp_path, monkeypatch):
     )
     run = tmp_path / "runs" / "a"
     run.mkdir(parents=True)
-    settings = {"env": "bandit-v1", "model": "tiny", "algorithm": {"advantage": "group_advantages"}}
+    settings = {"env": "bandit-v1", "model": "tiny", "algorithm": {"name": "grpo"}}
     (run / "config.json").write_text(json.dumps({"settings": settings}))
     step = {
         "reward": 0.5,
@@ -267,7 +270,7 @@ def test_a_picture_has_parts_outcomes_and_no_empty_panel(tmp_path, monkeypatch):
         "reward/correct",
     ]
     assert {float(tick).is_integer() for tick in panel.get_xticks()} == {True}
-    assert seen[0].get_suptitle() == "runs/a: bandit-v1, tiny, group_advantages"
+    assert seen[0].get_suptitle() == "runs/a: bandit-v1, tiny, grpo"
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from rlvr.algo.presets import Replay, preset
+from rlvr.algo.papers import load_algorithm
+from rlvr.algo.parts import Replay
 from rlvr.errors import UsageError
 from rlvr.train.replay import ReplayBuffer
 from rlvr.train.rollout_batch import RolloutBatch
@@ -59,7 +60,7 @@ def test_draws_differ_from_step_to_step_and_repeat_with_the_seed():
 def test_replayed_groups_reach_the_update_with_a_correction(tmp_path):
     """4 groups of a step and 3 of those before: rows, metrics, and truncated importance sampling unless it has some."""
     algorithm = dataclasses.replace(
-        preset("dr_grpo"), correction=None, replay=Replay(groups=3, max_versions=1)
+        load_algorithm("dr_grpo"), correction=(), replay=Replay(groups=3, max_versions=1)
     )
     seen = []
     with trainer(tmp_path / "run", algorithm=algorithm, steps=3) as made:
@@ -83,12 +84,12 @@ def test_replayed_groups_reach_the_update_with_a_correction(tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("reinforce", "which has no ratio to the policy that sampled"),
+        ("reinforce", "replay_groups is no number of reinforce"),
         ("vineppo", "which has values of its own rollouts alone"),
-        ("dpo", "learns from preferences, which have no replay"),
+        ("dpo", "replay_groups is no number of dpo"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(name, said):
     """Before anything is sampled."""
     with pytest.raises(UsageError, match=said):
-        dataclasses.replace(preset(name), replay=Replay(groups=1))
+        load_algorithm(name, replay_groups=1)

@@ -10,42 +10,47 @@ import pytest
 import torch
 
 import rlvr
-from rlvr.algo.presets import Critic, EntropyTarget, Kl, Mixing, Replay, Reset, Trust, preset
+from rlvr.algo.papers import load_algorithm
+from rlvr.algo.parts import Critic, EntropyTarget, Kl, Mixing, Replay, Reset, Trust
 from rlvr.errors import DataError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.loop import Trainer
 from tests.train.bandit import Bandit, Turns, trainer
 
-PRORL = dataclasses.replace(preset("prorl"), reset=Reset(every_steps=3, stall_validations=2))
-STALL = dataclasses.replace(preset("prorl"), reset=Reset(stall_validations=2))
+PRORL = dataclasses.replace(
+    load_algorithm("prorl"), reset=Reset(every_steps=3, stall_validations=2)
+)
+STALL = dataclasses.replace(load_algorithm("prorl"), reset=Reset(stall_validations=2))
 PPO = dataclasses.replace(
-    preset("ppo"),
+    load_algorithm("ppo"),
     kl=Kl("k1", 0.2, "reward", rule="ziegler", target=0.1, horizon=64),
     entropy_target=EntropyTarget(nats=9.0),
     mixing=Mixing(every_steps=2),
     critic=Critic(warmup=2, lr=1e-2),
 )
-DUAL = dataclasses.replace(preset("ppo_kl"), trust=Trust(coefficient=0.0, rule="dual", target=1e-3))
+DUAL = dataclasses.replace(
+    load_algorithm("ppo_kl"), trust=Trust(coefficient=0.0, rule="dual", target=1e-3)
+)
 RUNS = {
-    "grpo": {"algorithm": "grpo", "minibatch": 8},
-    "dapo": {"algorithm": "dapo", "minibatch": 8, "warmup_steps": 3, "schedule": "cosine"},
-    "prorl": {"algorithm": PRORL, "eval_every": 1, "eval_tasks": 8, "minibatch": 4},
+    "grpo": {"algorithm": "grpo", "updates": 2},
+    "dapo": {"algorithm": "dapo", "updates": 2, "warmup_steps": 3, "schedule": "cosine"},
+    "prorl": {"algorithm": PRORL, "eval_every": 1, "eval_tasks": 8, "updates": 4},
     "prorl-stall": {"algorithm": STALL, "eval_every": 1, "eval_tasks": 1},
     "one-step-off": {"algorithm": "dapo", "max_staleness": 1, "prompts": 3},
     "vineppo-one-step-off": {"algorithm": "vineppo", "max_staleness": 1, "vine_k": 2, "prompts": 2},
     "rloo": {"algorithm": "rloo", "eval_every": 2, "eval_tasks": 4, "schedule": "linear"},
-    "lora": {"algorithm": PRORL, "eval_every": 1, "eval_tasks": 8, "minibatch": 4, "lora_rank": 2},
-    "ppo": {"algorithm": PPO, "minibatch": 8, "group_size": 4, "prompts": 4},
+    "lora": {"algorithm": PRORL, "eval_every": 1, "eval_tasks": 8, "updates": 4, "lora_rank": 2},
+    "ppo": {"algorithm": PPO, "updates": 2, "group_size": 4, "prompts": 4},
     "ppo-shared": {
         "algorithm": dataclasses.replace(
-            preset("ppo_kl"), critic=Critic(backbone="shared", warmup=1)
+            load_algorithm("ppo_kl"), critic=Critic(backbone="shared", warmup=1)
         ),
-        "minibatch": 8,
+        "updates": 2,
         "group_size": 4,
     },
-    "ppo-lora": {"algorithm": "ppo", "group_size": 4, "minibatch": 8, "lora_rank": 2},
-    "trpo": {"algorithm": "trpo", "prompts": 8, "minibatch": 4, "lora_rank": 2},
-    "ppo-dual": {"algorithm": DUAL, "minibatch": 8, "group_size": 4},
+    "ppo-lora": {"algorithm": "ppo", "group_size": 4, "updates": 2, "lora_rank": 2},
+    "trpo": {"algorithm": "trpo", "prompts": 8, "updates": 4, "lora_rank": 2},
+    "ppo-dual": {"algorithm": DUAL, "updates": 2, "group_size": 4},
     "reinforce": {"algorithm": "reinforce", "prompts": 16, "group_size": 1},
     "lora-one-step-off": {"algorithm": "dapo", "max_staleness": 1, "prompts": 3, "lora_rank": 2},
 }
@@ -79,12 +84,21 @@ RUNS["in-flight-lora"] = IN_FLIGHT | {"algorithm": "grpo", "max_tokens": 40, "lo
                                       "eval_tasks": 4}  # fmt: skip
 RUNS["in-flight-vineppo"] = IN_FLIGHT | {"algorithm": "vineppo", "vine_k": 2, "max_tokens": 20}
 RUNS["in-flight-turns"] = RUNS["turns"] | IN_FLIGHT | {"max_tokens": 60, "prompts": 3}
-REPLAY = dataclasses.replace(preset("grpo"), replay=Replay(groups=2, max_versions=2))
+REPLAY = dataclasses.replace(load_algorithm("grpo"), replay=Replay(groups=2, max_versions=2))
 RUNS["replay"] = {"algorithm": REPLAY, "max_staleness": 2, "prompts": 2, "max_tokens": 20}
-RUNS["dpo"] = {"algorithm": "dpo", "minibatch": 4, "prompts": 3}
+RUNS["dpo"] = {"algorithm": "dpo", "updates": 4, "prompts": 3}
 RUNS["kto-lora"] = {"algorithm": "kto", "prompts": 3, "lora_rank": 2, "max_staleness": 1}
 RUNS["rft"] = {"algorithm": "rft", "prompts": 3, "schedule": "linear"}
 RUNS["drawing"] = {"algorithm": "grpo", "env": Drawing()}
+
+
+@pytest.fixture(autouse=True)
+def _updates_of_one_group(monkeypatch):
+    """Several updates per step, although the batches are small."""
+    for module in ("credit", "preferences", "update_sizes", "config"):
+        monkeypatch.setattr(f"rlvr.train.{module}.LEAST_GROUPS", 1)
+    for module in ("credit", "update_sizes", "config"):
+        monkeypatch.setattr(f"rlvr.train.{module}.LEAST_ROWS", 1)
 
 
 def logged(run) -> list[dict]:

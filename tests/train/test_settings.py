@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 import rlvr
-from rlvr.algo.presets import PRESETS, Algorithm, Clip, Kl, preset
+from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm
+from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.papers.numbers import changed, numbers, parsed, record
+from rlvr.algo.parts import Clip, Kl
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
-from rlvr.train.settings import changed, merged, numbers, parsed, read_settings
+from rlvr.train.run_dir import examine_run_dir
+from rlvr.train.settings import merged, read_settings
 from rlvr.train.setup import environments
 from tests.rewards.parts import refusal
 from tests.train.bandit import policy
@@ -40,7 +44,7 @@ def leaves(kind) -> int:
 
 def test_every_number_of_an_algorithm_has_a_flag_with_an_explanation():
     """They are made from the fields, so a new one has its flag at once."""
-    found = numbers()
+    found = numbers(algorithm_class("prorl")) | numbers(algorithm_class("ppo"))
     assert {
         "clip_low",
         "clip_high",
@@ -59,25 +63,37 @@ def test_every_number_of_an_algorithm_has_a_flag_with_an_explanation():
 def test_numbers_of_a_preset_change_one_by_one():
     """A part that the preset does without is made, and 0 or none take a part away."""
     dapo = changed(
-        preset("dapo"), {"clip_high": 0.3, "kl_coefficient": 1e-3, "dynamic_sampling": False}
+        load_algorithm("dapo"),
+        {"clip_high": 0.3, "kl_coefficient": 1e-3, "dynamic_sampling": False},
     )
     assert (dapo.clip, dapo.kl, dapo.dynamic_sampling) == (
         Clip(0.2, 0.3),
         Kl("k3", 1e-3, "loss"),
         False,
     )
-    assert changed(preset("grpo"), {"kl_coefficient": 0.0}) == dataclasses.replace(
-        preset("grpo"), kl=None
+    assert changed(load_algorithm("grpo"), {"kl_coefficient": 0.0}) == dataclasses.replace(
+        load_algorithm("grpo"), kl=None
     )
-    assert changed(preset("grpo"), {"clip": "none", "objective": "reinforce"}).clip is None
-    assert changed(preset("grpo"), {"kl_estimator": "k2"}).kl == Kl("k2", 0.04, "loss")
-    assert all(changed(one, {}) == one for one in PRESETS.values())
+    assert changed(load_algorithm("grpo"), {"kl_estimator": "k2"}).kl == Kl("k2", 0.04, "loss")
+    assert all(changed(one, {}) == one for one in map(load_algorithm, NAMES))
+    rules = "sequence:mask:0.5:2,token:truncate:2"
+    assert [str(one) for one in load_algorithm("grpo", correction=rules).correction] == rules.split(
+        ","
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "why"),
     [
-        ("dapo", {"clip_hihg": 0.3}, "no number 'clip_hihg'; did you mean 'clip_high'?"),
+        (
+            "dapo",
+            {"clip_hihg": 0.3},
+            "clip_hihg is no number of dapo; did you mean 'clip_high'?",
+        ),
+        ("grpo", {"lam": 0.5}, "lam is no number of grpo; ppo, ppo_kl, trpo have it"),
+        ("dr_grpo", {"scale": True}, "grpo, grpo_process have it"),
+        ("grpo", {"correction": "token:mask:2"}, "it must be LEVEL:truncate:HIGH"),
+        ("grpo", {"refill": False}, "refill is False, and dynamic_sampling too"),
         ("dapo", {"clip_high": "x"}, "clip_high is str 'x'; it must be a number"),
         ("dapo", {"clip_high": float("nan")}, "clip_high is float nan; it must be a number"),
         ("dapo", {"clip_high": True}, "clip_high is bool True; it must be a number"),
@@ -87,48 +103,44 @@ def test_numbers_of_a_preset_change_one_by_one():
             "clip.low is 2.0; it must be a number of at least 0 and of at most 1",
         ),
         ("dapo", {"epochs": 1.5}, "epochs is float 1.5; it must be a whole number"),
-        ("dapo", {"kl_estimator": "k2"}, "this algorithm has no kl; give kl_coefficient too"),
+        ("dapo", {"kl_estimator": "k2"}, "dapo has no kl; give kl_coefficient too"),
         (
             "dapo",
             {"kl_estimator": "k9"},
             "kl_estimator is str 'k9'; it must be one of 'k1', 'k2', 'k3'",
         ),
-        ("rloo", {"clip_high": 0.3}, "this algorithm has no clip; give clip_low too"),
-        ("grpo", {"clip": None}, "objective 'clipped' with clip None"),
+        ("rloo", {"clip_high": 0.3}, "clip_high is no number of rloo"),
+        ("grpo", {"clip": None}, "clip is no number of grpo"),
         ("prorl", {"kl_coefficient": 0}, "reset without kl"),
         ("prorl", {"kl": "none", "kl_place": "loss"}, "kl_place and no kl contradict each other"),
     ],
 )
 def test_a_number_that_cannot_work_is_refused(name, changes, why):
     """With the value, the rule and the way out."""
-    assert why in refusal(lambda: changed(preset(name), changes))
+    assert why in refusal(lambda: changed(load_algorithm(name), changes))
 
 
 def test_text_after_a_flag_is_read_by_its_type():
     """A switch takes true and false, a choice its word, a list its words with commas."""
-    assert (parsed("scale", "false"), parsed("scale", "True"), parsed("epochs", "3")) == (
-        False,
-        True,
-        3,
-    )
-    assert (parsed("gamma", "1"), parsed("clip_dual", "none"), parsed("kl_place", "loss")) == (
-        1.0,
-        None,
-        "loss",
-    )
+    grpo, ppo = load_algorithm("grpo"), load_algorithm("ppo")
+    assert [parsed(grpo, "scale", text) for text in ("false", "True")] == [False, True]
+    assert (parsed(grpo, "epochs", "3"), parsed(ppo, "gamma", "1")) == (3, 1.0)
+    assert (parsed(grpo, "clip_dual", "none"), parsed(grpo, "kl_place", "loss")) == (None, "loss")
     assert "scale is str 'perhaps'; it must be true or false" in refusal(
-        lambda: parsed("scale", "perhaps")
+        lambda: parsed(grpo, "scale", "perhaps")
     )
 
 
 def test_later_changes_win_by_part():
     """A flag that takes a part away does not contradict the file's number of that part, and the other way round."""
-    assert merged({"kl_coefficient": 0.1, "gamma": 0.9}, {"kl": "none"}) == {
+    ppo = load_algorithm("ppo")
+    assert merged(ppo, {"kl_coefficient": 0.1, "gamma": 0.9}, {"kl": "none"}) == {
         "gamma": 0.9,
         "kl": "none",
     }
-    assert merged({"kl": "none"}, {"kl_coefficient": 0.1}) == {"kl_coefficient": 0.1}
-    assert merged({"clip_low": 0.1}, {"clip_high": 0.3}) == {"clip_low": 0.1, "clip_high": 0.3}
+    assert merged(ppo, {"kl": "none"}, {"kl_coefficient": 0.1}) == {"kl_coefficient": 0.1}
+    both = {"clip_low": 0.1, "clip_high": 0.3}
+    assert merged(ppo, {"clip_low": 0.1}, {"clip_high": 0.3}) == both
 
 
 @pytest.mark.parametrize(
@@ -143,14 +155,18 @@ def test_later_changes_win_by_part():
         ),
         ("betas = [0.9]", "betas is list [0.9]; it must be a list of 2 numbers"),
         ('stop = "a"', "stop is str 'a'; it must be a list, each a text"),
-        ("chat = nan", "chat is float nan; it must be true or false"),
+        ("packing = nan", "packing is float nan; it must be true or false"),
+        ("chat = nan", "chat is float nan; it must be one of 'auto', 'on', 'off'"),
         ('algorithm = "dappo"', "did you mean 'dapo'"),
         (
             "[clip]\nhigh = 0.3",
             "there is no table 'clip'; write its numbers one by one, such as clip_low",
         ),
-        ('[algorithm]\nadvantage = "group_advantages"', "algorithm lacks paper"),
-        ("[algorithm]\ncilp = 1", "algorithm has no 'cilp'; did you mean 'clip'?"),
+        ('[algorithm]\nadvantage = "group_advantages"', "algorithm has no name: it was recorded"),
+        (
+            '[algorithm]\nname = "dapo"\ncilp = 1',
+            "algorithm has no 'cilp'; did you mean 'clip'?",
+        ),
         ("lr = ", "cannot read settings from"),
     ],
 )
@@ -176,7 +192,7 @@ def test_a_run_from_a_file_and_one_from_its_record(say, written, tmp_path):
     assert code == 0, said
     settings = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
     assert settings["algorithm"]["clip"] == {"low": 0.1, "high": 0.5, "dual": None}
-    assert settings["algorithm"]["paper"] == preset("grpo").paper
+    assert settings["algorithm"]["name"] == "grpo"
     record = tmp_path / "run" / "config.json"
     assert read_settings(record)["algorithm"].clip == Clip(0.1, 0.5)
     code, said = say("train", "--config", record)
@@ -220,8 +236,8 @@ def test_a_dry_run_shows_settings_memory_and_a_group_and_writes_nothing(say, wri
     assert rows["lr"] == ("0.001", "flag")
     assert rows["kl_coefficient"] == ("0.001", "run.toml")
     assert rows["kl_estimator"] == ("k3", "default")
-    assert rows["clip_low"] == ("0.2", "preset dapo")
-    assert rows["temperature"] == ("1.0", "preset dapo")
+    assert rows["clip_low"] == ("0.2", "dapo")
+    assert rows["temperature"] == ("1.0", "dapo")
     assert rows["overlong_cache"] == ("1", "a fifth of max_tokens")
     assert rows["canary"] == ("0.001", "precision")
     assert rows["weight_decay"] == ("0.0", "default")
@@ -262,10 +278,9 @@ def test_a_recipe_takes_a_file_and_numbers(say, written, tmp_path):
 
 def test_an_algorithm_survives_its_record(tmp_path):
     """Every preset, through JSON and back."""
-    for name, algorithm in PRESETS.items():
-        (tmp_path / "c.json").write_text(
-            json.dumps({"settings": {"algorithm": dataclasses.asdict(algorithm)}})
-        )
+    for name in NAMES:
+        algorithm = load_algorithm(name)
+        (tmp_path / "c.json").write_text(json.dumps({"settings": {"algorithm": record(algorithm)}}))
         found = read_settings(tmp_path / "c.json")["algorithm"]
         assert found == algorithm, name
         assert isinstance(found, Algorithm)
@@ -280,7 +295,7 @@ def test_a_record_that_is_no_table_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"algorithm": 5}, "algorithm is int 5; it must be the name of a preset"),
+        ({"algorithm": 5}, "algorithm is int 5; it must be the name of an algorithm"),
         (
             {"algorithm": "dpo", "group_size": 1},
             "a pair has a right and a wrong completion of one prompt",
@@ -291,9 +306,9 @@ def test_a_record_that_is_no_table_is_refused(tmp_path):
         ),
         (
             {"algorithm": "grpo", "group_size": 1},
-            "group_advantages compares the completions of a prompt",
+            "grpo compares the completions of a prompt",
         ),
-        ({"algorithm": "reinforce", "minibatch": 4}, "only the first step on a batch is right"),
+        ({"algorithm": "reinforce", "updates": 4}, "only the first step on a batch is right"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, why, tmp_path):
@@ -306,9 +321,21 @@ def test_settings_that_contradict_each_other_are_refused(settings, why, tmp_path
 
 def test_a_mixtures_own_group_size_has_to_fit_the_algorithm(tmp_path):
     """One of its environments would have no advantage for ever, and the others hide it."""
-    shares = [rlvr.Share("arithmetic-v1"), rlvr.Share("qa-v1", group_size=1)]
+    shares = [rlvr.Share("arithmetic-v1"), rlvr.Share("qa-v2", group_size=1)]
     given = {"env": "a", "model": "m", "run": tmp_path, "eval_every": None}
     mixture = rlvr.Mixture(envs=shares)
     said = refusal(lambda: environments(Config(algorithm="grpo", **given), mixture))
-    assert "group_size of qa-v1 in the mixture is 1" in said
+    assert "group_size of qa-v2 in the mixture is 1" in said
     environments(Config(algorithm="reinforce_pp", **given), mixture)
+
+
+def test_a_run_of_before_papers_is_refused_with_one_line(tmp_path):
+    """Its record names functions; under the new updates it would be another run."""
+    old = {
+        "settings": {"algorithm": {"paper": "arXiv:2402.03300", "advantage": "group_advantages"}}
+    }
+    (tmp_path / "config.json").write_text(json.dumps(old))
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(UsageError, match=r"a run of a version before 0\.2") as caught:
+        examine_run_dir(tmp_path, {"settings": {"algorithm": {"name": "grpo"}}})
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,151 @@
+"""Published algorithms, one file each: equations, numbers with sources, `advantages` and `loss`.  Needs no torch.
+
+    load_algorithm("dapo")                           at the paper's numbers
+    load_algorithm("dapo", clip_high=0.3)            with another one
+    load_algorithm("mine.py:Mine")                   anybody's, from a file or a package
+
+`rlvr algorithms` lists them.  A subclass of `PolicyGradient` or `Proximal` (see `rlvr.algo.papers.base`) is a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.papers.numbers import changed
+from rlvr.errors import UsageError
+from rlvr.validate import nearest
+
+__all__ = ["NAMES", "algorithm_class", "load_algorithm", "markdown"]
+
+NAMES: Final = (
+    "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl trpo a2c reinforce dpo ipo "
+    "kto reward_model process_reward_model rft grpo_process reinforce_pp_baseline ppo_completions slic "
+    "gmpo opo kl_cov raft_pp maxrl"
+).split()
+"""The published algorithms; each is the file of its name."""
+
+
+@cache
+def algorithm_class(name: str) -> type[Algorithm]:
+    """The class of an algorithm.
+
+    Args:
+        name: one of `NAMES`; or FILE.py:CLASS, or PACKAGE.MODULE:CLASS.
+
+    Raises:
+        UsageError: there is none of this name, or the file or module has no such class.
+    """
+    if name in NAMES:
+        return _class_in(importlib.import_module(f"rlvr.algo.papers.{name}"), name)
+    place, colon, attribute = name.rpartition(":")
+    if not colon:
+        raise UsageError(
+            f"there is no algorithm {name!r}{nearest(name, NAMES)}; `rlvr algorithms` lists them, and FILE.py:CLASS or "
+            "PACKAGE.MODULE:CLASS is one of your own"
+        )
+    module = _module_of(place, name)
+    found = getattr(module, attribute, None)
+    if found is None:
+        classes = [one for one, value in vars(module).items() if _is_algorithm(value)]
+        listed = ", ".join(classes) or "no algorithm"
+        raise UsageError(
+            f"{place} has no {attribute!r}{nearest(attribute, classes)}; it has {listed}"
+        )
+    if not _is_algorithm(found):
+        raise UsageError(
+            f"{name} is no algorithm; make it a dataclass that is a subclass of "
+            "rlvr.algo.papers.base.PolicyGradient, Proximal or OfPairs"
+        )
+    if found.name in NAMES and "name" in vars(found):
+        raise UsageError(
+            f"{name} has the name {found.name!r}, which is that of a published algorithm; give it another one"
+        )
+    found.spec, found.digest = name, _digest(module)
+    kind: type[Algorithm] = found
+    return kind
+
+
+def load_algorithm(name: str, **numbers: Any) -> Algorithm:
+    """An algorithm at its published numbers, or with others.
+
+    Args:
+        name: see `algorithm_class`.
+        numbers: by flat name, such as clip_high; see `rlvr.algo.papers.numbers.changed`.
+
+    Raises:
+        UsageError: there is none of this name, or it has no such number.
+    """
+    made = algorithm_class(name)()
+    return changed(made, numbers) if numbers else made
+
+
+def _class_in(module: ModuleType, name: str) -> type[Algorithm]:
+    [kind] = [
+        value
+        for value in vars(module).values()
+        if _is_algorithm(value) and value.__module__ == module.__name__ and value.name == name
+    ]
+    found: type[Algorithm] = kind
+    return found
+
+
+def _is_algorithm(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Algorithm) and value is not Algorithm
+
+
+def _module_of(place: str, name: str) -> ModuleType:
+    """A module from a file or a package; what it raises is told in one line."""
+    try:
+        if not place.endswith(".py"):
+            return importlib.import_module(place)
+        path = Path(place).resolve()
+        if not path.is_file():
+            raise UsageError(f"there is no file {place}, which --algorithm {name} names")
+        known = f"rlvr_algorithm_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+        spec = importlib.util.spec_from_file_location(known, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[known] = module  # where a dataclass looks for its annotations
+        spec.loader.exec_module(module)
+        return module
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"{place}, of --algorithm {name}, cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _digest(module: ModuleType) -> str:
+    """Of the source: a run continues only with the same."""
+    assert module.__file__ is not None
+    return hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
+
+
+def markdown() -> str:
+    """The published algorithms as a Markdown table, for docs/algorithms.md."""
+    lines = ["| name | algorithm | equations | updates; the paper's | numbers of its own |"]
+    lines.append("|---|---|---|---|---|")
+    for name in NAMES:
+        kind = algorithm_class(name)
+        printed = kind.printed.updates
+        own = ", ".join(f"`{one}`" for one in _own_fields(kind)) or "–"
+        updates = f"{kind.updates}; {'ours' if printed is None else printed}"
+        lines.append(
+            f"| `{name}` | {kind.title} | {kind.paper}, {kind.equations} | {updates} | {own} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _own_fields(kind: type[Algorithm]) -> Mapping[str, Any]:
+    return kind.__annotations__

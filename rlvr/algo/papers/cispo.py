@@ -1,0 +1,62 @@
+r"""CISPO: clipped importance sampling weights (MiniMax-M1, arXiv:2506.13585).
+
+J = 1/Σ|o_i| Σ_i Σ_t sg(clip(ρ, 1 - ε_low, 1 + ε_high)) A log π                             (eq. 4, 5)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlvr.algo.papers.base import Inputs, Printed, Proximal
+from rlvr.algo.parts import Range
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlvr.algo.objectives import Losses
+
+
+__all__ = ["CISPO"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CISPO(Proximal):
+    """The weight is clipped, and clipped tokens keep their gradient.
+
+    Attributes:
+        clip: the range in which the weight is kept; a low of 1 is no lower bound.
+    """
+
+    name = "cispo"
+    title = "CISPO"
+    paper = "arXiv:2506.13585"
+    equations = "eq. 4, 5"
+    sources = (
+        "3.1: no lower bound, no KL, dynamic sampling, 16 rounds of updates per batch; "
+        "their upper bound is not printed: a weight of at most 5 is that of ScaleRL, "
+        "arXiv:2510.13786"
+    )
+    needs = frozenset({"siblings"})
+    printed = Printed(updates=16)
+    updates = 16
+
+    clip: Range = Range(low=1.0, high=4.0)
+    dynamic_sampling: bool = True
+
+    def advantages(self, groups: Inputs) -> Tensor:
+        from rlvr.algo.advantages import group_advantages
+
+        return group_advantages(groups.scores, groups.scored)
+
+    def loss(self, inputs: Inputs) -> Losses:
+        from rlvr.algo.objectives import cispo
+
+        return cispo(
+            inputs.logprobs,
+            inputs.old_logprobs,
+            inputs.advantages,
+            inputs.mask,
+            low=self.clip.low,
+            high=self.clip.high,
+        )

@@ -1,0 +1,65 @@
+r"""DAPO: decoupled clip and dynamic sampling (arXiv:2503.14476).
+
+J = 1/Σ|o_i| Σ_i Σ_t min[ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A],  A as in GRPO              (eq. 8, 10, 12)
+groups: 0 < right completions < G                                                           (eq. 11)
+R_length = 0, falling to -1 over the last tokens before the limit, -1 beyond it             (eq. 13)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlvr.algo.papers.base import Inputs, Printed, Proximal
+from rlvr.algo.parts import Clip, OverlongHandling
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlvr.algo.objectives import Losses
+
+
+__all__ = ["DAPO"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DAPO(Proximal):
+    """Clip-higher, mean over tokens, dynamic sampling and the soft punishment of long completions.
+
+    Attributes:
+        clip: the range in which the ratio is kept.
+    """
+
+    name = "dapo"
+    title = "DAPO"
+    paper = "arXiv:2503.14476"
+    equations = "eq. 8, 10-13"
+    sources = (
+        "4.1: clip 0.2/0.28, 512 x 16, mini-batch 512 (16 updates), learning rate 1e-6, "
+        "overlong 20480 with cache 4096, no KL; 2.4: rewards of ±1"
+    )
+    needs = frozenset({"siblings"})
+    printed = Printed(prompts=512, group_size=16, updates=16, lr=1e-6, max_tokens=20480)
+    updates = 16
+
+    clip: Clip = Clip(low=0.2, high=0.28)
+    dynamic_sampling: bool = True
+    overlong: OverlongHandling = "soft"
+
+    def advantages(self, groups: Inputs) -> Tensor:
+        from rlvr.algo.advantages import group_advantages
+
+        return group_advantages(groups.scores, groups.scored)
+
+    def loss(self, inputs: Inputs) -> Losses:
+        from rlvr.algo.objectives import clipped
+
+        return clipped(
+            inputs.logprobs,
+            inputs.old_logprobs,
+            inputs.advantages,
+            inputs.mask,
+            low=self.clip.low,
+            high=self.clip.high,
+            dual=self.clip.dual,
+        )

@@ -1,0 +1,73 @@
+r"""KL-Cov: a KL penalty on the tokens of high covariance (arXiv:2505.22617).
+
+Cov_t = (log π_t - mean log π) (A_t - mean A), means over the tokens of the update          (eq. 10)
+J = mean ρ A - β KL(π_old ‖ π) on the share k of tokens with the highest Cov                (eq. 13)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.validate import require_number
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlvr.algo.objectives import Losses
+
+
+__all__ = ["KLCov"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KLCov(Proximal):
+    """The tokens on which entropy collapses are held near the policy that sampled; the others have no bound.
+
+    Attributes:
+        share: k, of the tokens of an update that are held; at least one.
+        beta: weight of the penalty on them.
+    """
+
+    name = "kl_cov"
+    title = "KL-Cov"
+    paper = "arXiv:2505.22617"
+    equations = "eq. 10, 13"
+    sources = (
+        "4.2: k 2e-4, β 1; the KL is |log ρ|, as in the authors' code; verl selects per "
+        "micro-batch, here it is over the whole update; the number of updates is ours"
+    )
+    needs = frozenset({"siblings"})
+    reads = frozenset({"selected"})
+    updates = 4
+
+    share: float = 2e-4
+    beta: float = 1.0
+
+    def check(self) -> None:
+        super().check()
+        require_number("share", self.share, above=0, most=1)
+        require_number("beta", self.beta, 0)
+
+    def advantages(self, groups: Inputs) -> Tensor:
+        from rlvr.algo.advantages import group_advantages
+
+        return group_advantages(groups.scores, groups.scored)
+
+    def select(self, update: Inputs) -> Tensor:
+        mask = update.mask
+        logprobs, A = update.logprobs[mask], update.advantages[mask]
+        cov = (logprobs - logprobs.mean()) * (A - A.mean())
+        chosen = cov.new_zeros(len(cov)).bool()
+        chosen[cov.topk(max(1, int(self.share * len(cov)))).indices] = True
+        return mask.clone().masked_scatter(mask, chosen)
+
+    def loss(self, inputs: Inputs) -> Losses:
+        from rlvr.algo.objectives import Losses
+        from rlvr.algo.ratios import ratio_stats
+
+        log_r, mask = inputs.log_ratio, inputs.mask
+        held = self.beta * log_r.abs() * inputs.selected
+        stats = ratio_stats(log_r, mask, high=inputs.selected)
+        return Losses((-inputs.ratio * inputs.advantages + held) * mask, stats)

@@ -1,0 +1,59 @@
+r"""MaxRL: maximum likelihood reinforcement learning (arXiv:2602.02710).
+
+A_i = (r_i - mean(r)) / mean(r) of a group; 0 where no completion is right
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.parts import Clip
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlvr.algo.objectives import Losses
+
+
+__all__ = ["MaxRL"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxRL(Proximal):
+    """GRPO's advantages with the mean in the place of the std: hard tasks weigh as in maximum likelihood.
+
+    Attributes:
+        clip: the range in which the ratio is kept.
+    """
+
+    name = "maxrl"
+    title = "MaxRL"
+    paper = "arXiv:2602.02710"
+    equations = "sec. 4"
+    sources = (
+        "the advantage is the paper's; clip, mean over tokens and the number of updates are ours"
+    )
+    needs = frozenset({"siblings"})
+    updates = 4
+
+    clip: Clip = Clip(low=0.2, high=0.2)
+
+    def advantages(self, groups: Inputs) -> Tensor:
+        r, scored = groups.scores, groups.scored
+        mean = (r * scored).sum(1, keepdim=True) / scored.sum(1, keepdim=True).clamp(min=1)
+        return ((r - mean) / mean.where(mean > 0, mean + 1)) * scored * (mean > 0)
+
+    def loss(self, inputs: Inputs) -> Losses:
+        from rlvr.algo.objectives import clipped
+
+        return clipped(
+            inputs.logprobs,
+            inputs.old_logprobs,
+            inputs.advantages,
+            inputs.mask,
+            low=self.clip.low,
+            high=self.clip.high,
+            dual=self.clip.dual,
+        )

@@ -1,0 +1,354 @@
+"""The numbers of an algorithm by flat names, with their types: for flags, files and records.  Needs no torch.
+
+The name of a number is that of its field, behind that of its part: `clip_high` is `clip.high`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import docstring_parser
+
+from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.parts import Correction
+from rlvr.errors import UsageError, brief
+from rlvr.validate import nearest
+
+__all__ = [
+    "Number",
+    "OF_THE_RUN",
+    "changed",
+    "flag_of",
+    "from_record",
+    "number_of",
+    "numbers",
+    "parsed",
+    "record",
+    "typed",
+]
+
+_BEGINS: Final[Mapping[str, Mapping[str, Any]]] = {"kl": {"estimator": "k3", "place": "loss"}}
+"""What a part of an algorithm has besides the numbers that are given, where the paper does without this part."""
+OF_THE_RUN: Final = frozenset({"group_size", "temperature", "overlong"})
+"""Fields whose flags are the run's, as a run can have them without an algorithm's saying so."""
+
+
+class Number(NamedTuple):
+    """A number, choice or switch of an algorithm.
+
+    Attributes:
+        part: the field that holds it: "clip", or None for one of the algorithm's own.
+        name: of the field, such as "high"; empty for the part as a whole, which can only be "none".
+        hint: its type.
+        help: what it is.
+    """
+
+    part: str | None
+    name: str
+    hint: Any
+    help: str
+
+
+def numbers(kind: type[Algorithm]) -> Mapping[str, Number]:
+    """The numbers of an algorithm by flat name, without those that are the run's.
+
+    Args:
+        kind: its class.
+    """
+    hashed: Any = kind
+    return _numbers(hashed)
+
+
+@cache
+def _numbers(kind: Any) -> Mapping[str, Number]:
+    found: dict[str, Number] = {}
+    texts = _texts(kind)
+    hints = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        name, hint = field.name, hints[field.name]
+        if name in OF_THE_RUN:
+            continue
+        part = _part_of(hint)
+        if part is None:
+            found[name] = Number(None, name, hint, texts.get(name, ""))
+            continue
+        inner = _texts(part)
+        for one, of in get_type_hints(part).items():
+            found[f"{name}_{one}"] = Number(name, one, of, inner.get(one, ""))
+        if type(None) in get_args(hint):
+            found[name] = Number(name, "", Literal["none"], f"none: without; {texts.get(name, '')}")
+    return found
+
+
+def _part_of(hint: Any) -> Any:
+    """The class of a part, such as `Kl` of `Kl | None`; None for a plain number."""
+    if get_origin(hint) is tuple:
+        return None
+    return next((one for one in (hint, *get_args(hint)) if dataclasses.is_dataclass(one)), None)
+
+
+def _texts(kind: Any) -> dict[str, str]:
+    """The text of each attribute in the docstrings of a class and of those below it."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        parsed = docstring_parser.parse(one.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE)
+        for parameter in parsed.params:
+            for name in parameter.arg_name.split(", "):
+                found[name] = " ".join((parameter.description or "").split())
+    return found
+
+
+def flag_of(name: str) -> str:
+    """The flag of a number: `--clip-high` of `clip_high`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _of_others(name: str) -> list[str]:
+    """The published algorithms that have a number of this name."""
+    from rlvr.algo import papers
+
+    return [one for one in papers.NAMES if name in numbers(papers.algorithm_class(one))]
+
+
+def number_of(algorithm: Algorithm, name: str, written: str = "") -> Number:
+    """One of an algorithm's numbers.
+
+    Args:
+        algorithm: whose.
+        name: flat name.
+        written: as the user wrote it, such as a flag; empty for the name.
+
+    Raises:
+        UsageError: it has none of this name; the error says which algorithms have it.
+    """
+    known = numbers(type(algorithm))
+    if name in known:
+        return known[name]
+    if others := _of_others(name):
+        listed = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} it"
+    else:
+        listed = f"it has {', '.join(known)}"
+    raise UsageError(
+        f"{written or name} is no number of {algorithm.label}{nearest(name, list(known))}; {listed}"
+    )
+
+
+def changed(algorithm: Algorithm, changes: Mapping[str, Any]) -> Algorithm:
+    """The algorithm with other numbers.
+
+    Args:
+        algorithm: such as a paper's.
+        changes: flat name → value, such as {"clip_high": 0.3}; None or "none" for a part as a whole leaves it out, and
+            so does a `kl_coefficient` of 0.
+
+    Raises:
+        UsageError: the algorithm has no such number, or these do not fit each other.
+    """
+    fields: dict[str, Any] = {}
+    parts: dict[str, dict[str, Any]] = {}
+    hints = get_type_hints(type(algorithm))
+    for name, value in changes.items():
+        if name in OF_THE_RUN and name in hints:
+            fields[name] = typed(name, value, hints[name])
+            continue
+        number = number_of(algorithm, name)
+        value = typed(name, value, number.hint) if number.name else None
+        if number.part is None:
+            fields[number.name] = value
+        else:
+            parts.setdefault(number.part, {})[number.name] = value
+    for part, values in parts.items():
+        fields[part] = _changed_part(algorithm, part, values, hints[part])
+    return dataclasses.replace(algorithm, **fields)
+
+
+def _changed_part(algorithm: Algorithm, part: str, values: Mapping[str, Any], hint: Any) -> Any:
+    if "" in values or (part == "kl" and values.get("coefficient") == 0):
+        if rest := [
+            f"{part}_{name}" for name in values if name and (part, name) != ("kl", "coefficient")
+        ]:
+            raise UsageError(
+                f"{', '.join(rest)} and no {part} contradict each other; leave one out"
+            )
+        return None
+    now = getattr(algorithm, part)
+    if now is not None:
+        return dataclasses.replace(now, **values)
+    kind = _part_of(hint)
+    needed = {
+        field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING
+    }
+    given = {**_BEGINS.get(part, {}), **values}
+    if missing := sorted(needed - given.keys()):
+        raise UsageError(
+            f"{part}_{next(iter(values))} is given, and {algorithm.label} has no {part}; "
+            f"give {', '.join(f'{part}_{name}' for name in missing)} too"
+        )
+    return kind(**given)
+
+
+def parsed(algorithm: Algorithm, name: str, text: str) -> Any:
+    """The value of an algorithm's number from the text after its flag.
+
+    Args:
+        algorithm: whose number.
+        name: flat name.
+        text: as it was typed.
+
+    Raises:
+        UsageError: the algorithm has no such number, or the text is no value of it.
+    """
+    hint = number_of(algorithm, name, flag_of(name)).hint
+    if get_origin(hint) is tuple:
+        return typed(name, tuple(text.split(",")) if text != "none" else (), hint)
+    try:
+        value = json.loads(text.lower() if text in ("True", "False") else text)
+    except ValueError:
+        value = text
+    return typed(name, value, hint)
+
+
+def record(algorithm: Algorithm) -> dict[str, Any]:
+    """An algorithm as plain JSON, from which `from_record` makes it again.
+
+    Args:
+        algorithm: any.
+    """
+    found = {"name": algorithm.label, **dataclasses.asdict(algorithm)}
+    return {**found, "digest": algorithm.digest} if algorithm.digest else found
+
+
+def from_record(found: Any) -> Algorithm:
+    """The algorithm that `record` recorded.
+
+    Args:
+        found: what it returned.
+
+    Raises:
+        UsageError: it is none, or it is of a version before 0.2, whose records had no name.
+    """
+    from rlvr.algo import papers
+
+    if not isinstance(found, Mapping):
+        raise UsageError(f"algorithm is {brief(found)}; it must be a name or a table")
+    if "name" not in found:
+        raise UsageError(
+            "algorithm has no name: it was recorded before 0.2, or is a table of another kind; give the algorithm's "
+            'name, such as algorithm = "dapo", and its numbers one by one'
+        )
+    kind = papers.algorithm_class(typed("algorithm.name", found["name"], str))
+    hints, values = get_type_hints(kind), dict(found)
+    del values["name"]
+    values.pop("digest", None)
+    known = [field.name for field in dataclasses.fields(kind)]
+    for name in values:
+        if name not in known:
+            raise UsageError(f"algorithm has no {name!r}{nearest(name, known)}")
+    return kind(
+        **{name: _made(f"algorithm.{name}", value, hints[name]) for name, value in values.items()}
+    )
+
+
+def _made(name: str, value: Any, hint: Any) -> Any:
+    part = _part_of(hint)
+    if part is None or value is None:
+        return typed(name, value, hint)
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name} is {brief(value)}; it must be a table")
+    hints = get_type_hints(part)
+    for key in value:
+        if key not in hints:
+            raise UsageError(f"{name} has no {key!r}{nearest(key, list(hints))}")
+    given = {key: typed(f"{name}.{key}", one, hints[key]) for key, one in value.items()}
+    needed = [one.name for one in dataclasses.fields(part) if one.default is dataclasses.MISSING]
+    if missing := [one for one in needed if one not in given]:
+        raise UsageError(f"{name} lacks {', '.join(missing)}")
+    return part(**given)
+
+
+def typed(name: str, value: Any, hint: Any) -> Any:
+    """A value as its type has it: whole numbers become floats, lists tuples, and "none" None where that is allowed.
+
+    Args:
+        name: of the setting, for the message.
+        value: as TOML or JSON has it.
+        hint: the type.
+
+    Raises:
+        UsageError: the value is of another type.
+    """
+    found, rule = _typed(value, hint)
+    if rule:
+        raise UsageError(f"{name} is {brief(value)}; it must be {rule}")
+    return found
+
+
+def _typed(value: Any, hint: Any) -> tuple[Any, str]:
+    """(The value as its type has it, empty), or (None, what it must be)."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Correction:
+        return _typed_correction(value)
+    if origin in (Union, types.UnionType):
+        if type(None) in args and value in (None, "none"):
+            return None, ""
+        tried = [_typed(value, one) for one in args if one is not type(None)]
+        known = [one for one in tried if not one[1]]
+        return (
+            known[0]
+            if known
+            else (None, " or ".join([rule for _, rule in tried] + ["none"] * (type(None) in args)))
+        )
+    if origin is Literal:
+        return (value, "") if value in args else (None, f"one of {', '.join(map(repr, args))}")
+    if origin is tuple:
+        return _typed_tuple(value, args)
+    if hint is Any:
+        return value, ""
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return (None, "a number") if math.isnan(value) else (float(value), "")
+    plain = origin or hint
+    if plain is Path:
+        return (Path(value), "") if isinstance(value, str | Path) else (None, "a path")
+    fits = isinstance(value, plain) and not (isinstance(value, bool) and plain is not bool)
+    return (value, "") if fits else (None, _RULES.get(plain, f"a {plain.__name__}"))
+
+
+def _typed_correction(value: Any) -> tuple[Any, str]:
+    if isinstance(value, Mapping):  # a record
+        return Correction(**value), ""
+    if isinstance(value, str):
+        return Correction.read(value), ""
+    fits = isinstance(value, Correction)
+    return (value, "") if fits else (None, "a text such as token:truncate:2")
+
+
+def _typed_tuple(value: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
+    endless = len(args) == 2 and args[1] is Ellipsis
+    rule = (
+        f"a list, each {_typed(object(), args[0])[1]}"
+        if endless
+        else f"a list of {len(args)} numbers"
+    )
+    if args[0] is Correction:
+        rule = "texts such as token:truncate:2, with commas between them"
+        value = value.split(",") if isinstance(value, str) else value
+    if not isinstance(value, list | tuple) or not (endless or len(value) == len(args)):
+        return None, rule
+    found = [_typed(one, args[0] if endless else args[i]) for i, one in enumerate(value)]
+    return (None, rule) if any(why for _, why in found) else (tuple(one for one, _ in found), "")
+
+
+_RULES: Final[Mapping[Any, str]] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Mapping: "a table",
+}

@@ -1,0 +1,62 @@
+r"""RAFT++ (arXiv:2504.11343).
+
+J = 1/|o_i| Σ_t min[ρ, clip(ρ, 1 - ε, 1 + ε)] 1[r_i = max_j r_j]                            (sec. 3)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.parts import Range
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlvr.algo.objectives import Losses
+
+
+__all__ = ["RAFTPP"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RAFTPP(Proximal):
+    """Fine-tuning on the best completions of a group, with PPO's ratio and clip.
+
+    Attributes:
+        clip: the range in which the ratio is kept.
+    """
+
+    name = "raft_pp"
+    title = "RAFT++"
+    paper = "arXiv:2504.11343"
+    equations = "sec. 3"
+    sources = (
+        "sec. 3: importance sampling and clip; the clip is PPO's and the number of "
+        "updates ours; a group whose scores are all equal is left out, as one without a "
+        "right completion has nothing to copy"
+    )
+    needs = frozenset({"siblings"})
+    updates = 4
+    aggregation = "sequence_mean"
+
+    clip: Range = Range(low=0.2, high=0.2)
+
+    def advantages(self, groups: Inputs) -> Tensor:
+        r, scored = groups.scores, groups.scored
+        best = r.masked_fill(~scored, -float("inf")).amax(dim=1, keepdim=True)
+        worst = r.masked_fill(~scored, float("inf")).amin(dim=1, keepdim=True)
+        return ((r == best) & scored & (best > worst)).to(r.dtype)
+
+    def loss(self, inputs: Inputs) -> Losses:
+        from rlvr.algo.objectives import clipped
+
+        return clipped(
+            inputs.logprobs,
+            inputs.old_logprobs,
+            inputs.advantages,
+            inputs.mask,
+            low=self.clip.low,
+            high=self.clip.high,
+        )
