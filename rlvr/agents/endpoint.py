@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import logging
 import secrets
 import threading
 import time
@@ -23,13 +22,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, Self
 
-import uvicorn
-from starlette.requests import ClientDisconnect
-from starlette.types import Message as Sent
 from starlette.types import Receive, Scope, Send
 
 from rlvr.agents.conversations import Asking, Conversations
@@ -45,29 +40,39 @@ from rlvr.agents.sampling import SamplerThread
 from rlvr.environment.call_formats import read_turn_of
 from rlvr.episode import Ask, PolicyTurn
 from rlvr.errors import RlvrError, SamplingFailed, UsageError
-from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, TokenIds, rollout_seed
-from rlvr.serve.body import Asked, BodyReader
-from rlvr.serve.connections import Connection, Connections
-from rlvr.serve.keys import given_key
-from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.memory import Memory, MemoryShare
-from rlvr.serve.metrics import Metrics
-from rlvr.serve.refused import Refused
-from rlvr.serve.responses import Left, json_response, while_connected
-from rlvr.serve.server import listen
+from rlvr.http.application import Application, HttpState, Route
+from rlvr.http.keys import given_key
+from rlvr.http.limits import HttpLimits
+from rlvr.http.refused import Refused
+from rlvr.http.request import HttpRequest
+from rlvr.http.responses import (
+    PieceWriter,
+    Response,
+    json_bytes,
+    json_response,
+    openai_error,
+    while_connected,
+)
+from rlvr.http.server import ServerThread, listen, url_of
+from rlvr.samplers.protocol import (
+    Request,
+    Sample,
+    Sampler,
+    Sampling,
+    TokenIds,
+    beginning_of,
+    rollout_seed,
+)
 from rlvr.types import Message, Rollout, Score, Task
 from rlvr.validate import require_whole
 
 __all__ = ["AgentEndpoint", "AgentEpisode", "spoken"]
 
-_START_S: Final = 30.0
-_STOP_S: Final = 5.0
 _STILL_S: Final = 10.0  # between two signs of life in a stream that has nothing to send yet
+_NOT_KEPT: Final = (b"cache-control", b"no-store")
 _MOST_REFUSED: Final = (
     20  # requests beyond the budget, after which the agent is taken for one that never ends
 )
-
-_log = logging.getLogger("rlvr.agents")
 
 
 class AgentEpisode:
@@ -348,11 +353,11 @@ def spoken(
     if not tools:
         return {"role": "assistant", "content": sample.text}
     parse = getattr(sampler, "parse", None)
-    said: PolicyTurn = (
-        read_turn_of("hermes", sample.text)
-        if parse is None
-        else parse(sample.completion_ids, tools)
-    )
+    if parse is None:
+        said: PolicyTurn = read_turn_of("hermes", sample.text)
+    else:
+        said = parse(sample.completion_ids, tools)
+        said = replace(said, text=beginning_of(sampler, sample.prompt_ids) + said.text)
     if any(
         call.fault for call in said.calls
     ):  # the agent sees what the policy wrote, and makes of it what it will
@@ -405,42 +410,23 @@ class AgentEndpoint:
         host: str = "127.0.0.1",
         port: int = 0,
         name: str = "policy",
-        limits: ServiceLimits | None = None,
+        limits: HttpLimits | None = None,
     ) -> None:
         self.sampler, self.name = sampler, name
-        self.limits = limits or ServiceLimits()
-        self._memory, self._bodies = Memory(self.limits.held_mib), BodyReader(self.limits)
+        self.limits = limits or HttpLimits()
         self._episodes: dict[bytes, AgentEpisode] = {}
         self._numbers = itertools.count(1)
-        listening = listen(
-            host, port, beyond_this_machine=True
-        )  # each request needs a key that cannot be guessed
-        address, bound = listening.getsockname()[:2]
-        shown = f"[{address}]" if ":" in address else address
-        self.base_url = f"http://{shown}:{bound}/v1"
-        connections = Connections(self.limits, Metrics())
-        config = uvicorn.Config(
-            self._app,
-            http=partial(Connection, connections=connections),  # type: ignore[arg-type]  # makes a protocol
-            interface="asgi3",  # which uvicorn does not see on a bound method
-            ws="none",
-            lifespan="off",
-            log_level="error",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
-        self._server = _Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, args=([listening],), name="rlvr-agents-http", daemon=True
-        )
-        self._thread.start()
-        deadline = time.monotonic() + _START_S
-        while not self._server.started:
-            if not self._thread.is_alive() or time.monotonic() > deadline:
-                raise RlvrError("the endpoint for agents did not start; the log says why")
-            time.sleep(0.005)
+        # Each request needs a key that cannot be guessed.
+        listening = listen(host, port, beyond_this_machine=True)
+        self.base_url = f"{url_of(listening)}/v1"
+        self._http = HttpState(self.limits, _EpisodeKeys(self._episodes))
+        routes = [
+            Route("POST", "/v1/chat/completions", self._chat),
+            Route("GET", "/v1/models", self._models),
+            Route("GET", "/v1/models/{name}", self._model),
+        ]
+        app = Application(self._http, routes, errors=openai_error, refusal_of=_refusal_of)
+        self._server = ServerThread(app, listening, "rlvr-agents-http")
         self._samples = SamplerThread(sampler)
 
     def open(
@@ -488,6 +474,14 @@ class AgentEndpoint:
         """Wait until the requests of closed episodes are aborted."""
         self._samples.settle()
 
+    def ask(self, order: _Order) -> Future[Any]:
+        """Have a completion sampled.
+
+        Args:
+            order: of an episode.
+        """
+        return self._samples.ask(order)
+
     def forget(self, episode: AgentEpisode) -> None:
         """Refuse the key of an episode from now on, see `AgentEpisode.close`.
 
@@ -502,9 +496,8 @@ class AgentEndpoint:
         for episode in list(self._episodes.values()):
             episode.close()
         self._samples.close()
-        self._server.should_exit = True
-        self._thread.join(_STOP_S)
-        self._bodies.close()
+        self._server.close()
+        self._http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -514,72 +507,85 @@ class AgentEndpoint:
 
     # ------------------------------------------------------------------------------------------ requests
 
-    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI application."""
-        began = False
+    async def _models(self, request: HttpRequest) -> Response:
+        return json_response({"object": "list", "data": [self._described()]})
 
-        async def noting(message: Sent) -> None:
-            nonlocal began
-            began = True
-            await send(message)
+    async def _model(self, request: HttpRequest) -> Response:
+        if request.path["name"] != self.name:
+            message = f"there is no model {request.path['name'][:100]!r}; this is {self.name!r}"
+            raise Refused(404, "model_not_found", message)
+        return json_response(self._described())
 
-        share = MemoryShare(self._memory)
+    def _described(self) -> dict[str, Any]:
+        return {"id": self.name, "object": "model", "created": 0, "owned_by": "rlvr"}
+
+    async def _chat(self, request: HttpRequest) -> Response:
+        body = await self._http.bodies.read(request)
+        return _Completion(self, request.caller, read_request(body.asked))
+
+    def head(self, request: ChatRequest) -> dict[str, Any]:
+        """The beginning of an answer.
+
+        Args:
+            request: that is answered.
+        """
+        return {
+            "id": f"chatcmpl-{next(self._numbers)}",
+            "created": int(time.time()),
+            "model": request.model,
+        }
+
+
+class _EpisodeKeys:
+    """The keys of open episodes, see `rlvr.http.keys.KeyCheck`."""
+
+    any, challenge = True, "Bearer"
+    refusal = "this episode is over, or there was none with this key"
+
+    def __init__(self, episodes: Mapping[bytes, AgentEpisode]) -> None:
+        self._episodes = episodes
+
+    def caller(self, authorization: str) -> AgentEpisode | None:
+        return self._episodes.get(given_key(authorization) or b"")
+
+
+class _Completion:
+    """Samples what an agent asks for, and sends it in one piece or as server-sent events."""
+
+    def __init__(
+        self, endpoint: AgentEndpoint, episode: AgentEpisode, request: ChatRequest
+    ) -> None:
+        self._endpoint, self._episode, self._request = endpoint, episode, request
+        self.status = 499
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        writer = PieceWriter(scope, send, self._endpoint.limits.stall_s)
         try:
-            await self._respond(scope, receive, noting, share)
-        except (ClientDisconnect, Left):
-            pass
-        except Exception as error:  # noqa: BLE001  a refusal, or a bug, which the log has
+            with self._episode.asking():
+                await self._complete(receive, writer)
+        except (Refused, RlvrError) as error:
+            if not writer.began:
+                raise
             refused = error if isinstance(error, Refused) else _refusal_of(error)
-            if not began:
-                await _error_response(refused)(scope, receive, send)
+            if refused is None:
+                raise
+            # The status is sent already: the error is the last event.
+            await writer.write(_event(json.loads(openai_error(refused).body)), more=False)
         finally:
-            share.release()
+            if writer.began:
+                self.status = 200
 
-    async def _respond(
-        self, scope: Scope, receive: Receive, send: Send, share: MemoryShare
-    ) -> None:
-        connection = scope.get("rlvr.connection")
-        if connection is not None and connection.crowded:
-            raise Refused(
-                503, "crowded", "there are too many connections; ask again in 1 s", retry_after_s=1
-            )
-        headers = dict(reversed(scope["headers"]))
-        path, method = scope["path"], scope["method"]
-        episode = self._episodes.get(
-            given_key(headers.get(b"authorization", b"").decode("latin-1")) or b""
-        )
-        if episode is None:
-            raise _gone()
-        if path in ("/v1/models", f"/v1/models/{self.name}") and method == "GET":
-            model = {"id": self.name, "object": "model", "created": 0, "owned_by": "rlvr"}
-            listed = {"object": "list", "data": [model]} if path == "/v1/models" else model
-            await json_response(listed)(scope, receive, send)
-            return
-        if path != "/v1/chat/completions" or method != "POST":
-            raise Refused(
-                404,
-                "no-such-page",
-                f"{method[:20]} {path[:200]} is not served; POST /v1/chat/completions is",
-            )
-        body = await self._bodies.read(Asked(scope, receive, headers, share, ""))
-        request = read_request(body.asked)
-        with episode.asking():
-            await self._complete(episode, request, receive, send)
-
-    async def _complete(
-        self, episode: AgentEpisode, request: ChatRequest, receive: Receive, send: Send
-    ) -> None:
-        pending = [self._samples.ask(order) for order in episode.orders(request)]
+    async def _complete(self, receive: Receive, writer: PieceWriter) -> None:
+        episode = self._episode
+        pending = [self._endpoint.ask(order) for order in episode.orders(self._request)]
         episode.pending.update(pending)
         answers = asyncio.gather(*map(asyncio.wrap_future, pending))
         try:
             async with while_connected(receive):
-                if request.stream:
-                    await self._send_stream(request, answers, send)
+                if self._request.stream:
+                    await self._send_stream(answers, writer)
                 else:
-                    body = json.dumps(self._whole(request, await answers)).encode()
-                    await _begin(send, b"application/json", len(body))
-                    await self._write(send, body, more=False)
+                    await self._send_whole(await answers, writer)
         except SamplingFailed as error:
             episode.failed = error
             raise
@@ -591,61 +597,31 @@ class AgentEndpoint:
             answers.cancel()  # which reaches the sampler; what is done stays as it is
             episode.pending.difference_update(pending)
 
-    def _whole(self, request: ChatRequest, answers: Sequence[_Answer]) -> dict[str, Any]:
-        return chat_response(self._head(request), _choices(answers), _usage(answers))
+    async def _send_whole(self, answers: Sequence[_Answer], writer: PieceWriter) -> None:
+        head = self._endpoint.head(self._request)
+        body = json_bytes(chat_response(head, _choices(answers), _usage(answers)))
+        length = (b"content-length", b"%d" % len(body))
+        await writer.begin((b"content-type", b"application/json"), length, _NOT_KEPT)
+        await writer.write(body, more=False)
 
-    def _head(self, request: ChatRequest) -> dict[str, Any]:
-        return {
-            "id": f"chatcmpl-{next(self._numbers)}",
-            "created": int(time.time()),
-            "model": request.model,
-        }
-
-    async def _send_stream(
-        self, request: ChatRequest, asked: asyncio.Future[list[_Answer]], send: Send
-    ) -> None:
-        """The answer as server-sent events; what is refused within the first seconds has a status of its own."""
+    async def _send_stream(self, asked: asyncio.Future[list[_Answer]], writer: PieceWriter) -> None:
+        """The answer as events; what is refused within the first seconds has a status of its own."""
         await asyncio.wait([asked], timeout=_STILL_S)
         if asked.done():
             asked.result()  # raises before anything is sent
-        await _begin(send, b"text/event-stream")
+        await writer.begin((b"content-type", b"text/event-stream"), _NOT_KEPT)
         while not asked.done():
-            await self._write(send, b": sampling\n\n")
+            await writer.write(b": sampling\n\n")
             await asyncio.wait([asked], timeout=_STILL_S)
-        try:
-            answers = asked.result()
-        except Exception as error:
-            refused = error if isinstance(error, Refused) else _refusal_of(error)
-            await self._write(
-                send, b"data: %s\n\n" % json.dumps(_error(refused)).encode(), more=False
-            )
-            raise
-        usage = _usage(answers) if request.usage else None
-        for piece in chunks(self._head(request), _choices(answers), usage):
-            await self._write(send, b"data: %s\n\n" % json.dumps(piece).encode())
-        await self._write(send, b"data: [DONE]\n\n", more=False)
-
-    async def _write(self, send: Send, piece: bytes, *, more: bool = True) -> None:
-        try:
-            async with asyncio.timeout(self.limits.stall_s):
-                await send({"type": "http.response.body", "body": piece, "more_body": more})
-        except TimeoutError:
-            raise Left("stalled") from None
+        answers = asked.result()
+        usage = _usage(answers) if self._request.usage else None
+        for piece in chunks(self._endpoint.head(self._request), _choices(answers), usage):
+            await writer.write(_event(piece))
+        await writer.write(b"data: [DONE]\n\n", more=False)
 
 
-class _Server(uvicorn.Server):
-    """A server in a thread: signals are the program's own."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-async def _begin(send: Send, kind: bytes, length: int | None = None) -> None:
-    headers = [(b"content-type", kind), (b"cache-control", b"no-store")]
-    if length is not None:
-        headers.append((b"content-length", b"%d" % length))
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
+def _event(value: Any) -> bytes:
+    return b"data: %s\n\n" % json_bytes(value)
 
 
 def _choices(answers: Sequence[_Answer]) -> list[dict[str, Any]]:
@@ -663,28 +639,10 @@ def _usage(answers: Sequence[_Answer]) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": own, "total_tokens": prompt + own}
 
 
-def _refusal_of(error: Exception) -> Refused:
-    """An exception as an answer: what the request asks for cannot be done, or the sampler failed."""
+def _refusal_of(error: Exception) -> Refused | None:
+    """An exception as an answer: what the request asks for cannot be done, or the sampler failed; None for a bug."""
     if isinstance(error, UsageError):
         return Refused(400, "bad-request", str(error))
     if isinstance(error, SamplingFailed):
         return Refused(502, "sampling-failed", str(error))
-    _log.error("a request of an agent failed", exc_info=error)
-    return Refused(
-        500, "bug", f"a bug in the endpoint, {type(error).__name__}; its log has the traceback"
-    )
-
-
-def _error(refused: Refused) -> dict[str, Any]:
-    kind = "invalid_request_error" if refused.status < 500 else "server_error"
-    return {"error": {"message": str(refused), "type": kind, "param": None, "code": refused.reason}}
-
-
-def _error_response(refused: Refused) -> Any:
-    """An error in OpenAI's form."""
-    response = json_response(_error(refused), refused.status)
-    if refused.retry_after_s is not None:
-        response.headers["retry-after"] = str(refused.retry_after_s)
-    if refused.status in (401, 404, 408, 413, 503):
-        response.headers["connection"] = "close"  # the rest of the body is not read
-    return response
+    return None

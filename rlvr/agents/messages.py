@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rlvr.errors import brief
+from rlvr.http.refused import Refused
 from rlvr.samplers.protocol import Sample
-from rlvr.serve.refused import Refused
 from rlvr.types import Message
 from rlvr.validate import is_whole
 

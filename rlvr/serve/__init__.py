@@ -14,18 +14,19 @@ from rlvr.errors import import_optional
 from rlvr.serve.limits import ServiceLimits
 
 if TYPE_CHECKING:
+    from rlvr.http.server import listen
     from rlvr.serve.app import app_of
-    from rlvr.serve.server import listen, run, run_processes
+    from rlvr.serve.server import run, run_processes
     from rlvr.serve.service import Service
 
 __all__ = ["Service", "ServiceLimits", "app_of", "listen", "run", "run_processes"]
 
 _MODULES = {
-    "Service": "service",
-    "app_of": "app",
-    "listen": "server",
-    "run": "server",
-    "run_processes": "server",
+    "Service": "rlvr.serve.service",
+    "app_of": "rlvr.serve.app",
+    "listen": "rlvr.http.server",
+    "run": "rlvr.serve.server",
+    "run_processes": "rlvr.serve.server",
 }
 
 
@@ -33,4 +34,4 @@ def __getattr__(name: str) -> Any:
     """Import lazily what needs uvicorn and its kin: `rlvr --help` imports `ServiceLimits` and should load neither."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_optional(f"{__name__}.{_MODULES[name]}", "serve"), name)
+    return getattr(import_optional(_MODULES[name], "serve"), name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TypeAlias
 
+from rlvr.http.refused import Refused
 from rlvr.serve.jobs import LINE_BYTES, Job
-from rlvr.serve.refused import Refused
 
 __all__ = ["IdempotencyCache", "Key"]
 

@@ -15,23 +15,21 @@ import orjson
 
 from rlvr.data.lines import Line, Row
 from rlvr.errors import DataError
+from rlvr.http.memory import MemoryShare
+from rlvr.http.refused import Refused
 from rlvr.rewards import Observation
 from rlvr.scoring import Scorer
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Ordering, Seen, Taken
 from rlvr.scoring.records import score_fields
 from rlvr.scoring.wire import encoded_observation
-from rlvr.serve.memory import MemoryShare
-from rlvr.serve.refused import Refused
+from rlvr.serve.interface import MOST_ID_LETTERS
 from rlvr.types import Score
 
-__all__ = ["Job", "LINE_BYTES", "MOST_ID_LETTERS", "OnLines", "Readers", "shown_id"]
+__all__ = ["Job", "LINE_BYTES", "OnLines", "Readers", "shown_id"]
 
-MOST_ID_LETTERS = 200
 _MOST_ERROR_LETTERS = 500
 LINE_BYTES = 60  # what Python needs for a line beside its text
-
-_CUT_BYTES = 1024  # up to which a line's buffer has its first size
 
 # Ends of lines to others, such as Python's `str.splitlines`.  In JSON they stand in texts alone.
 _LINE_ENDS = (
@@ -49,8 +47,9 @@ def _line(fields: dict[str, Any]) -> bytes:
         if not line.isascii():
             for end, escaped in _LINE_ENDS:
                 line = line.replace(end, escaped)
-        # It is cut from a buffer of up to twice its size, whose rest would lie about between the lines.
-        return line if len(line) < _CUT_BYTES else bytes(memoryview(line))
+        # orjson writes into a buffer of at least 1 KiB, and gives it away whole: a short line that is kept for a
+        # repeated request would keep thirty times its size.
+        return bytes(memoryview(line))
     except TypeError:  # a whole number of more than 64 bits, or half of a surrogate pair
         return _to_json(fields).encode()
 

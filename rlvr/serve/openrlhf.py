@@ -13,10 +13,10 @@ from typing import Any
 
 from rlvr.environment import Environment
 from rlvr.errors import RlvrError
+from rlvr.http.refused import Refused
 from rlvr.interop.adapter import task_key
 from rlvr.interop.openrlhf import reply_of, work_of
 from rlvr.scoring.items import Item
-from rlvr.serve.refused import Refused
 from rlvr.types import Task
 
 __all__ = ["items_of", "response_of"]

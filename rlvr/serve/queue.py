@@ -18,15 +18,15 @@ from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from rlvr.errors import Unscored, UsageError, WorkerDied
+from rlvr.http.memory import MemoryShare
+from rlvr.http.metrics import Metrics
+from rlvr.http.refused import Refused
 from rlvr.rewards import Observation
 from rlvr.scoring import Scorer
 from rlvr.scoring.ordering import Seen, Taken
 from rlvr.scoring.pool import unscored
 from rlvr.serve.jobs import Job, Readers
 from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.memory import MemoryShare
-from rlvr.serve.metrics import Metrics
-from rlvr.serve.refused import Refused
 from rlvr.workers.pool import GivenUp
 from rlvr.workers.threads import Threads
 
@@ -49,6 +49,9 @@ _COLLECT_S = 0.003  # for which they are collected while a chunk is under way
 _SMALL = 64  # rows of a request for which the last eighth of the queue is kept
 _PAUSES_S = (0.1, 0.5, 2.0)  # before rows for which no worker would start are tried again
 _ASYNC_THREADS = 2  # which only look rows up and hand them over
+_STUCK_S = (
+    15.0  # for which rows wait while no chunk begins or ends, before the service is not ready
+)
 _KNOWN_ROWS = 64  # from which on the time of a row is estimated
 
 _log = logging.getLogger("rlvr.serve")
@@ -87,6 +90,7 @@ class EnvironmentQueue:
         self._under_way = 0  # chunks; items, if the environment is async
         self._running = 0  # threads
         self._began_s = 0.0  # when the last chunk began
+        self._ended_s = 0.0  # when one ended last
         self._looks_at = 0.0  # when `_spur` will be called, as rows are being collected
         self._spent_s = self._spent_rows = 0.0  # by workers, of late
 
@@ -98,6 +102,15 @@ class EnvironmentQueue:
 
     def _waiting(self) -> int:
         return sum(job.waiting for job in self._jobs)
+
+    @property
+    def problem(self) -> str:
+        """Why the next row would not be judged soon; "" if it would."""
+        with self._lock:
+            idle_s = time.monotonic() - max(self._began_s, self._ended_s)
+            if self._ring and self._under_way and idle_s > _STUCK_S:
+                return f"all its workers have been busy with the same rows for {idle_s:.0f} s"
+        return ""
 
     def submit(
         self,
@@ -339,6 +352,7 @@ class EnvironmentQueue:
         """A worker is free again."""
         with self._lock:
             self._under_way -= 1
+            self._ended_s = time.monotonic()
             self._spent_s = self._spent_s * 0.99 + took_s
             self._spent_rows = self._spent_rows * 0.99 + rows
         self._spur()

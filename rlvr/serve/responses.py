@@ -1,141 +1,26 @@
-"""Responses: one JSON object, NDJSON line by line, or an error; written in pieces, as fast as the caller reads."""
+"""The scores of a request as a response: one JSON object, or NDJSON line by line."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
+from rlvr.http.refused import Refused
+from rlvr.http.responses import PieceWriter, json_bytes, send_at_once, while_connected
 from rlvr.serve.jobs import Job
 from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.refused import Refused
 from rlvr.serve.rewards import RewardLines
 
-__all__ = [
-    "Left",
-    "Response",
-    "ScoresResponse",
-    "WholeResponse",
-    "error_response",
-    "json_response",
-    "while_connected",
-]
+__all__ = ["ScoresResponse"]
 
 _PIECE_BYTES = 1 << 16
 _WATCH_AFTER_S = 0.02  # most answers are there before it is worth watching whether the caller is
 _BEAT_S = 3.0
 _JSON = ((b"content-type", b"application/json"),)
-_CLOSING = (
-    401,
-    408,
-    413,
-    431,
-    503,
-)  # the rest of the body is not read, or another service takes over
-
-
-class Response(Protocol):
-    """An answer to a request: an ASGI application that knows its status.
-
-    Attributes:
-        status: the HTTP status; 499, as nginx logs it, while nothing was sent.
-    """
-
-    status: int
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-
-
-class WholeResponse:
-    """A response whose body is there already.
-
-    Args:
-        body: its bytes.
-        status: the HTTP status.
-        headers: beside those for type and length; more may be added.
-        media_type: of the body.
-    """
-
-    def __init__(
-        self,
-        body: bytes,
-        status: int = 200,
-        headers: Mapping[str, str] | None = None,
-        media_type: str = "application/json",
-    ) -> None:
-        self.body, self.status = body, status
-        self.headers = {"content-type": media_type, **(headers or {})}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        headers = [
-            (name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()
-        ]
-        try:
-            await _send_at_once(scope, send, self.status, headers, self.body)
-        except Left:
-            self.status = 499
-            raise
-
-
-def json_response(value: Any, status: int = 200) -> WholeResponse:
-    """A response of one JSON value.
-
-    Args:
-        value: what is JSON-able.
-        status: the HTTP status.
-    """
-    return WholeResponse(_json_bytes(value), status)
-
-
-def error_response(refused: Refused) -> WholeResponse:
-    """`{"error": …}` with its status, and `Retry-After` where the request may be sent again.
-
-    Args:
-        refused: the reason.
-    """
-    headers = {}
-    if refused.retry_after_s is not None:
-        headers["Retry-After"] = str(refused.retry_after_s)
-    if refused.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    if refused.status in _CLOSING:
-        headers["Connection"] = "close"
-    return WholeResponse(_json_bytes({"error": str(refused)}), refused.status, headers)
-
-
-async def _send_at_once(
-    scope: Scope, send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
-) -> None:
-    """Send head and body in one write; as ASGI's messages where there is no connection of ours.
-
-    Raises:
-        Left: the caller has disconnected, or does not read.
-    """
-    headers = [*headers, (b"content-length", b"%d" % len(body))]
-    connection = scope.get("rlvr.connection")
-    if connection is not None:
-        await _require_room(connection)
-        if not connection.answer(status, headers, body):
-            raise Left("disconnected")
-        return
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _require_room(connection: Any) -> None:
-    """Wait for a caller that has not read its last answer yet.
-
-    Raises:
-        Left: it does not.
-    """
-    if connection.is_full and not await connection.has_room():
-        raise Left("disconnected")
+_NDJSON = (b"content-type", b"application/x-ndjson")
 
 
 class ScoresResponse:
@@ -173,7 +58,6 @@ class ScoresResponse:
         self._beats, self._on_end = beats, on_end
         self._connection: Any = None
         self.status = 499
-        self._began = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer.
@@ -183,15 +67,18 @@ class ScoresResponse:
             Left: the caller has disconnected, or does not read.
         """
         self._connection = scope.get("rlvr.connection")
+        writer = PieceWriter(scope, send, self._limits.stall_s)
         try:
             if not self._stream and await self._is_soon():
                 if self._job.refused is not None:
                     raise self._job.refused
-                await self._send_whole(scope, send)
+                await self._send_whole(scope, send, writer)
                 return
             async with while_connected(receive):
-                await self._send_in_time(scope, send)
+                await self._send_in_time(scope, send, writer)
         finally:
+            if writer.began:
+                self.status = 200
             self._on_end()
 
     async def _is_soon(self) -> bool:
@@ -204,12 +91,12 @@ class ScoresResponse:
         finally:
             self._connection.when_lost = None
 
-    async def _send_in_time(self, scope: Scope, send: Send) -> None:
+    async def _send_in_time(self, scope: Scope, send: Send, writer: PieceWriter) -> None:
         try:
             try:
                 if self._stream or not self._job.finished:
                     async with asyncio.timeout(self._limits.request_s):
-                        await (self._send_stream(send) if self._stream else self._job.wait())
+                        await (self._send_stream(writer) if self._stream else self._job.wait())
                 if self._job.refused is not None:
                     raise self._job.refused
             except TimeoutError:
@@ -217,71 +104,46 @@ class ScoresResponse:
                 message = f"{len(job.lines)} of {job.count} rows were scored within {most:g} s; send fewer"
                 raise Refused(504, "too-long", message) from None
         except Refused as refused:
-            if not self._began:
+            if not writer.began:
                 raise
             # The status is sent already: the error goes into a last line, which is no row's.
             last = {"stopped": str(refused), "status": refused.status}
-            await self._write(send, _json_bytes(last) + b"\n", more=False)
+            await writer.write(json_bytes(last) + b"\n", more=False)
             return
         if not self._stream:
-            await self._send_whole(scope, send)
+            await self._send_whole(scope, send, writer)
 
-    async def _send_whole(self, scope: Scope, send: Send) -> None:
+    async def _send_whole(self, scope: Scope, send: Send, writer: PieceWriter) -> None:
         lines = self._job.lines
         if self._shape is None:
-            head = b'{"env":%s,"scores":[' % _json_bytes(self._env)
+            head = b'{"env":%s,"scores":[' % json_bytes(self._env)
             size = len(head) + sum(map(len, lines)) + max(len(lines) - 1, 0) + 2
             pieces = _pieces(_whole(head, lines))
         else:
-            body = _json_bytes(self._shape(lines))
+            body = json_bytes(self._shape(lines))
             size = len(body)
             pieces = iter([body[i : i + _PIECE_BYTES] for i in range(0, len(body), _PIECE_BYTES)])
         if size <= _PIECE_BYTES:
-            await _send_at_once(scope, send, 200, _JSON, b"".join(pieces))
-            self.status, self._began = 200, True
+            await send_at_once(scope, send, 200, _JSON, b"".join(pieces))
+            self.status = 200
             return
-        await self._begin(send, *_JSON, (b"content-length", b"%d" % size))
+        await writer.begin(*_JSON, (b"content-length", b"%d" % size))
         piece = next(pieces)
         for following in pieces:
-            await self._write(send, piece)
+            await writer.write(piece)
             piece = following
-        await self._write(send, piece, more=False)
+        await writer.write(piece, more=False)
 
-    async def _send_stream(self, send: Send) -> None:
+    async def _send_stream(self, writer: PieceWriter) -> None:
         batches = _with_beats(self._job.read()) if self._beats else self._job.read()
         async for batch in batches:
-            if not self._began:
-                await self._begin(send, (b"content-type", b"application/x-ndjson"))
+            if not writer.began:
+                await writer.begin(_NDJSON)
             for piece in _pieces(line + b"\n" for line in batch):
-                await self._write(send, piece)
-        if not self._began:
-            await self._begin(send, (b"content-type", b"application/x-ndjson"))
-        await self._write(send, b"", more=False)
-
-    async def _begin(self, send: Send, *headers: tuple[bytes, bytes]) -> None:
-        if self._connection is not None:
-            await _require_room(self._connection)
-        self.status, self._began = 200, True
-        await send({"type": "http.response.start", "status": 200, "headers": list(headers)})
-
-    async def _write(self, send: Send, piece: bytes, *, more: bool = True) -> None:
-        """Send a piece once there is room for it: the server holds back while the caller does not read."""
-        if self._connection is not None and not self._connection.is_full:
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
-            return
-        try:
-            async with asyncio.timeout(self._limits.stall_s):
-                await send({"type": "http.response.body", "body": piece, "more_body": more})
-        except TimeoutError:
-            raise Left("stalled") from None
-
-
-class Left(Exception):
-    """The caller has disconnected, or does not read its answer.
-
-    Args:
-        how: "disconnected" or "stalled".
-    """
+                await writer.write(piece)
+        if not writer.began:
+            await writer.begin(_NDJSON)
+        await writer.write(b"", more=False)
 
 
 async def _with_beats(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
@@ -308,39 +170,6 @@ async def _next(batches: AsyncIterator[list[bytes]]) -> list[bytes] | None:
     return await anext(batches, None)
 
 
-@asynccontextmanager
-async def while_connected(receive: Receive) -> AsyncIterator[None]:
-    """Ends what is under way when the caller disconnects.
-
-    Args:
-        receive: of ASGI.
-
-    Raises:
-        Left: it did.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    left = False
-
-    async def watch() -> None:
-        nonlocal left
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        left = True
-        task.cancel()
-
-    loop = asyncio.get_running_loop()
-    watching = loop.create_task(watch())
-    try:
-        yield
-    except asyncio.CancelledError:
-        if left and task.uncancel() == 0:
-            raise Left("disconnected") from None
-        raise
-    finally:
-        watching.cancel()
-
-
 def _whole(head: bytes, lines: Sequence[bytes]) -> Iterator[bytes]:
     yield head
     for number, line in enumerate(lines):
@@ -362,7 +191,3 @@ def _pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
             piece, size = [], 0
     if piece:
         yield b"".join(piece)
-
-
-def _json_bytes(value: Any) -> bytes:
-    return json.dumps(value, allow_nan=False).encode()

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rlvr.errors import RlvrError, UsageError, described
+from rlvr.http.refused import Refused
 from rlvr.serve.jobs import shown_id
 from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.refused import Refused
 from rlvr.types import Prompt
 from rlvr.workers.threads import Threads
 

@@ -1,227 +1,52 @@
-"""The listening process: on which addresses it may listen, how it stops, and several of them on one port."""
+"""The service as a process, or as several on one port."""
 
 from __future__ import annotations
 
-import functools
-import gc
-import ipaddress
-import logging
-import os
-import resource
-import signal
 import socket
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from types import FrameType
+from collections.abc import Callable
 
-import uvicorn
-
-from rlvr.errors import RlvrError, UsageError
+from rlvr.errors import UsageError
+from rlvr.http import server
+from rlvr.http.application import HostRule, is_loopback_name
+from rlvr.http.keys import LEAST_KEY_LETTERS
+from rlvr.http.server import is_loopback
 from rlvr.serve.app import app_of
-from rlvr.serve.connections import Connection, Connections
-from rlvr.serve.keys import LEAST_KEY_LETTERS
-from rlvr.serve.metrics import Metrics, are_shared, forget_process, share_in
 from rlvr.serve.service import Service
-from rlvr.validate import require_whole
 
-__all__ = ["is_loopback", "listen", "run", "run_processes"]
+__all__ = ["OWN_NAME", "run", "run_processes"]
 
-_CLOSE_S = 5  # for connections to close once every response is sent
-_OTHER_FILES = 512  # descriptors beside those of connections: pipes of workers, files
-_LINES, _LINES_S = 10, 10.0  # log lines of one kind in so many seconds
-_RESTART_S = 1.0
-_SWITCH_S = 0.0005  # for which a thread keeps the interpreter from the event loop; by default it is ten times as long
-
-
-def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket.socket:
-    """A socket that listens on an address.
-
-    Args:
-        host: name or address.
-        port: 0 takes a free one.
-        beyond_this_machine: whether an address may be taken that other machines can reach.
-
-    Raises:
-        UsageError: other machines can reach the address and must not, or it cannot be listened on.
-    """
-    require_whole(
-        "port", port, 0, 65535, hint="0 for any that is free"
-    )  # some systems would take 65536 as 0
-    try:
-        [(family, *_, address), *_] = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        if not beyond_this_machine and not ipaddress.ip_address(address[0]).is_loopback:
-            raise UsageError(
-                f"{host!r} can be reached from other machines and there is no API key; set RLVR_API_KEY, listen on "
-                "127.0.0.1, or pass --without-key to serve all that can reach it"
-            )
-        listening = socket.create_server(address[:2], family=family, backlog=1024)
-    except OSError as error:
-        raise UsageError(
-            f"cannot listen on {host!r}, port {port}: {error}; choose another --host or --port"
-        ) from error
-    # Its connections inherit this.  asyncio sets it only where a socket's protocol is spelled out, which this one's is
-    # not, and without it every answer in two parts waits 40 ms for the caller's acknowledgement of the first.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
-
-
-def is_loopback(listening: socket.socket) -> bool:
-    """Whether only this machine can reach a socket.
-
-    Args:
-        listening: from `listen`.
-    """
-    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
+OWN_NAME = HostRule(
+    is_loopback_name,
+    "the Host header is not this machine's loopback, as if a web page of elsewhere asked; set a key",
+)
+"""For a service without a key on this machine's loopback."""
 
 
 def run(
     service: Service, listening: socket.socket, *, on_ready: Callable[[], None] | None = None
 ) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP, then drain: refuse new requests with 503, finish those under way, return.
+    """Serve until SIGTERM, SIGINT or SIGHUP, then drain, see `rlvr.http.server.run`.
 
-    Requests that are not finished `limits.drain_s` later get 503.  A second signal does not wait for them.
+    Requests that are not finished `limits.drain_s` later get 503.
 
     Args:
         service: what to serve.
-        listening: from `listen`.
+        listening: from `rlvr.http.server.listen`.
         on_ready: called when the workers have started.
 
     Raises:
         UsageError: a key is too short for an address that other machines can reach.
     """
-    if (
-        not is_loopback(listening)
-        and service.keys.any
-        and service.keys.shortest < LEAST_KEY_LETTERS
-    ):
+    keys = service.keys
+    if not is_loopback(listening) and keys.any and keys.shortest < LEAST_KEY_LETTERS:
         raise UsageError(
-            f"a key has {service.keys.shortest} letters, and other machines can reach "
+            f"a key has {keys.shortest} letters, and other machines can reach "
             f"{listening.getsockname()[0]}; use {LEAST_KEY_LETTERS} or more, such as those of `openssl rand -hex 16`"
         )
-    service.loopback_only = is_loopback(listening) and not service.keys.any
-    _allow_files(service.limits.connections + _OTHER_FILES)
-    connections = Connections(service.limits, service.metrics)
-    config = uvicorn.Config(
-        app_of(service),
-        http=functools.partial(Connection, connections=connections),  # type: ignore[arg-type]  # makes a protocol
-        loop="uvloop",
-        ws="none",
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=_CLOSE_S,
-    )
-    with service, _few_log_lines(service.metrics):
-        before_s = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_S)
-        gc.collect()
-        gc.freeze()  # what is there now stays: looking it through again and again takes 50 ms each time
-        try:
-            if on_ready is not None:
-                on_ready()
-            _Server(config, service, connections).run(sockets=[listening])
-        finally:
-            gc.unfreeze()
-            sys.setswitchinterval(before_s)
-
-
-def _allow_files(wanted: int) -> None:
-    """Raise the limit of open files to what the connections need, as far as that is allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-class _Server(uvicorn.Server):
-    """uvicorn stops listening at the first signal; this keeps responding with 503 until all requests are answered."""
-
-    def __init__(self, config: uvicorn.Config, service: Service, connections: Connections) -> None:
-        super().__init__(config)
-        self._service, self._connections = service, connections
-        self._until = 0.0
-        self._parent = os.getppid()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """SIGHUP too: it comes when a terminal is closed, unless nohup has it ignored."""
-        with super().capture_signals():
-            if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
-                yield
-                return
-            before = signal.signal(signal.SIGHUP, self.handle_exit)
-            try:
-                yield
-            finally:
-                signal.signal(signal.SIGHUP, before)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._service.draining:
-            self.should_exit = True
-            self.force_exit = sig == signal.SIGINT
-        self._service.draining = True
-        self._until = time.monotonic() + self._service.limits.drain_s
-
-    async def on_tick(self, counter: int) -> bool:
-        """Ten times a second."""
-        self._service.open = self._connections.open
-        if are_shared():
-            self._service.update_metrics()  # for the other processes, which cannot ask for them
-            if os.getppid() != self._parent and not self._service.draining:
-                self.handle_exit(signal.SIGTERM, None)
-        if self._service.draining and not self.should_exit:
-            late = time.monotonic() > self._until
-            if late:
-                self._service.abort()
-            self.should_exit = late or not self._service.under_way
-        return await super().on_tick(counter)
-
-
-class _FewLines(logging.Filter):
-    """Lets through so many lines of a kind in a while, and counts the others."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        super().__init__()
-        self._metrics = metrics
-        self._since: dict[str, tuple[float, int]] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is logged."""
-        kind, now = str(record.msg)[:100], time.monotonic()
-        since, lines = self._since.get(kind, (0.0, 0))
-        if now - since > _LINES_S:
-            since, lines = now, 0
-        if len(self._since) > 1000:
-            self._since.clear()
-        self._since[kind] = since, lines + 1
-        if lines >= _LINES:
-            self._metrics.count("rlvr_log_lines_dropped_total")
-        return lines < _LINES
-
-
-@contextmanager
-def _few_log_lines(metrics: Metrics) -> Iterator[None]:
-    """What one caller can cause again and again must not fill the log."""
-    few = _FewLines(metrics)
-    loggers = [logging.getLogger(name) for name in ("uvicorn.error", "rlvr.serve", "asyncio")]
-    for logger in loggers:
-        logger.addFilter(few)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(few)
-
-
-# ------------------------------------------------------------------------------------------ several processes
+    if is_loopback(listening) and not keys.any:
+        service.http.hosts = OWN_NAME
+    with service:
+        server.run(app_of(service), listening, on_ready=on_ready)
 
 
 def run_processes(
@@ -233,97 +58,15 @@ def run_processes(
 ) -> None:
     """Serve with several processes that take the connections of one socket; each has a service of its own.
 
-    A process that ends is replaced.  The signals of `run` stop all of them.
-
     Args:
         make: makes the service of a process, in the process.
-        listening: from `listen`.
+        listening: from `rlvr.http.server.listen`.
         count: number of processes.
         on_ready: called when the workers of all have started.
 
     Raises:
         RlvrError: a process did not start; it has printed why.
     """
-    with tempfile.TemporaryDirectory(prefix="rlvr-metrics-") as folder:
-        share_in(folder)
-        _Processes(make, listening, count, on_ready).run()
-
-
-class _Processes:
-    """The parent of the processes of a service, which serves nothing itself."""
-
-    def __init__(
-        self,
-        make: Callable[[], Service],
-        listening: socket.socket,
-        count: int,
-        on_ready: Callable[[], None],
-    ) -> None:
-        self._make, self._listening, self._count, self._on_ready = make, listening, count, on_ready
-        self._pids: set[int] = set()
-        self._stopping: int | None = None
-
-    def run(self) -> None:
-        before = {
-            sig: signal.signal(sig, self._stop)
-            for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        }
-        try:
-            ready = [self._start() for _ in range(self._count)]
-            for reader in ready:
-                said = os.read(reader, 1)
-                os.close(reader)
-                if not said and self._stopping is None:
-                    self._stop(signal.SIGTERM, None)
-                    self._wait()
-                    raise RlvrError("a process of the service did not start; the reason is above")
-            if self._stopping is None:
-                self._on_ready()
-            self._wait()
-        finally:
-            for sig, handler in before.items():
-                signal.signal(sig, handler)
-
-    def _start(self) -> int:
-        """Fork a process; gives what it writes to when it is ready."""
-        reader, writer = os.pipe()
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid:
-            os.close(writer)
-            self._pids.add(pid)
-            return reader
-        code = 1
-        try:
-            os.setpgid(0, 0)  # Ctrl-C comes through the parent, once
-            os.close(reader)
-            for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(sig, signal.SIG_DFL)
-            run(self._make(), self._listening, on_ready=lambda: _say_ready(writer))
-            code = 0
-        except RlvrError as error:
-            with suppress(OSError):
-                os.write(2, f"rlvr: {error}\n".encode())
-        finally:
-            os._exit(code)
-
-    def _wait(self) -> None:
-        """Until all have ended; one that ends by itself is replaced."""
-        while self._pids:
-            pid, _ = os.wait()
-            self._pids.discard(pid)
-            forget_process(pid)
-            if self._stopping is None:
-                time.sleep(_RESTART_S)
-                os.close(self._start())
-
-    def _stop(self, sig: int, frame: FrameType | None) -> None:
-        self._stopping = sig
-        for pid in self._pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, sig)
-
-
-def _say_ready(writer: int) -> None:
-    os.write(writer, b"1")
-    os.close(writer)
+    server.run_processes(
+        lambda ready: run(make(), listening, on_ready=ready), count, on_ready=on_ready
+    )

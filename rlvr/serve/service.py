@@ -11,23 +11,22 @@ from typing import Any
 
 from rlvr.environment import Environment
 from rlvr.errors import UsageError
+from rlvr.http.application import HttpState
+from rlvr.http.keys import Keys
+from rlvr.http.memory import MIB, MemoryShare
+from rlvr.http.metrics import Gauges, Metrics, are_shared
+from rlvr.http.refused import Refused
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.scoring.wire import digest_of, identity_of
-from rlvr.serve.body import BodyReader
+from rlvr.serve.counters import COUNTERS, GAUGES
 from rlvr.serve.idempotency import IdempotencyCache
 from rlvr.serve.jobs import Job, Readers
-from rlvr.serve.keys import Keys
 from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.memory import MIB, Memory, MemoryShare
-from rlvr.serve.metrics import Gauges, Metrics
 from rlvr.serve.queue import EnvironmentQueue
-from rlvr.serve.refused import Refused
 from rlvr.serve.rewards import RewardModelQueue, ServableModel
 from rlvr.workers import usable_cores
 
 __all__ = ["Service"]
-
-_RETRY_AFTER_S = 1
 
 
 class Service:
@@ -43,7 +42,7 @@ class Service:
         wall_s, memory_mib: settings of each scorer, see `rlvr.Scorer`.
         limits: sizes and times that requests must keep to.
         api_key: the key that callers must send; None for no key.
-        keys_file: a file of names and keys, see `rlvr.serve.keys.Keys`.
+        keys_file: a file of names and keys, see `rlvr.http.keys.Keys`.
         reward_model: scores completions in this process, for `rlvr.engines.ServedReward`; None for none.
 
     Raises:
@@ -69,15 +68,8 @@ class Service:
             )
         self.keys = Keys(api_key, keys_file)
         self.limits = limits or ServiceLimits()
-        self.metrics = Metrics()
-        self.under_way = 0  # requests whose response is not sent yet
-        self.open = 0  # connections
-        self.draining = False
-        self.loopback_only = (
-            False  # whether the Host of a request must be a name of this machine's loopback
-        )
-        self.memory = Memory(self.limits.held_mib)
-        self.bodies = BodyReader(self.limits)
+        self.metrics = Metrics(COUNTERS, GAUGES)
+        self.http = HttpState(self.limits, self.keys, self.metrics)
         self._idempotency_cache = IdempotencyCache(int(self.limits.remembered_mib * MIB))
         self._loops_readers: Readers | None = None
         self.queues: dict[str, EnvironmentQueue] = {}
@@ -105,7 +97,7 @@ class Service:
 
     def close(self) -> None:
         """Kill the workers.  Idempotent."""
-        self.bodies.close()
+        self.http.close()
         if self._rewards is not None:
             self._rewards.close()
         for queue in self.queues.values():
@@ -182,15 +174,14 @@ class Service:
         """What each environment is, see `rlvr.scoring.wire.identity_of`."""
         return {name: identity_of(queue.scorer.env) for name, queue in self.queues.items()}
 
-    def require_accepting(self) -> None:
-        """Refuse requests that would start work while the service stops.
-
-        Raises:
-            Refused: the service is stopping.
-        """
-        if self.draining:
-            message = f"the service is stopping and takes no more requests; ask again in {_RETRY_AFTER_S} s"
-            raise Refused(503, "draining", message, retry_after_s=_RETRY_AFTER_S)
+    def readiness(self) -> dict[str, str]:
+        """What keeps rows from being judged, by environment; empty while nothing does."""
+        problems = {
+            name: problem for name, queue in self.queues.items() if (problem := queue.problem)
+        }
+        if problem := self.keys.problem:
+            problems["keys"] = problem
+        return problems
 
     # ------------------------------------------------------------------------------------------ jobs
 
@@ -255,6 +246,11 @@ class Service:
             if not job.readers:
                 job.release()
 
+    def tick(self) -> None:
+        """Called ten times a second: bring the metrics up to date that other processes of this service show."""
+        if are_shared():
+            self.update_metrics()
+
     def abort(self) -> None:
         """Answer all requests under way with 503: the time to drain is over."""
         refused = Refused(
@@ -275,10 +271,6 @@ class Service:
             "rlvr_workers": {queue.name: queue.scorer.workers for queue in queues},
             "rlvr_worker_starts_total": {queue.name: queue.scorer.processes[0] for queue in queues},
             "rlvr_worker_losses_total": {queue.name: queue.scorer.processes[1] for queue in queues},
-            "rlvr_under_way": {"": self.under_way},
-            "rlvr_connections": {"": self.open},
-            "rlvr_held_bytes": {"": self.memory.held},
             "rlvr_remembered_bytes": {"": self._idempotency_cache.size},
-            "rlvr_ready": {"": int(not self.draining)},
         }
         self.metrics.update(gauges)

@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from rlvr.agents import AgentEnv
-from rlvr.algo.presets import preset
+from rlvr.algo.papers import load_algorithm
 from rlvr.collect.serialization import group_as_dict, group_from_dict
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
@@ -20,7 +20,10 @@ from rlvr.train.preferences import examples_of_groups
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 from tests.train.bandit import Bandit, policy
 
-TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+TEMPLATE = (
+    "{% for m in messages %}{{ m['content'] }}{% if m['role'] == "
+    "'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+)
 
 
 def asks_three_times(call):
@@ -103,7 +106,7 @@ def test_branches_have_the_advantage_of_their_episode():
     """Three episodes, five rows: the mean is 1/3 over episodes, not 3/5 over rows; std sqrt(2)/3."""
     batch = collate([GROUP])
     assert [row.text for row in batch.rows] == ["ab", "a", "abcd", "c", "def"]
-    found = credit([GROUP], batch, preset("grpo")).advantages
+    found = credit([GROUP], batch, load_algorithm("grpo")).advantages
     up, down = 2 / 2**0.5, -1 / 2**0.5
     wanted = [[up, up, 0, 0], [down, 0, 0, 0], [down] * 4, [up, 0, 0, 0], [up, up, up, 0]]
     torch.testing.assert_close(found, torch.tensor(wanted), atol=1e-5, rtol=0)
@@ -123,13 +126,13 @@ def test_what_cannot_credit_several_rows_says_so():
     batch = collate([GROUP])
     other = Group(GROUP.task, [rollout(0.0, "abc"), rollout(1.0, "b"), rollout(0.0, "c")])
     with pytest.raises(UsageError, match="several rows"):
-        examples_of_groups([other, GROUP], preset("dpo"), 0, 1)
+        examples_of_groups([other, GROUP], load_algorithm("dpo"), 0, 1)
     zeros = torch.zeros(batch.completion_mask.shape)
     with pytest.raises(UsageError, match="several rows"):
         credit(
             [GROUP],
             replace(batch, values=zeros, ref_logprobs=zeros, bootstrap=torch.zeros(5)),
-            preset("ppo"),
+            load_algorithm("ppo"),
         )
 
 

@@ -7,7 +7,7 @@ import pytest
 from rlvr.agents.conversations import Conversations
 from rlvr.agents.messages import read_reply, read_request
 from rlvr.collect import END, Sample, Sampling, ScriptedSampler
-from rlvr.serve.refused import Refused
+from rlvr.http.refused import Refused
 from rlvr.types import Outcome, Score, Task, Verdict
 
 SAMPLING = Sampling(max_tokens=50)

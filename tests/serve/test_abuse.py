@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from rlvr.errors import UsageError
+from rlvr.http.body import _scanned, _width
+from rlvr.http.keys import Keys
+from rlvr.http.memory import MemoryShare
+from rlvr.http.refused import Refused
 from rlvr.serve import Service, ServiceLimits
-from rlvr.serve.body import _scanned, _width
 from rlvr.serve.jobs import Job
-from rlvr.serve.keys import Keys
-from rlvr.serve.memory import MemoryShare
-from rlvr.serve.refused import Refused
+from rlvr.serve.server import OWN_NAME
 from tests.awaiting import Awaited
 from tests.environments import PLACE, right
 from tests.processes import PATIENCE_S, Fifo
@@ -153,7 +154,7 @@ def test_a_connection_is_answered_once_in_such_a_case(service, sent, status):
 def test_a_page_of_elsewhere_does_not_reach_a_service_without_a_key(host, status):
     """Its own name may lead to 127.0.0.1 all the same (DNS rebinding)."""
     with unstarted() as service:
-        service.loopback_only = True
+        service.http.hosts = OWN_NAME
         assert ask(service, "GET", "/health", headers={"host": host}).status_code == status
 
 
@@ -217,7 +218,7 @@ def test_a_body_has_a_bound_on_values(value):
         )
         assert answer.status_code == 413
         assert "more than 1000 values" in error(answer)
-        assert service.memory.held == 0
+        assert service.http.memory.held == 0
 
 
 @pytest.mark.parametrize("rest", ["", "x" * 20_000], ids=["small", "large"])
@@ -281,7 +282,7 @@ def test_a_job_that_fails_ends_alone(name, monkeypatch, caplog):
         async def conversation(_):
             queue = service.queues["trials"]
             jobs = [
-                service.job(queue, right(*tasks), MemoryShare(service.memory))
+                service.job(queue, right(*tasks), MemoryShare(service.http.memory))
                 for tasks in ((1,), (1, 2), (3,))
             ]
             for job in jobs[::2]:
@@ -300,7 +301,7 @@ def test_a_turn_that_is_over_is_forgotten():
 
         async def conversation(_):
             queue = service.queues["trials"]
-            job = service.job(queue, right(1), MemoryShare(service.memory))
+            job = service.job(queue, right(1), MemoryShare(service.http.memory))
             queue._passed.add(job.owner)
             service.release(queue, job)
             return queue._passed
@@ -317,7 +318,7 @@ def test_what_values_take_is_counted_too():
         )
         assert answer.status_code == 429
         assert "limit of 1 MiB" in error(answer)
-        assert service.memory.held == 0
+        assert service.http.memory.held == 0
 
 
 def test_rows_are_found_without_parsing():
@@ -383,34 +384,112 @@ def test_ids_and_errors_are_bounded():
 # ------------------------------------------------------------------------------------------ several keys
 
 
-def test_keys_have_names_and_can_be_revoked(tmp_path, monkeypatch):
-    """The file is read again when it changes; one that cannot be read changes nothing."""
-    monkeypatch.setattr("rlvr.serve.keys._LOOK_S", 0)
+@pytest.fixture
+def key_file(tmp_path, monkeypatch):
+    """A file that is read for every caller."""
+    monkeypatch.setattr("rlvr.http.keys._LOOK_S", 0)
     file = tmp_path / "keys"
     file.write_text("# callers\nann key-of-ann\nbob key-of-bob  # the other one\n")
-    keys = Keys(file=file)
-    assert [keys.caller(f"Bearer key-of-{name}") for name in ("ann", "bob", "eve")] == [
-        "ann",
-        "bob",
-        None,
-    ]
-    file.write_text("bob key-of-bob\n")
-    assert keys.caller("Bearer key-of-ann") is None
-    file.write_text("bob key of bob\n")
-    assert keys.caller("Bearer key-of-bob") == "bob"
+    return file
+
+
+def callers(keys, *names):
+    """Who gets in with key-of-NAME."""
+    found = [keys.caller(f"Bearer key-of-{name}") for name in names]
+    return [None if one is None else one.name for one in found]
+
+
+def test_keys_have_names_and_can_be_revoked(key_file):
+    """The file is read again when it changes; a key may be replaced beside the old one."""
+    keys = Keys(file=key_file)
+    assert callers(keys, "ann", "bob", "eve") == ["ann", "bob", None]
+    key_file.write_text("bob key-of-bob\nbob key-of-bob-2\n")
+    assert callers(keys, "ann", "bob", "bob-2") == [None, "bob", "bob"]
+
+
+@pytest.mark.parametrize("change", ["empty", "comments", "gone", "folder", "bytes", "large"])
+def test_without_a_line_no_key_holds(key_file, change):
+    """The last key stayed valid after its line, or the whole file, was removed."""
+    keys = Keys(file=key_file)
+    assert callers(keys, "ann") == ["ann"]
+    key_file.unlink()
+    match change:
+        case "empty":
+            key_file.touch()
+        case "comments":
+            key_file.write_text("# ann key-of-ann\n")
+        case "folder":
+            key_file.mkdir()
+        case "bytes":
+            key_file.write_bytes(b"ann key-of-ann\n\xff\n")
+        case "large":
+            key_file.write_text("ann key-of-ann\n" + "#" * (1 << 20))
+    assert callers(keys, "ann", "bob") == [None, None]
+    assert keys.any
+    assert keys.problem == "no key of the key file holds"
+    if change != "folder":
+        key_file.write_text("ann key-of-ann\n")
+        assert callers(keys, "ann") == ["ann"]
+        assert not keys.problem
+
+
+def test_a_line_that_cannot_be_read_loses_its_key_alone(key_file):
+    """One slip in an editor must lock out no other caller."""
+    keys = Keys(file=key_file)
+    key_file.write_text("ann key of ann\nbob key-of-bob\neve\nzoé k\u00e9y\ncy key-of-bob\n")
+    assert callers(keys, "ann", "bob", "eve") == [None, "bob", None]
+
+
+def test_a_change_within_a_tick_of_the_clock_is_seen(key_file):
+    """Size and time of the file are as before."""
+    keys = Keys(file=key_file)
+    before = key_file.stat()
+    key_file.write_text(key_file.read_text().replace("key-of-ann", "key-of-eve"))
+    os.utime(key_file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert callers(keys, "ann", "eve") == [None, "ann"]
+
+
+def test_keys_end_and_have_rights(key_file):
+    """A monitor reads the metrics and scores nothing; a key for a week needs no second visit."""
+    key_file.write_text(
+        "ann key-of-ann until=2001-02-03\nbob key-of-bob until=2999-01-01T12:00:00+02:00\n"
+        "mon key-of-mon rights=metrics\n"
+    )
+    with Service({"trials": ENVS["trials"]}, workers=1, keys_file=key_file) as service:
+        statuses = {
+            (name, path): ask(
+                service, "GET", path, headers={"authorization": f"Bearer key-of-{name}"}
+            ).status_code
+            for name in ("ann", "bob", "mon")
+            for path in ("/envs", "/metrics")
+        }
+        health = ask(service, "GET", "/health")
+        key_file.write_text("ann key-of-ann until=2001-02-03\n")
+        ill = ask(service, "GET", "/health")
+    assert statuses == {
+        ("ann", "/envs"): 401, ("ann", "/metrics"): 401, ("bob", "/envs"): 200,
+        ("bob", "/metrics"): 200, ("mon", "/envs"): 403, ("mon", "/metrics"): 200,
+    }  # fmt: skip
+    assert health.json() == {"ready": True}
+    assert (ill.status_code, ill.json()["problems"]) == (
+        503,
+        {"keys": "no key of the key file holds"},
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("", "holds no key"),
-        ("ann\n", "has 1 words"),
+        ("ann\n", "it has 1 word; write a name and a key"),
+        ("ann key-of-ann unti=2027-01-01", "stands behind the key"),
+        ("ann key-of-ann until=soon", "until=soon"),
         ("a k\nb k\n", "there twice"),
         ("a ké", "ASCII"),
     ],
 )
 def test_a_file_of_keys_that_cannot_be_used_is_refused(tmp_path, text, says):
-    """When the service starts; later it keeps what it has."""
+    """When the service starts; later a line loses its own key."""
     file = tmp_path / "keys"
     file.write_text(text)
     with pytest.raises(UsageError, match=says):
@@ -486,7 +565,7 @@ def test_an_async_environment_is_served_alike(tmp_path):
             assert not leaving.done()
             service.queues["awaited"].abort(Refused(503, "aborted", "the service was stopped"))
             refused = await leaving
-            while service.memory.held:
+            while service.http.memory.held:
                 await asyncio.sleep(0.001)
             return scored, refused
 

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import uvicorn
 
 import rlvr
+from rlvr.engines import balance, patience
 from rlvr.engines import client as module
 from rlvr.engines.client import Client
 from rlvr.errors import DataError, ServiceFailed, UsageError
@@ -216,11 +218,56 @@ def test_it_gives_up_in_the_end():
     """With what it saw last: our failure, and no reward."""
     with (
         Scripted(*[(429, {}, b'{"error": "full"}')] * 3) as server,
-        Client(server.url, retries=2) as client,
+        Client(server.url, patience_s=0) as client,
     ):
-        with pytest.raises(ServiceFailed, match="asked 3 times: full"):
+        with pytest.raises(ServiceFailed, match=r"no answer in 0 s: .*: full"):
             client.score("e", [{"completion": "x"}])
-        assert len(server.asked) == 3
+        assert len(server.asked) == 1
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        for one in (module, balance, patience):
+            monkeypatch.setattr(one, "time", self)
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.mark.parametrize("services", [1, 2, 16])
+def test_patience_does_not_depend_on_the_number_of_services(monkeypatch, services):
+    """Attempts were counted: an outage of all survived 29 s with one service, and 0 s with sixteen."""
+    clock = Clock(monkeypatch)
+    with ExitStack() as stack:
+        gone = [
+            stack.enter_context(listen("127.0.0.1", 0)).getsockname()[1] for _ in range(services)
+        ]
+    urls = [f"http://127.0.0.1:{port}" for port in gone]
+    with Client(urls) as asking, pytest.raises(ServiceFailed) as failed:
+        asking.score(None, [{"completion": "x"}])
+    assert 300 <= clock.now - 1000 <= 311  # the longest pause beyond it
+    said = str(failed.value)
+    assert said.startswith("no answer in 30")
+    assert all(url in said for url in urls) == (services <= 8)
+    assert said.count("Connection refused") == min(services, 8)
+
+
+def test_patience_begins_anew_with_each_row(monkeypatch):
+    """A service that is lost again and again, and goes on each time, does its work in the end."""
+    clock = Clock(monkeypatch)
+    lines = [LINE.replace(b"line:1", b"line:%d" % place) for place in (1, 2, 3, 4)]
+    answers = [
+        part for count in (1, 2, 3) for part in (ok(*lines[:count]), *[(503, {}, b"{}")] * 25)
+    ]
+    with Scripted(*answers, ok(*lines)) as server, Client(server.url, patience_s=260) as asking:
+        assert len(asking.score("e", [{"completion": "x"}] * 4)) == 4
+    assert clock.now - 1000 > 400
 
 
 def test_nobody_there_is_said_so():
@@ -228,7 +275,7 @@ def test_nobody_there_is_said_so():
     with listen("127.0.0.1", 0) as gone:
         url = f"http://127.0.0.1:{gone.getsockname()[1]}"
     with pytest.raises(ServiceFailed, match=r"ConnectError: .*Connection refused"):
-        Client(url, retries=1).score(None, [{"completion": "x"}])
+        Client(url, patience_s=0.5).score(None, [{"completion": "x"}])
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 413, 422])
@@ -324,7 +371,7 @@ def test_a_url_that_is_none_is_refused(url):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"timeout_s": 0}, {"retries": -1}, {"batch": 0}, {"timeout_s": float("nan")}]
+    "wrong", [{"timeout_s": 0}, {"patience_s": -1}, {"batch": 0}, {"timeout_s": float("nan")}]
 )
 def test_a_number_that_cannot_work_is_refused(wrong):
     """By its name."""
@@ -354,7 +401,7 @@ def test_a_reward_belongs_to_its_row(lines):
     rows = [{"id": name, "completion": name} for name in "ab"]
     with (
         Scripted(ok(*lines)) as server,
-        Client(server.url, retries=0) as client,
+        Client(server.url, patience_s=0) as client,
         pytest.raises(ServiceFailed, match=r"was due|more lines"),
     ):
         client.score("e", rows)
@@ -376,7 +423,7 @@ def test_the_password_of_a_url_is_the_key(monkeypatch):
         Client(own).score(None, [{"completion": "x"}])
         Client(own, "given").score(None, [{"completion": "x"}])
         with pytest.raises(ServiceFailed) as failed:
-            Client(own, retries=0).score(None, [{"completion": "x"}])
+            Client(own, patience_s=0).score(None, [{"completion": "x"}])
     assert [head["Authorization"] for head in server.headers[:2]] == [
         "Bearer SECRET",
         "Bearer given",
@@ -384,8 +431,12 @@ def test_the_password_of_a_url_is_the_key(monkeypatch):
     assert "SECRET" not in str(failed.value)
     with listen("127.0.0.1", 0) as gone:
         port = gone.getsockname()[1]
-    with pytest.raises(ServiceFailed, match=f"http://127.0.0.1:{port}, asked") as failed:
-        Client(f"http://any:SECRET@127.0.0.1:{port}", retries=0).score(None, [{"completion": "x"}])
+    with pytest.raises(
+        ServiceFailed, match=f"no answer in 0 s: http://127.0.0.1:{port}: "
+    ) as failed:
+        Client(f"http://any:SECRET@127.0.0.1:{port}", patience_s=0).score(
+            None, [{"completion": "x"}]
+        )
     assert "SECRET" not in str(failed.value)
 
 

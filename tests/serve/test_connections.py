@@ -11,13 +11,13 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from rlvr.http.body import _LONG_NUMBER, _loaded
+from rlvr.http.connections import Connection, Connections
+from rlvr.http.metrics import Metrics
+from rlvr.http.responses import PieceWriter
 from rlvr.serve import Service, ServiceLimits, app_of
-from rlvr.serve.body import _LONG_NUMBER, _loaded
-from rlvr.serve.connections import Connection, Connections
 from rlvr.serve.jobs import Readers, _line
-from rlvr.serve.metrics import Metrics
 from rlvr.serve.queue import EnvironmentQueue
-from rlvr.serve.responses import ScoresResponse
 from tests.environments import right
 from tests.processes import PATIENCE_S
 from tests.serve.serving import ENVS
@@ -164,15 +164,25 @@ def test_a_connection_is_kept_unless_it_is_said_otherwise(service, more, version
     assert (b"connection: close" in wire.writes[0], wire.was_closed) == (closes, closes)
 
 
+@pytest.mark.parametrize("path", ["/none", "/envs"])
+def test_an_answer_before_the_body_says_that_it_is_the_last(service, path):
+    """Its caller would send the next request to a connection that reads no more."""
+    head, _, body = post(ROWS, path=path).partition(b"\r\n\r\n")
+    wire = sent(service, head + b"\r\n\r\n")
+    assert status(wire.writes[0]) in (404, 405)
+    assert b"connection: close" in wire.writes[0]
+    assert b"connection: close" not in sent(service, head + b"\r\n\r\n" + body).writes[0]
+
+
 def test_an_answer_that_breaks_off_is_not_gone_on_with(service, monkeypatch):
     """Its caller would read the error as a part of it, such as a score."""
-    real = ScoresResponse._write
+    real = PieceWriter.write
 
     async def write(self, *args, **more):
         await real(self, *args, **more)
         raise RuntimeError("as asked")
 
-    monkeypatch.setattr(ScoresResponse, "_write", write)
+    monkeypatch.setattr(PieceWriter, "write", write)
     wire = sent(service, post(ROWS, "Accept: application/x-ndjson"))
     assert b'"total":1.0' in wire.writes[0]
     assert b"HTTP/1.1 500" not in b"".join(wire.writes)
@@ -237,7 +247,7 @@ def test_a_request_of_an_odd_form_is_answered_once(service, asked, gives, says):
     assert len(wire.writes) == 1
     assert status(wire.writes[0]) == gives
     assert says in json.dumps(answer(wire.writes[0]))
-    assert service.memory.held == 0
+    assert service.http.memory.held == 0
 
 
 def test_a_caller_is_told_to_go_on(service):
@@ -269,7 +279,7 @@ def test_a_caller_who_does_not_read_is_cut_off(asked):
         while not wire.closed:
             await asyncio.sleep(0.001)
         connection.connection_lost(None)
-        while service.under_way:
+        while service.http.under_way:
             await asyncio.sleep(0)
         return wire
 
@@ -281,7 +291,7 @@ def test_a_caller_who_does_not_read_is_cut_off(asked):
         assert (
             'rlvr_connections_closed_total{reason="stalled"} 1.0' in service.metrics.text().decode()
         )
-        assert service.memory.held == 0
+        assert service.http.memory.held == 0
 
 
 def test_a_caller_who_leaves_is_noticed_at_once(service):
@@ -302,7 +312,7 @@ def test_a_caller_who_leaves_is_noticed_at_once(service):
             await asyncio.sleep(0)
         connection.connection_lost(None)
         turns = 0
-        while service.under_way:
+        while service.http.under_way:
             turns += 1
             await asyncio.sleep(0)
         return wire.writes, turns

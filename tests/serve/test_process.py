@@ -45,7 +45,7 @@ def aside(call: Callable[[], object]) -> tuple[threading.Thread, list]:
 
 def test_sigterm_drains(fifo):
     """What is under way is answered, what comes is sent away with 503, and the process ends with 0."""
-    with served() as (process, port), Client(f"http://127.0.0.1:{port}", retries=0) as client:
+    with served() as (process, port), Client(f"http://127.0.0.1:{port}", patience_s=0) as client:
         rows = [{"task": 1, "completion": f"1@gate {fifo.path}"}, *right(2, 3)]
         thread, results = aside(lambda: client.score(PLACE, rows))
         worker = fifo.pid()
@@ -69,7 +69,7 @@ def test_draining_has_an_end(fifo):
     """A request that hangs does not keep the service: it is told, the workers go, and the process ends with 0."""
     with (
         served("--drain-s", "0.2") as (process, port),
-        Client(f"http://127.0.0.1:{port}", retries=0) as client,
+        Client(f"http://127.0.0.1:{port}", patience_s=0) as client,
     ):
         thread, results = aside(
             lambda: client.score(PLACE, [{"task": 1, "completion": f"1@pause {fifo.path}"}])

@@ -190,7 +190,7 @@ def test_a_body_is_refused_as_soon_as_it_is_too_large():
         status, body = asyncio.run(asyncio.wait_for(conversation(), PATIENCE_S))
         assert status == 413
         assert b"more than 1048 bytes; send fewer rows at once" in body
-        assert service.memory.held == 0
+        assert service.http.memory.held == 0
 
 
 def test_bodies_have_a_limit_together():
@@ -199,13 +199,13 @@ def test_bodies_have_a_limit_together():
 
         async def conversation() -> tuple[int, int]:
             first = Call(service).send(b" " * 1000, more=True)
-            while not service.memory.held:
+            while not service.http.memory.held:
                 await asyncio.sleep(0)
             second = Call(service).send(b" " * 1000, more=True)
             refused = await second.status()
             first.leave()
             await first.task
-            return refused, service.memory.held
+            return refused, service.http.memory.held
 
         assert asyncio.run(asyncio.wait_for(conversation(), PATIENCE_S)) == (429, 0)
         assert score(service, right(1)).status_code == 200
@@ -504,7 +504,7 @@ def test_a_service_that_stops_says_so():
     """Not ready, but alive, and worth asking again: behind the same address another service may answer."""
     service = Service(ENVS, workers=1)
     assert ask(service, "GET", "/health").json() == {"ready": True}
-    service.draining = True
+    service.http.draining = True
     assert ask(service, "GET", "/health").status_code == 503
     assert ask(service, "GET", "/health/live").status_code == 200
     answer = score(service, right(1))
@@ -521,7 +521,9 @@ def test_what_is_missing_is_named_with_its_remedy(monkeypatch):
     import rlvr.serve
 
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "rlvr.serve.server")
+    for name in ("rlvr.serve.server", "rlvr.http.server"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delattr("rlvr.http.server", raising=False)
     with pytest.raises(
         MissingDependency,
         match=re.escape(

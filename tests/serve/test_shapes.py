@@ -1,6 +1,7 @@
 """What others read of the HTTP service: its metrics, OpenRLHF's shape, its interface."""
 
 import re
+import time
 
 import pytest
 
@@ -96,6 +97,39 @@ def test_openrlhf_lists_have_to_match(service, asked, says):
     assert says in error(answer)
 
 
+def test_the_interface_is_that_of_the_types(service):
+    """What a request may have, is checked by the types from which the documentation is made."""
+    found = ask(service, "GET", "/openapi.json").json()
+    assert found["openapi"].startswith("3.1")
+    asked = found["components"]["schemas"]["ScoreRequest"]
+    assert asked["required"] == ["rows"]
+    assert set(asked["properties"]) == {"env", "rows", "request_id"}
+    row = found["components"]["schemas"]["ScoreRow"]
+    assert "reference" in row["properties"]
+    score = found["paths"]["/score"]["post"]
+    assert score["requestBody"]["content"]["application/json"]["example"]["rows"]
+    assert set(score["responses"]["200"]["content"]) == {"application/json", "application/x-ndjson"}
+    refused = set(score["responses"]) - {"200"}
+    assert {"400", "401", "403", "413", "422", "429", "503"} <= refused
+    named = set(re.findall(r"#/components/(\w+)/(\w+)", str(found)))
+    assert all(name in found["components"][kind] for kind, name in named)
+
+
+def test_a_service_that_is_stuck_is_not_ready(service, monkeypatch):
+    """All workers busy with rows without end, and /health said that the service was ready."""
+    queue = service.queues["trials"]
+    assert ask(service, "GET", "/health").json() == {"ready": True}
+    monkeypatch.setattr(queue, "_ring", {"someone": [1]})
+    monkeypatch.setattr(queue, "_under_way", 2)
+    monkeypatch.setattr(queue, "_began_s", time.monotonic() - 16)
+    monkeypatch.setattr(queue, "_ended_s", time.monotonic() - 20)
+    answer = ask(service, "GET", "/health")
+    assert answer.status_code == 503
+    assert "busy with the same rows for 16 s" in answer.json()["problems"]["trials"]
+    monkeypatch.setattr(queue, "_ended_s", time.monotonic())
+    assert ask(service, "GET", "/health").status_code == 200
+
+
 def test_the_docs_know_every_path(service):
     """As data and as a page, which loads nothing from anywhere."""
     paths = ask(service, "GET", "/openapi.json").json()["paths"]
@@ -110,6 +144,8 @@ def test_the_docs_know_every_path(service):
         "/health",
         "/health/live",
         "/metrics",
+        "/docs",
+        "/openapi.json",
     }
     page = ask(service, "GET", "/docs").text
     assert all(path in page for path in paths)

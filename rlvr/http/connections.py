@@ -17,9 +17,9 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.memory import MIB
-from rlvr.serve.metrics import Metrics
+from rlvr.http.limits import HttpLimits
+from rlvr.http.memory import MIB
+from rlvr.http.metrics import Metrics
 
 __all__ = ["Connection", "Connections"]
 
@@ -37,14 +37,14 @@ _SWEEP_S = 0.5
 
 
 class Connections:
-    """The connections of a service.  Only the event loop uses it.
+    """The connections of an application.  Only the event loop uses it.
 
     Args:
-        limits: of the service.
+        limits: of the application.
         metrics: counts the connections that are closed.
     """
 
-    def __init__(self, limits: ServiceLimits, metrics: Metrics) -> None:
+    def __init__(self, limits: HttpLimits, metrics: Metrics) -> None:
         self.limits, self.metrics = limits, metrics
         self._idle: dict[
             Connection, float
@@ -265,6 +265,7 @@ class Connection(HttpToolsProtocol):
     def take_body(self) -> bytearray:
         """The whole body of the request, which is not kept; see `has_body`."""
         body, self.cycle.body = self.cycle.body, bytearray()
+        self.cycle.waiting_for_100_continue = False  # it did not wait
         return body
 
     # ------------------------------------------------------------------------------------------ the answer
@@ -300,7 +301,8 @@ class Connection(HttpToolsProtocol):
             self.end("broken")
             cycle.disconnected = True
             return True
-        parts, is_last = [STATUS_LINE[status]], not cycle.keep_alive
+        # A body that was not read would be taken for the next request.
+        parts, is_last = [STATUS_LINE[status]], not cycle.keep_alive or cycle.more_body
         for name, value in (*cycle.default_headers, *headers):
             if name != b"connection":
                 parts += (name, b": ", value, b"\r\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from rlvr.serve.refused import Refused
+from rlvr.http.refused import Refused
 
 __all__ = ["MIB", "Memory", "MemoryShare"]
 

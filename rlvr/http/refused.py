@@ -1,12 +1,15 @@
-"""Requests that are not answered with scores."""
+"""Requests that are not answered with what they ask for."""
 
 from __future__ import annotations
 
 __all__ = ["Refused"]
 
+# The rest of the body is not read, or another service takes over.
+_CLOSING = (401, 408, 413, 431, 503)
+
 
 class Refused(Exception):
-    """A request that is not answered with scores.  The message is one line: the value, the rule and the fix.
+    """A request that is not answered with what it asks for.  The message is one line: the value, the rule and the fix.
 
     Args:
         status: the HTTP status.
@@ -20,3 +23,8 @@ class Refused(Exception):
     ) -> None:
         super().__init__(message)
         self.status, self.reason, self.retry_after_s = status, reason, retry_after_s
+
+    @property
+    def closes(self) -> bool:
+        """Whether the connection ends with it."""
+        return self.status in _CLOSING

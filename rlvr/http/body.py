@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
@@ -19,13 +19,13 @@ from typing import Any
 
 import orjson
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope
 
-from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.memory import MIB, MemoryShare
-from rlvr.serve.refused import Refused
+from rlvr.http.limits import HttpLimits
+from rlvr.http.memory import MIB, MemoryShare
+from rlvr.http.refused import Refused
+from rlvr.http.request import HttpRequest
 
-__all__ = ["Asked", "Body", "BodyReader"]
+__all__ = ["Body", "BodyReader"]
 
 _AT_ONCE_BYTES = (
     1 << 14
@@ -51,32 +51,6 @@ _TOO_DEEP = f"its lists and objects stand more than {_DEEPEST} deep in each othe
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request whose head is there.
-
-    Attributes:
-        scope, receive: as ASGI gives them.
-        headers: the first of each name.
-        share: the memory of the request.
-        caller: the name of the key; empty for the key without a name.
-    """
-
-    scope: Scope
-    receive: Receive
-    headers: Mapping[bytes, bytes]
-    share: MemoryShare
-    caller: str
-
-    def header(self, name: bytes) -> str:
-        """The value of a header; empty if there is none.
-
-        Args:
-            name: in small letters.
-        """
-        return self.headers.get(name, b"").decode("latin-1")
-
-
-@dataclass(frozen=True, slots=True)
 class Body:
     """The body of a request.
 
@@ -90,13 +64,13 @@ class Body:
 
 
 class BodyReader:
-    """Reads and parses the bodies of a service's requests.
+    """Reads and parses the bodies of an application's requests.
 
     Args:
-        limits: of the service.
+        limits: of the application.
     """
 
-    def __init__(self, limits: ServiceLimits) -> None:
+    def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
         self._thread = ThreadPoolExecutor(
             1, "rlvr-bodies"
@@ -106,25 +80,28 @@ class BodyReader:
         """End the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def read(self, asked: Asked) -> Body:
+    async def read(self, request: HttpRequest) -> Body:
         """The body of a request; what its values take of memory is held by its share then.
 
         Args:
-            asked: with a body that was not read yet.
+            request: with a body that was not read yet.
 
         Raises:
             Refused: it is too large, too slow, or no JSON object.
             ClientDisconnect: the caller has left.
         """
-        kind = asked.header(b"content-type").partition(";")[0].strip().lower()
-        if kind != "application/json" or asked.header(b"content-encoding") not in ("", "identity"):
+        kind = request.header(b"content-type").partition(";")[0].strip().lower()
+        if kind != "application/json" or request.header(b"content-encoding") not in (
+            "",
+            "identity",
+        ):
             # A web page can send other types to this machine without a CORS request, but never JSON.
             named = kind[:60] or "of no stated type"
             raise Refused(
                 415, "not-json", f"the body is {named}; send application/json, uncompressed"
             )
-        share = asked.share
-        connection = asked.scope.get("rlvr.connection")
+        share = request.share
+        connection = request.scope.get("rlvr.connection")
         if connection is not None and connection.has_body:
             body = connection.take_body()
             if len(body) > self._limits.body_mib * MIB:
@@ -134,7 +111,7 @@ class BodyReader:
         else:
             try:
                 async with asyncio.timeout(self._limits.body_s):
-                    body = await self._received(asked)
+                    body = await self._received(request)
             except TimeoutError:
                 message = f"the body was not there within {self._limits.body_s:g} s; send it faster, or less of it"
                 raise Refused(408, "too-slow", message) from None
@@ -147,9 +124,9 @@ class BodyReader:
             raise ClientDisconnect
         return parsed
 
-    async def _received(self, asked: Asked) -> bytearray:
+    async def _received(self, request: HttpRequest) -> bytearray:
         most = int(self._limits.body_mib * MIB)
-        declared = asked.header(b"content-length")
+        declared = request.header(b"content-length")
         if declared.isdecimal() and int(declared[:20]) > most:
             raise _too_large(most)
         body, more = (
@@ -157,13 +134,13 @@ class BodyReader:
             True,
         )  # it grows without a copy, where joining parts would stop all threads
         while more:
-            message = await asked.receive()
+            message = await request.receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             part, more = message.get("body", b""), message.get("more_body", False)
             if len(body) + len(part) > most:
                 raise _too_large(most)
-            asked.share.add(len(part))
+            request.share.add(len(part))
             body += part
         return body
 

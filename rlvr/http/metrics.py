@@ -21,7 +21,15 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-__all__ = ["CONTENT_TYPE", "Gauges", "Metrics", "are_shared", "forget_process", "share_in"]
+__all__ = [
+    "CONTENT_TYPE",
+    "Gauges",
+    "Metrics",
+    "Table",
+    "are_shared",
+    "forget_process",
+    "share_in",
+]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -45,23 +53,12 @@ _BUCKETS_S = (
     300.0,
 )
 
-_COUNTERS = {
+Table: TypeAlias = Mapping[str, tuple[str, tuple[str, ...]]]
+"""Name of a metric → what it counts, and its labels."""
+
+_COUNTERS: Table = {
     "rlvr_requests_total": ("Requests that were answered, by path and status.", ("path", "status")),
-    "rlvr_scores_total": (
-        "Completions that were scored, by outcome; unscored ones are failures of the service.",
-        ("env", "outcome"),
-    ),
-    "rlvr_rewards_total": ("Completions that the reward model has scored.", ()),
-    "rlvr_rows_refused_total": (
-        "Rows that could not be used and got an error instead of a score.",
-        ("env",),
-    ),
     "rlvr_rejected_total": ("Requests that were refused, by reason.", ("reason",)),
-    "rlvr_repeated_total": (
-        "Requests whose id was known: answered without scoring again.",
-        ("env",),
-    ),
-    "rlvr_cancelled_total": ("Requests whose caller disconnected before the response.", ("env",)),
     "rlvr_connections_closed_total": (
         "Connections that the service closed, by reason.",
         ("reason",),
@@ -70,23 +67,11 @@ _COUNTERS = {
         "Lines that were not logged, as there were too many of their kind.",
         (),
     ),
-    "rlvr_worker_starts_total": (
-        "Worker processes started, warm spares and replacements included.",
-        ("env",),
-    ),
-    "rlvr_worker_losses_total": (
-        "Worker processes that died or were killed before their time.",
-        ("env",),
-    ),
 }
-_GAUGES = {
-    "rlvr_queue_rows": ("Rows that wait or are being scored.", ("env",)),
-    "rlvr_queue_limit_rows": ("Rows beyond which requests get 429.", ("env",)),
-    "rlvr_workers": ("Worker processes at work at once.", ("env",)),
+_GAUGES: Table = {
     "rlvr_under_way": ("Requests that are not answered yet.", ()),
     "rlvr_connections": ("Connections that are open.", ()),
     "rlvr_held_bytes": ("Memory of requests: rows that wait, and answers that are not sent.", ()),
-    "rlvr_remembered_bytes": ("Responses kept for requests that are sent again.", ()),
     "rlvr_ready": ("1 while requests are accepted, 0 while the service stops.", ()),
 }
 _SECONDS = "rlvr_request_seconds"
@@ -121,14 +106,19 @@ def forget_process(pid: int) -> None:
 
 
 class Metrics:
-    """Counts what the service has done.  Safe from any thread."""
+    """Counts what an application has done.  Safe from any thread.
 
-    def __init__(self) -> None:
+    Args:
+        counters, gauges: those of the application, beside the ones that every application has.
+    """
+
+    def __init__(self, counters: Table | None = None, gauges: Table | None = None) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         more: Any = {"registry": self._registry}
         self._counters = {
-            name: Counter(name, what, labels, **more) for name, (what, labels) in _COUNTERS.items()
+            name: Counter(name, what, labels, **more)
+            for name, (what, labels) in {**_COUNTERS, **(counters or {})}.items()
         }
         self._gauges = {
             name: Gauge(
@@ -138,7 +128,7 @@ class Metrics:
                 multiprocess_mode="livemin" if name == "rlvr_ready" else "livesum",
                 **more,
             )
-            for name, (what, labels) in _GAUGES.items()
+            for name, (what, labels) in {**_GAUGES, **(gauges or {})}.items()
         }
         self._seconds = Histogram(
             _SECONDS,

@@ -1,0 +1,433 @@
+"""An application: who may ask, which route answers, what is refused, and what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ipaddress
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from starlette.requests import ClientDisconnect
+from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
+
+from rlvr.http.body import BodyReader
+from rlvr.http.keys import KeyCheck
+from rlvr.http.limits import HttpLimits
+from rlvr.http.memory import Memory, MemoryShare
+from rlvr.http.metrics import CONTENT_TYPE, Metrics
+from rlvr.http.refused import Refused
+from rlvr.http.request import HttpRequest
+from rlvr.http.responses import Left, Response, WholeResponse, json_error, json_response
+
+__all__ = [
+    "Application",
+    "ErrorForm",
+    "HostRule",
+    "HttpState",
+    "Route",
+    "RouteHandler",
+    "is_address",
+    "is_loopback_name",
+    "standard_routes",
+]
+
+RouteHandler: TypeAlias = Callable[[HttpRequest], Awaitable[Response]]
+
+_LIVE = "/health/live"
+
+_log = logging.getLogger("rlvr.http")
+
+
+@dataclass(frozen=True, slots=True)
+class HostRule:
+    """Which names of this machine a request may be for: a web page of elsewhere may give it another one.
+
+    Attributes:
+        accepts: called with the value of the header `Host`, "" if there is none.
+        message: what a request for another name is told.
+    """
+
+    accepts: Callable[[str], bool]
+    message: str
+
+
+class HttpState:
+    """What the requests of an application share.
+
+    Args:
+        limits: sizes and times.
+        keys: who may ask.
+        metrics: counts; None for numbers that nothing reads.
+        hosts: which names it may be asked under; None for any.
+
+    Attributes:
+        memory: of all requests.
+        bodies: reads them.
+        under_way: requests whose answer is not sent yet.
+        open: connections.
+        draining: whether requests that start work are refused, as the application stops.
+    """
+
+    def __init__(
+        self,
+        limits: HttpLimits,
+        keys: KeyCheck,
+        metrics: Metrics | None = None,
+        hosts: HostRule | None = None,
+    ) -> None:
+        self.limits, self.keys, self.hosts = limits, keys, hosts
+        self.metrics = Metrics() if metrics is None else metrics
+        self.memory = Memory(limits.held_mib)
+        self.bodies = BodyReader(limits)
+        self.under_way = 0
+        self.open = 0
+        self.draining = False
+
+    def close(self) -> None:
+        """End the thread that parses bodies."""
+        self.bodies.close()
+
+    def require_accepting(self) -> None:
+        """Refuse requests that would start work while the application stops.
+
+        Raises:
+            Refused: it is stopping.
+        """
+        if self.draining:
+            raise Refused(
+                503,
+                "draining",
+                "the service is stopping and takes no more requests; ask again in 1 s",
+                retry_after_s=1,
+            )
+
+    def update_metrics(self) -> None:
+        """Bring the gauges that every application has up to date."""
+        self.metrics.update(
+            {
+                "rlvr_under_way": {"": self.under_way},
+                "rlvr_connections": {"": self.open},
+                "rlvr_held_bytes": {"": self.memory.held},
+                "rlvr_ready": {"": int(not self.draining)},
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What answers at a path.
+
+    Attributes:
+        method: GET answers HEAD too.
+        path: with names in braces for parts that vary: `/openrlhf/{env}`.
+        handler: makes the response.
+        summary: one line for the documentation.
+        right: what a key must allow, see `rlvr.http.keys.Caller`; "" for no right.
+        is_open: whether it needs no key: it must reveal nothing.
+        reads, answers: types of the bodies, for the documentation; None for none.
+        example: a body.
+        lines: whether the answer may come as NDJSON, a line for each item.
+        label: of the metrics; "" for the path.
+    """
+
+    method: str
+    path: str
+    handler: RouteHandler
+    summary: str = ""
+    right: str = ""
+    is_open: bool = False
+    reads: Any = None
+    answers: Any = None
+    example: Any = None
+    lines: bool = False
+    label: str = ""
+
+
+class ErrorForm(Protocol):
+    """Makes the response of a refusal, in the form in which an application's callers read errors."""
+
+    def __call__(self, refused: Refused, /) -> WholeResponse:
+        """The response."""
+
+
+class Application:
+    """An ASGI application.
+
+    Args:
+        state: what its requests share.
+        routes: what answers.  `/health`, `/health/live` and `/metrics` are added by `standard_routes`.
+        errors: the form of errors.
+        headers: of every answer.
+        refusal_of: what an exception of a handler means; None for a bug, which is status 500.
+        on_tick: called ten times a second while a server runs.
+        on_abort: called when the time to drain is over.
+    """
+
+    def __init__(
+        self,
+        state: HttpState,
+        routes: Sequence[Route],
+        *,
+        errors: ErrorForm = json_error,
+        headers: Mapping[str, str] | None = None,
+        refusal_of: Callable[[Exception], Refused | None] = lambda error: None,
+        on_tick: Callable[[], None] = lambda: None,
+        on_abort: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.state, self.routes = state, tuple(routes)
+        self.on_tick, self.on_abort = on_tick, on_abort
+        self._errors, self._refusal_of = errors, refusal_of
+        self._headers = [
+            (name.lower().encode(), value.encode()) for name, value in (headers or {}).items()
+        ]
+        self._exact: dict[str, dict[str, Route]] = {}
+        served = ", ".join(f"{route.method} {route.path}" for route in self.routes)
+        has_docs = any(route.path == "/docs" for route in self.routes)
+        self._hint = "see /docs for what there is" if has_docs else f"served are {served}"
+        self._patterns: list[tuple[re.Pattern[str], dict[str, Route]]] = []
+        by_path: dict[str, dict[str, Route]] = {}
+        for route in self.routes:
+            by_path.setdefault(route.path, {})[route.method] = route
+        for path, methods in by_path.items():
+            if "{" in path:
+                self._patterns.append((compile_path(path)[0], methods))
+            else:
+                self._exact[path] = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        if scope["type"] != "http":
+            raise NotImplementedError(
+                f"this is an application for HTTP alone, not for {scope['type']}"
+            )
+        started, status, state = time.perf_counter(), 499, self.state
+        methods, parts = self._methods_of(scope["path"])
+        route = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        known = route or next(iter(methods.values()), None)
+        label = "other" if known is None else known.label or known.path
+        if self._headers:
+            scope["rlvr.headers"] = self._headers
+        share = MemoryShare(state.memory)
+        state.under_way += 1
+        try:
+            status = await self._answer(scope, receive, send, share, (methods, route, parts), label)
+        finally:
+            state.under_way -= 1
+            if not share.taken_over:
+                share.release()
+            state.metrics.count_request(label, status, time.perf_counter() - started)
+
+    def _methods_of(self, path: str) -> tuple[dict[str, Route], dict[str, str]]:
+        """The routes of a path by method, and what stands for the names in braces."""
+        methods = self._exact.get(path)
+        if methods is not None:
+            return methods, {}
+        for pattern, methods in self._patterns:
+            match = pattern.match(path)
+            if match:
+                return methods, match.groupdict()
+        return {}, {}
+
+    async def _answer(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        share: MemoryShare,
+        place: tuple[dict[str, Route], Route | None, dict[str, str]],
+        label: str,
+    ) -> int:
+        """Send a response, and give its status."""
+        response: Response | None = None
+        try:
+            try:
+                request = self._admitted(scope, receive, share, *place)
+                assert place[1] is not None
+                response = await place[1].handler(request)
+                await response(scope, receive, send)
+            except Exception as error:
+                refused = error if isinstance(error, Refused) else self._refusal_of(error)
+                if refused is None:
+                    raise
+                self.state.metrics.count("rlvr_rejected_total", reason=refused.reason)
+                response = self._error(refused)
+                await response(scope, receive, send)
+        except (ClientDisconnect, Left) as left:
+            if str(left) == "stalled" and (connection := scope.get("rlvr.connection")) is not None:
+                connection.end("stalled")
+                await asyncio.sleep(0)  # so that the server knows
+        except Exception as error:  # noqa: BLE001  a bug of rlvr or of an environment: the log has the traceback
+            _log.exception("a request for %s failed", label)
+            message = f"a bug in the service, {type(error).__name__}; its log has the traceback"
+            response = self._error(Refused(500, "bug", message))
+            with suppress(Left):
+                await response(scope, receive, send)
+        return 499 if response is None else response.status
+
+    def _error(self, refused: Refused) -> WholeResponse:
+        response = self._errors(refused)
+        if refused.retry_after_s is not None:
+            response.headers["retry-after"] = str(refused.retry_after_s)
+        if refused.status == 401:
+            response.headers["www-authenticate"] = self.state.keys.challenge
+        if refused.closes:
+            response.headers["connection"] = "close"
+        return response
+
+    def _admitted(
+        self,
+        scope: Scope,
+        receive: Receive,
+        share: MemoryShare,
+        methods: Mapping[str, Route],
+        route: Route | None,
+        parts: Mapping[str, str],
+    ) -> HttpRequest:
+        """The request, once it may be answered.
+
+        Raises:
+            Refused: it may not.
+        """
+        path, state = scope["path"], self.state
+        connection = scope.get("rlvr.connection")
+        crowded = state.under_way > state.limits.connections or (
+            connection is not None and connection.crowded
+        )
+        if crowded and path != _LIVE:
+            raise Refused(
+                503, "crowded", "there are too many requests; ask again in 1 s", retry_after_s=1
+            )
+        headers = dict(reversed(scope["headers"]))  # of two with one name the first counts
+        if state.hosts is not None and not state.hosts.accepts(
+            headers.get(b"host", b"").decode("latin-1")
+        ):
+            raise Refused(421, "wrong-host", state.hosts.message)
+        caller = None
+        if state.keys.any and not (route is not None and route.is_open):
+            caller = state.keys.caller(headers.get(b"authorization", b"").decode("latin-1"))
+            if caller is None:
+                raise Refused(401, "unauthorized", state.keys.refusal)
+        if route is None:
+            status, what = (405, "Method Not Allowed") if methods else (404, "Not Found")
+            raise Refused(
+                status,
+                "no-such-page",
+                f"{scope['method'][:20]} {path[:200]}: {what}; {self._hint}",
+            )
+        rights = getattr(caller, "rights", None)
+        if route.right and rights is not None and route.right not in rights:
+            message = f"this key has the rights {', '.join(sorted(rights))}; {path[:200]} needs {route.right!r}"
+            raise Refused(403, "no-right", message)
+        return HttpRequest(scope, receive, headers, share, caller, parts)
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """Answer a server that announces its start and end: nothing is made or closed with them."""
+    for stage in ("startup", "shutdown"):
+        await receive()
+        await send({"type": f"lifespan.{stage}.complete"})
+
+
+def standard_routes(
+    state: HttpState,
+    *,
+    readiness: Callable[[], Mapping[str, Any]] = dict,
+    update_metrics: Callable[[], None] = lambda: None,
+) -> list[Route]:
+    """Readiness, liveness and metrics.
+
+    Args:
+        state: of the application.
+        readiness: what keeps the application from its work, by name; empty while nothing does.
+        update_metrics: brings gauges of the application up to date.
+    """
+
+    async def health(request: HttpRequest) -> Response:
+        problems = (
+            {"stopping": "it takes no more requests"} if state.draining else dict(readiness())
+        )
+        said: dict[str, Any] = {"ready": not problems}
+        if problems:
+            said["problems"] = problems
+        return json_response(said, 503 if problems else 200)
+
+    async def live(request: HttpRequest) -> Response:
+        return json_response({"live": True})
+
+    async def metrics(request: HttpRequest) -> Response:
+        state.update_metrics()
+        update_metrics()
+        return WholeResponse(state.metrics.text(), media_type=CONTENT_TYPE)
+
+    return [
+        Route(
+            "GET",
+            "/health",
+            health,
+            "Readiness: 200 while a row can be judged, else 503 with the reason. Needs no key.",
+            is_open=True,
+            answers=dict[str, Any],
+        ),
+        Route(
+            "GET",
+            _LIVE,
+            live,
+            "Liveness: 200 as long as the process responds. Needs no key.",
+            is_open=True,
+            answers=dict[str, bool],
+        ),
+        Route("GET", "/metrics", metrics, "Counters in Prometheus's text format.", right="metrics"),
+    ]
+
+
+@functools.lru_cache(maxsize=64)
+def is_loopback_name(host: str) -> bool:
+    """Whether a Host header names this machine's loopback, and no name that another machine gives it.
+
+    Args:
+        host: the header; "" if there was none, which no browser leaves out.
+    """
+    name = _name_of(host)
+    if not host or name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def is_address(host: str, names: Sequence[str] = ()) -> bool:
+    """Whether a Host header is an address, which cannot be rebound, or one of some names.
+
+    Args:
+        host: the header; "" if there was none.
+        names: in small letters, beside localhost.
+    """
+    name = _name_of(host)
+    if name == "localhost" or name in names:
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _name_of(host: str) -> str:
+    """The name in a Host header, without its port; "" for what is none."""
+    name, colon, port = host.rpartition(":")
+    if not colon or not (port.isascii() and port.isdecimal()):
+        name = host
+    if ":" in name and not (name.startswith("[") and name.endswith("]")):
+        return ""
+    return name.lower().rstrip(".")
