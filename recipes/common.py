@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
-from rich.console import Console
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
 
 import rlvr
 from rlvr.cli.arguments import options_of
+from rlvr.console import PlainConsole
 from rlvr.environment.registry import defaults_of, is_mixture
 from rlvr.errors import MissingDependency
 from rlvr.train.config import Config
@@ -20,7 +20,7 @@ from rlvr.train.loop import Trainer
 from rlvr.train.metrics import read_metrics
 from rlvr.train.plot import plot
 
-__all__ = ["Flags", "comparison_table", "show_results", "train"]
+__all__ = ["Flags", "RunFlags", "comparison_table", "show_results", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,18 @@ class Flags:
         )
 
 
-def train(flags: Flags) -> int:
+class RunFlags(Protocol):
+    """The flags of a recipe that is one run of the trainer."""
+
+    @property
+    def config(self) -> Config:
+        """Settings of the run."""
+
+    def environments(self) -> tuple[rlvr.Environment, rlvr.Environment | None]:
+        """The environment to train on, and the one to evaluate on."""
+
+
+def train(flags: RunFlags) -> int:
     """Train and print the results; returns the exit code, see `show_results`.
 
     Args:
@@ -85,7 +96,7 @@ def show_results(trainer: Trainer, before: str = "before") -> int:
         trainer: of the run.
         before: heading of the column for the policy that the run began with.
     """
-    console, run = Console(), trainer.config.run
+    console, run = PlainConsole(), trainer.config.run
     code = 0 if trainer.step == trainer.config.steps else 130
     if not trainer.ranks.first:
         return code
@@ -97,12 +108,12 @@ def show_results(trainer: Trainer, before: str = "before") -> int:
     if rows:
         console.print(comparison_table(rows, before))
     try:
-        console.print(f"curves: {plot(run)}", soft_wrap=True, highlight=False)
+        console.print(f"curves: {plot(run)}", soft_wrap=True)
     except (
         MissingDependency,
         rlvr.DataError,
     ) as error:  # no matplotlib, or stopped before the first step
-        console.print(str(error), soft_wrap=True, highlight=False)
+        console.print(str(error), soft_wrap=True)
     return code
 
 

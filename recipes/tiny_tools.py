@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 
 import rlvr
+from rlvr.console import PlainConsole
 from rlvr.recipes.common import show_results
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.config import Config
@@ -78,7 +79,7 @@ def train_tools(
         guess: the answer of the episodes without a call in the warm start; one, so that nothing is learned of it.
         max_tokens: of an episode.
     """
-    started, console = time.perf_counter(), Console(quiet=os.environ.get("RANK", "0") != "0")
+    started, console = time.perf_counter(), PlainConsole(quiet=os.environ.get("RANK", "0") != "0")
     run = settings.run or Path(mkdtemp(prefix="tools-"))
     model, tokenizer = tiny(_CHARSET, words=words, hidden=96, heads=4, seed=settings.seed)
     tokenizer.chat_template = _TEMPLATE
@@ -110,11 +111,9 @@ def train_tools(
             console.print(
                 f"step {row['step']}: episodes with a call {row['tools/used']:.2f}, calls that were wrong "
                 f"{row.get('tools/errors') or 0:.2f}",
-                highlight=False,
             )
     console.print(
         f"{warm_s:.0f} s of warm start, {time.perf_counter() - started:.0f} s in all",
-        highlight=False,
     )
     return code
 
@@ -142,7 +141,7 @@ def _warm_start(
         optimizer.step()
         schedule.step()
         if (step + 1) % 50 == 0:
-            console.print(f"warm start {step + 1:>4}   loss {loss.item():.3f}", highlight=False)
+            console.print(f"warm start {step + 1:>4}   loss {loss.item():.3f}")
 
 
 def _shown(

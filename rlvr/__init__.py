@@ -15,6 +15,10 @@ _root = _Path(__file__).resolve().parent.parent
 if (_root / "pyproject.toml").is_file() and (_root / "verifiers").is_dir():
     __path__.append(str(_root))
 
+from rlvr.extras import explain_missing as _explain_missing  # noqa: E402
+
+_explain_missing()  # before a room that needs an extra is imported
+
 from rlvr.environment import (  # noqa: E402
     Curriculum,
     Environment,
@@ -41,6 +45,7 @@ from rlvr.errors import (  # noqa: E402
     ToolError,
     UnknownEnvironment,
     Unscored,
+    UntrustedPlace,
     UsageError,
     WorkerDied,
     WorkerError,
@@ -117,6 +122,7 @@ __all__ = [
     "Turn",
     "UnknownEnvironment",
     "Unscored",
+    "UntrustedPlace",
     "UsageError",
     "Verdict",
     "Verifier",

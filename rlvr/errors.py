@@ -29,6 +29,7 @@ from typing import Any
 
 __all__ = [
     "DataError",
+    "DataWarning",
     "INSTALL_EXTRA",
     "IsolationUnavailable",
     "MissingDependency",
@@ -41,6 +42,7 @@ __all__ = [
     "ToolError",
     "UnknownEnvironment",
     "Unscored",
+    "UntrustedPlace",
     "UsageError",
     "WorkerDied",
     "WorkerError",
@@ -50,7 +52,10 @@ __all__ = [
     "import_optional",
 ]
 
-INSTALL_EXTRA = "pip install -c constraints.txt '.[{extra}]' in a checkout of rlvr, or pip install 'PATH/TO/WHEEL[{extra}]'"
+INSTALL_EXTRA = (
+    "pip install -c constraints.txt '.[{extra}]' in a checkout of rlvr, or "
+    "pip install 'PATH/TO/WHEEL[{extra}]'"
+)
 """How to install an extra; `pip install rlvr` finds nothing before the first release."""
 
 
@@ -66,8 +71,16 @@ class UnknownEnvironment(UsageError):
     """No environment has this id."""
 
 
+class UntrustedPlace(UsageError):
+    """A data file names code, such as `path/to/file.py:Class`, that the user has not named."""
+
+
 class DataError(UsageError):
     """A file, row or column cannot be read."""
+
+
+class DataWarning(UserWarning):
+    """Some rows of a data set cannot be used and were left out."""
 
 
 class NonConforming(UsageError):

@@ -7,8 +7,8 @@ takes any text and is linear in its length.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 __all__ = [
     "ANSWER_TAGS",
@@ -17,6 +17,8 @@ __all__ = [
     "after_thinking",
     "fenced_blocks",
     "inert",
+    "one_line",
+    "prompt_text",
     "same_statement",
     "squeezed",
 ]
@@ -65,6 +67,15 @@ def inert(value: object) -> str:
     )
 
 
+def one_line(value: object) -> str:
+    """The name of a file, or another text of a user, within a line: as `inert`, and line breaks and tabs are escaped.
+
+    Args:
+        value: anything; its `str` is used.
+    """
+    return inert(value).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def squeezed(text: str) -> str:
     """The text without white space and in one case: answers that agree in this count as the same vote.
 
@@ -72,6 +83,26 @@ def squeezed(text: str) -> str:
         text: an answer.
     """
     return "".join(text.split()).casefold()
+
+
+def prompt_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
+    """All text of a prompt.
+
+    Args:
+        prompt: a text or chat messages, whose contents may be lists of parts.
+    """
+    return prompt if isinstance(prompt, str) else "\n".join(_contents(prompt))
+
+
+def _contents(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, str):
+            yield content
+        elif isinstance(content, list | tuple):
+            for part in content:
+                if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+                    yield part["text"]
 
 
 def after_thinking(text: str) -> int | None:

@@ -37,6 +37,7 @@ __all__ = [
     "is_async",
     "plain",
     "plain_reference",
+    "read_reference",
     "returned",
     "takes_task",
     "verified",
@@ -285,6 +286,23 @@ def verified(verifier: Verifier, completion: str, task: Task) -> Verdict | Await
     if takes_task(verify):
         return verify(completion, task.reference, task=task)
     return verify(completion, task.reference)
+
+
+def read_reference(verifier: Verifier | None, reference: Any) -> None:
+    """Refuse a reference that a verifier cannot use, before a task with it costs a completion.
+
+    Verifiers on `rlvr.verifiers.base` read it; of others nothing can be told.
+
+    Args:
+        verifier: that of the reward; None if there is none.
+        reference: the trusted answer.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    read = getattr(verifier, "read", None)
+    if callable(read):
+        read(reference)
 
 
 def takes_task(function: Callable[..., Any]) -> bool:

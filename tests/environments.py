@@ -14,6 +14,10 @@ from pathlib import Path
 import rlvr
 
 PLACE = "tests.environments:Trials"
+PLACES = [
+    f"tests.environments:{name}" for name in ("Trials", "Configured", "Siblings", "Gone", "Desk")
+]
+"""What records of tests name, for `replay`."""
 
 
 class Trials(rlvr.SingleTurnEnv):

@@ -1,8 +1,10 @@
 """The package as its users meet it: what the wheel holds, how it imports, what it says it exports."""
 
 import ast
+import datetime
 import functools
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from rlvr.cli.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -204,6 +208,59 @@ def test_the_front_door_opens():
     python("import rlvr; [getattr(rlvr, name) for name in rlvr.__all__]", cwd=ROOT)
 
 
+WITHOUT_EXTRAS = """if True:
+    import sys
+    EXTRAS = set(
+        "bm25s duckdb emoji gymnasium httptools jaxtyping jinja2 jsonschema markupsafe matplotlib mcp openai "
+        "orjson peft prometheus_client py3langid ray reasoning_gym safetensors starlette syllapy tensorboard "
+        "tokenizers torch transformers trl uvicorn uvloop vllm".split()
+    )
+    class Missing:
+        def find_spec(self, name, path=None, target=None):
+            if name in EXTRAS:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    sys.meta_path.insert(0, Missing())
+"""
+
+
+def test_every_module_without_extras_is_there_or_says_how_to_get_it():
+    """A plain install has all modules and few of the packages: `No module named 'torch'` helps nobody."""
+    paths = [
+        path.relative_to(ROOT).with_suffix("") for path in MODULES if "guest" not in path.parts
+    ]
+    parts = [path.parts[: -1 if path.name == "__init__" else None] for path in paths]
+    names = [".".join(it if it[0] == "rlvr" else ("rlvr", *it)) for it in parts]
+    code = f"""if True:
+        import importlib
+        from rlvr.errors import MissingDependency
+        for name in {names}:
+            try:
+                importlib.import_module(name)
+            except MissingDependency as error:
+                assert "is not installed; get it with: pip install" in str(error), (name, error)
+                print(name)
+    """
+    explained = python(WITHOUT_EXTRAS + code, cwd=ROOT).split()
+    assert {"rlvr.train.loop", "rlvr.algo.kl", "rlvr.agents", "rlvr.viewer.app"} <= set(explained)
+    assert {"rlvr.client", "rlvr.engines", "rlvr.train.config"}.isdisjoint(explained)
+
+
+def test_every_command_has_help_without_extras():
+    """Its flags may not depend on what a part of it needs."""
+    code = """if True:
+        from rlvr.cli import main
+        from rlvr.cli.commands import COMMANDS
+        for name in COMMANDS:
+            try:
+                main([name, "--help"])
+            except SystemExit as stop:
+                assert stop.code == 0
+                print("helped:", name)
+    """
+    said = python(WITHOUT_EXTRAS + code, cwd=ROOT)
+    assert said.count("Example: rlvr ") >= said.count("helped: ") == len(COMMANDS)
+
+
 def entry_points() -> dict[str, str]:
     """Name → `module:object` of every script and entry point that we declare."""
     groups = PROJECT["project"]["entry-points"].values()
@@ -242,3 +299,15 @@ def test_constraints_pin_every_dependency():
             (pin,) = tested[canonicalize_name(need.name)]
             assert pin.operator == "=="
             assert need.specifier.contains(pin.version), f"{need} and {pin}"
+
+
+def test_a_release_needs_its_version_and_date_and_all_committed():
+    """`make release` names each thing that is missing before it builds anything."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    problems = runpy.run_path(str(ROOT / ".ci/release.py"))["problems"]
+    assert (
+        problems("0.2.0", f"# C\n\n## 0.2.0, {today}\n\n## 0.1.0, 2026-01-01\n", "v0.1.0\n", "")
+        == []
+    )
+    found = problems("0.2.0", "## 0.2.0, unreleased\n", "v0.1.0\nv0.2.0\n", " M a\n?? b\n")
+    assert [line.split()[0] for line in found] == ["CHANGELOG.md", "there", "2"]

@@ -39,6 +39,11 @@ def steps() -> dict[int, Step]:
 STEPS = steps()
 
 
+PAPER = ROOT / "rlvr" / "algo" / "papers" / "grpo.py"
+CALLED = ("algorithm.advantages", "algorithm.loss")
+"""By these a paper is used: which one it is, the settings say."""
+
+
 @cache
 def tree(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
@@ -80,12 +85,8 @@ def imported(file: Path) -> set[Path]:
             and node.value.id == "rlvr"
         ):
             found.add(origin("rlvr", node.attr))  # `import rlvr`, as environments do
-        elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and node.value.startswith("rlvr.algo.")
-        ):
-            found.add(file_of(node.value))  # the registry names modules, and imports them on use
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) in CALLED:
+            found.add(PAPER)
     return {path for path in found if path is not None}
 
 
@@ -108,7 +109,7 @@ def defined(file: Path) -> set[str]:
 
 
 def mentioned(file: Path) -> set[str]:
-    """Every name and attribute that a file uses, and texts, as the registry has names in texts."""
+    """Every name and attribute that a file uses, and texts."""
     nodes = list(ast.walk(tree(file)))
     named = {
         node.value

@@ -566,7 +566,7 @@ def test_every_error_of_ours_is_an_rlvr_error():
         for value in vars(rlvr).values()
         if isinstance(value, type) and issubclass(value, Exception)
     ]
-    assert len(ours) == 12
+    assert len(ours) == 13
     assert all(issubclass(error, rlvr.RlvrError) for error in ours)
     assert issubclass(rlvr.DataError, ValueError)
     assert issubclass(rlvr.MissingDependency, ImportError)

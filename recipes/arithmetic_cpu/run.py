@@ -17,6 +17,7 @@ import tyro
 from rich.console import Console
 
 import rlvr
+from rlvr.console import PlainConsole
 from rlvr.recipes.arithmetic_cpu.sums import Sums, added_by_columns
 from rlvr.recipes.common import show_results
 from rlvr.samplers.protocol import TokenRow
@@ -59,10 +60,10 @@ def main(settings: Settings = DEFAULTS) -> int:
     Args:
         settings: of warm start and training.
     """
-    started, console = time.perf_counter(), Console(quiet=os.environ.get("RANK", "0") != "0")
+    started, console = time.perf_counter(), PlainConsole(quiet=os.environ.get("RANK", "0") != "0")
     run = settings.run or Path(mkdtemp(prefix="arithmetic-"))
     first = str(Sums().task(0).prompt)
-    console.print(f"{first}{worked(first, Random(0), noise=0.0)}", highlight=False)
+    console.print(f"{first}{worked(first, Random(0), noise=0.0)}")
 
     policy = Policy(*tiny(CHARSET, hidden=96, layers=2, heads=4, seed=settings.seed))
     steps, noise, seed = settings.warm_steps, settings.noise, settings.seed
@@ -95,7 +96,6 @@ def main(settings: Settings = DEFAULTS) -> int:
     code = show_results(trainer, before="after the warm start")
     console.print(
         f"{warm_s:.0f} s of warm start, {time.perf_counter() - started:.0f} s in all",
-        highlight=False,
     )
     return code
 
@@ -158,7 +158,7 @@ def warm_start(
         optimizer.step()
         schedule.step()
         if (step + 1) % 50 == 0:
-            console.print(f"warm start {step + 1:>4}   loss {loss.item():.3f}", highlight=False)
+            console.print(f"warm start {step + 1:>4}   loss {loss.item():.3f}")
 
 
 if __name__ == "__main__":

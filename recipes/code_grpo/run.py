@@ -1,7 +1,7 @@
 """GRPO on programs that are run in the sandbox, with the settings of `math_grpo` except those below.
 
 Example: rlvr train code_grpo --model Qwen/Qwen2.5-Coder-1.5B-Instruct --chat
-rlvr train code_grpo --model … --env code-stdio-v2 --data deepmind/code_contests
+rlvr train code_grpo --model … --env code-stdio-v3 --data deepmind/code_contests
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ DEFAULTS = Flags(
     data="google-research-datasets/mbpp",
     config=replace(
         math_grpo.DEFAULTS.config,
-        env="mbpp-v2",
+        env="mbpp-v3",
         run=Path("runs/code_grpo"),
         # From here on ours, for one device.
         prompts=32,

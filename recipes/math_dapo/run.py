@@ -23,7 +23,7 @@ DEFAULTS = Flags(
         algorithm="dapo",  # clip 0.2 and 0.28, mean over tokens, dynamic sampling, soft overlong, no KL
         prompts=512,
         group_size=16,
-        minibatch=512,
+        updates=16,
         max_tokens=16384
         + 4096,  # the soft punishment rises over the last fifth, unless told otherwise
         lr=1e-6,

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from random import Random
 
 import tyro
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 import rlvr
+from rlvr.console import PlainConsole
 from rlvr.scoring.tally import Tally
 from rlvr.verifiers.math import BOXED
 
@@ -51,16 +50,14 @@ def main(settings: ScoringSettings) -> None:
     Args:
         settings: how many, how difficult, and where they are scored.
     """
-    console = Console()
+    console = PlainConsole()
     env = rlvr.make("arithmetic-v1", difficulty=settings.difficulty, operations="+-*/")
     assert isinstance(env, rlvr.SingleTurnEnv)
     env = env.with_reward(
         env.reward + 0.1 * rlvr.Format(BOXED) + 0.5 * rlvr.Overlong(max_tokens=512, cache=128)
     )
-    console.print(
-        f"environment {env.id}, reward [bold]{escape(str(env.reward))}[/], bounds {env.reward.bounds}"
-    )
-    console.print(f"a task: {escape(str(env.task(0).prompt))}")
+    console.print(f"environment {env.id}, reward {env.reward}, bounds {env.reward.bounds}")
+    console.print(f"a task: {env.task(0).prompt}")
 
     items = [
         answer(env, index, Random(f"{settings.seed}/{index}"))

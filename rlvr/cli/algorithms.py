@@ -1,36 +1,87 @@
-"""`rlvr algorithms`: lists the algorithms, with the preset or setting that reaches each."""
+"""`rlvr algorithms`: lists the algorithms, or shows the equations, numbers and sources of one.  Needs no torch."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import sys
 from dataclasses import dataclass
+from typing import Annotated
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Column, Table
+from tyro.conf import Positional, arg
 
-from rlvr.algo.table import ROWS
+from rlvr.algo.papers import NAMES, algorithm_class
+from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.papers.numbers import flag_of, numbers
 
 __all__ = ["AlgorithmsCommand"]
 
 
 @dataclass
 class AlgorithmsCommand:
-    """List the algorithms: preset or setting, functions, and the equations that they follow.
+    """List the algorithms, or show one: its equations, its numbers with their defaults, and where they stand.
 
-    `rlvr train --algorithm PRESET` trains with one.
+    `rlvr train --algorithm NAME` trains with one.  NAME may be FILE.py:CLASS or PACKAGE.MODULE:CLASS, of your own.
 
-    Example: rlvr algorithms
+    Example: rlvr algorithms dapo
     """
 
+    name: Positional[Annotated[str | None, arg(metavar="NAME")]] = None
+    """Show this one."""
+
     def run(self, out: Console, err: Console) -> int:
-        table = Table(
-            "algorithm",
-            Column("equation, functions of rlvr.algo, and how", overflow="fold"),
-            show_lines=True,
-        )
-        for row in ROWS:
-            preset = f"--algorithm {row.preset}" if row.preset else ""
-            left, right = (row.name, preset), (row.equation, *row.functions, row.how)
-            table.add_row(*(escape("\n".join(filter(None, lines))) for lines in (left, right)))
-        out.print(table)
+        if self.name is None:
+            out.print(_listed())
+        else:
+            _show(algorithm_class(self.name), out)
         return 0
+
+
+def _listed() -> Table:
+    table = Table("--algorithm", Column("paper and equations", overflow="fold"), "updates")
+    for name in NAMES:
+        kind = algorithm_class(name)
+        table.add_row(name, f"{kind.title}\n{kind.paper}, {kind.equations}", _updates(kind))
+    return table
+
+
+def _updates(kind: type[Algorithm]) -> str:
+    printed = kind.printed.updates
+    return f"{kind.updates}" + (" (ours)" if printed is None else "")
+
+
+def _show(kind: type[Algorithm], out: Console) -> None:
+    def line(text: str) -> None:
+        out.print(text, soft_wrap=True)
+
+    made = kind()
+    line(inspect.cleandoc(sys.modules[kind.__module__].__doc__ or kind.__doc__ or ""))
+    line(f"\n{made.label}: {_updates(kind)} updates per batch")
+    printed = {
+        field.name: getattr(kind.printed, field.name)
+        for field in dataclasses.fields(kind.printed)
+        if getattr(kind.printed, field.name) is not None
+    }
+    if printed:
+        line("The paper's: " + ", ".join(f"{name} {value:g}" for name, value in printed.items()))
+    if kind.sources:
+        line(f"Sources: {kind.sources}\n")
+    table = Table("flag", "default", Column("what it is", overflow="fold"))
+    for name, number in numbers(kind).items():
+        holder = made if number.part is None else getattr(made, number.part)
+        if number.name and holder is not None:
+            value = getattr(holder, number.name)
+            shown = ",".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
+            table.add_row(flag_of(name), shown, number.help)
+    out.print(table)
+    absent = sorted(
+        {
+            number.part
+            for number in numbers(kind).values()
+            if number.part and getattr(made, number.part) is None
+        }
+    )
+    if absent:
+        line(f"Parts that it does without, each with flags of its own: {', '.join(absent)}")

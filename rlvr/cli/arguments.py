@@ -6,35 +6,44 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_args
 
 from rich.console import Console
-from rich.markup import escape
 from tyro.conf import Positional, UseAppendAction, arg
 
+from rlvr.console import labelled
 from rlvr.data.formats import read_rows
 from rlvr.data.rows import require_output
 from rlvr.environment import Environment
 from rlvr.environment.registry import defaults_of, is_mixture, make, read_option
 from rlvr.errors import UsageError
+from rlvr.samplers.chat import ChatMode, ChatSettings
 from rlvr.scoring.engine import Engine
 
 __all__ = [
+    "ChatFlag",
     "EngineAddress",
     "EnvironmentArgument",
     "InputFile",
     "MemoryMib",
     "NameValues",
     "Overwrite",
+    "PatienceSeconds",
     "SandboxLevel",
+    "SystemText",
+    "TemplateOptions",
     "WallSeconds",
     "Workers",
+    "chat_settings_of",
     "engine_at",
     "environment_of",
     "options_of",
     "print_json",
     "require_outputs",
     "say_if_unprotected",
+    "say_line",
+    "template_options_of",
+    "with_chat_mode",
     "with_level",
     "with_one_env",
 ]
@@ -68,10 +77,38 @@ EngineAddress: TypeAlias = Annotated[
         "ray://HOST:PORT.",
     ),
 ]
+PatienceSeconds: TypeAlias = Annotated[
+    float,
+    arg(
+        help="With --scorer: seconds for which work is sent again while no machine does it; they begin anew with "
+        "each answer.",
+    ),
+]
 SandboxLevel: TypeAlias = Annotated[
     str | None,
     arg(
         help="Level of the sandbox, in environments that run programs: namespaces (the default) or restricted."
+    ),
+]
+ChatFlag: TypeAlias = Annotated[
+    ChatMode,
+    arg(
+        help="How text prompts are sent: on (as a user message of the model's chat template), off (as they are) or "
+        "auto (on if the tokenizer has a template; of a model that a run has saved, as in that run).  --chat alone "
+        "is on."
+    ),
+]
+SystemText: TypeAlias = Annotated[
+    str | None,
+    arg(
+        metavar="TEXT",
+        help="System message before prompts that have none; by default what the template does without one.",
+    ),
+]
+TemplateOptions: TypeAlias = Annotated[
+    NameValues,
+    arg(
+        help="Set a variable of the chat template, such as enable_thinking=false; may be repeated.",
     ),
 ]
 MemoryMib: TypeAlias = Annotated[int, arg(help="Memory limit of each worker process, in MiB.")]
@@ -135,6 +172,69 @@ def with_one_env(argv: Sequence[str]) -> list[str]:
     return [*rest[:at], *(["--env", joined] if argv[0] == "train" else [joined]), *rest[at:]]
 
 
+def with_chat_mode(argv: Sequence[str]) -> list[str]:
+    """The arguments of a command, with `--chat` alone as `--chat on`, and `--no-chat` as `--chat off`.
+
+    Args:
+        argv: without the program's name.
+    """
+    words = list[str]()
+    for i, word in enumerate(argv):
+        mode = argv[i + 1] if i + 1 < len(argv) else ""
+        if word == "--chat" and mode not in get_args(ChatMode):
+            words += ["--chat", "on"]
+        elif word == "--no-chat":
+            words += ["--chat", "off"]
+        else:
+            words.append(word)
+    return words
+
+
+def template_options_of(pairs: Sequence[str]) -> dict[str, Any]:
+    """Variables of a chat template from NAME=VALUE pairs; a value is JSON if it can be, else text.
+
+    Args:
+        pairs: as they were typed, such as "enable_thinking=false".
+
+    Raises:
+        UsageError: a pair without "=".
+    """
+    options = dict[str, Any]()
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (equals and name):
+            raise UsageError(
+                f"--template-option {pair}: write NAME=VALUE, such as enable_thinking=false"
+            )
+        text = value.lower() if value in ("True", "False") else value
+        options[name] = read_option(name, None, text)
+    return options
+
+
+def chat_settings_of(
+    chat: ChatMode, system: str | None, template_option: Sequence[str]
+) -> ChatSettings:
+    """How text prompts are to be sent, from the three flags.
+
+    Args:
+        chat, system, template_option: the flags' values.
+
+    Raises:
+        UsageError: they contradict each other, or an option is no NAME=VALUE.
+    """
+    return ChatSettings(chat, system, template_options_of(template_option))
+
+
+def say_line(console: Console, line: str) -> None:
+    """Print a line as it is, which may hold texts of users and models.
+
+    Args:
+        console: where to.
+        line: what to print.
+    """
+    console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
 def with_level(given: Sequence[str], sandbox: str | None, *envs: str) -> Sequence[str]:
     """The NAME=VALUE pairs, and one for the level of the sandbox if it was asked for.
 
@@ -169,11 +269,12 @@ def environment_of(env: str, given: Sequence[str], sandbox: str | None = None) -
     return make(env, **options_of(defaults_of(env), with_level(given, sandbox, env)))
 
 
-def engine_at(address: str | None) -> Engine | None:
+def engine_at(address: str | None, patience_s: float) -> Engine | None:
     """The engine of a scorer.
 
     Args:
         address: see `rlvr.engines.engine_of`; None for workers on this machine.
+        patience_s: see there.
 
     Raises:
         UsageError: it is malformed.
@@ -181,9 +282,9 @@ def engine_at(address: str | None) -> Engine | None:
     """
     if address is None:
         return None
-    engine: Engine = importlib.import_module("rlvr.engines").engine_of(
-        address
-    )  # it loads an HTTP library
+    engine: Engine = importlib.import_module("rlvr.engines").engine_of(  # it loads an HTTP library
+        address, patience_s=patience_s
+    )
     return engine
 
 
@@ -229,10 +330,12 @@ def say_if_unprotected(file: Path, err: Console) -> None:
         and {"outcome", "verifier"} <= set(first.row)
     ):
         err.print(
-            f"[yellow]note:[/] {escape(str(file))} has no checksums, as an older rlvr or another program wrote it: "
-            "damage to it passes unnoticed",
+            labelled(
+                "note:",
+                f"{file} has no checksums, as an older rlvr or another program wrote it: damage "
+                "to it passes unnoticed",
+            ),
             soft_wrap=True,
-            highlight=False,
         )
 
 
@@ -246,7 +349,4 @@ def print_json(out: Console, data: Any) -> None:
     out.print(
         json.dumps(data, indent=2, default=str),
         soft_wrap=True,
-        markup=False,
-        highlight=False,
-        emoji=False,
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
-from rich.markup import escape
 from tyro.conf import Positional, UseAppendAction, arg
 
 from rlvr import viewer
@@ -23,6 +22,7 @@ from rlvr.cli.arguments import (
     require_outputs,
     say_if_unprotected,
 )
+from rlvr.console import labelled
 from rlvr.data.files import write_whole
 from rlvr.data.formats import read_rows
 from rlvr.display import LeftOut
@@ -148,7 +148,7 @@ class AuditCommand:
             found.show(out)
             for case in found.cases[:_SHOWN_CASES]:
                 line = inert(f"{case.kind} {case.id}: {case.why[:200]}")
-                out.print(line, soft_wrap=True, markup=False, emoji=False, highlight=False)
+                out.print(line, soft_wrap=True)
         if self.html is not None:
             write_whole(self.html, viewer.report_page(found.as_dict()))
         if self.output is not None:
@@ -169,9 +169,4 @@ def _show_left_out(err: Console, what: str, rows: Sequence[str]) -> None:
         row, _, why = text.partition(": ")
         found.add(row, why)
     for line in found.lines(_SHOWN_LEFT_OUT):
-        err.print(
-            f"[yellow]{what}:[/] {escape(inert(line))}",
-            soft_wrap=True,
-            emoji=False,
-            highlight=False,
-        )
+        err.print(labelled(f"{what}:", line), soft_wrap=True)

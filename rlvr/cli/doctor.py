@@ -13,14 +13,17 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 from tyro.conf import arg
 
 from rlvr.cli.arguments import print_json
+from rlvr.cli.machine_report import report_lines
+from rlvr.console import labelled
 from rlvr.environment.registry import environment_ids, load
-from rlvr.errors import INSTALL_EXTRA, RlvrError, WorkerError, WorkerTimeout
+from rlvr.errors import INSTALL_EXTRA, RlvrError, UsageError, WorkerError, WorkerTimeout
 from rlvr.samplers.vllm_shared import TESTED, is_tested
+from rlvr.text import inert
 from rlvr.workers import Handler, WorkerPool, usable_cores
 
 if TYPE_CHECKING:
@@ -28,7 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DoctorCommand", "PartStatus", "examine"]
 
-_MARKS = {True: "[green]ok     [/]", False: "[red]MISSING[/]", None: "[yellow]absent [/]"}
+_MARKS = {
+    True: Text("ok     ", "green"),
+    False: Text("MISSING", "red"),
+    None: Text("absent ", "yellow"),
+}
 _REQUIREMENT = re.compile(
     r"""([\w.-]+)(?:.*\bextra == ["'](\w+)["'])?.*"""
 )  # name and extra of Requires-Dist
@@ -48,19 +55,26 @@ class DoctorCommand:
     """Print one line per part instead of a summary."""
     json: bool = False
     """Print all findings as JSON."""
+    report: bool = False
+    """Print versions, CPU, kernel, extras and limits as text for an issue; it names no user, host or folder."""
 
     def run(self, out: Console, err: Console) -> int:
+        if self.report and (self.json or self.verbose):
+            raise UsageError("--report is a form of its own: leave out --json and --verbose")
         findings = list(examine(full=self.verbose))
         healthy = all(finding.ok is not False for finding in findings)
         if self.json:
             print_json(
                 out, {"healthy": healthy, "findings": [asdict(finding) for finding in findings]}
             )
+        elif self.report:
+            for line in report_lines(findings):
+                out.print(line, soft_wrap=True)
         elif self.verbose:
             table = Table("", "part", "found", "remedy")
             for it in findings:
                 part = it.part if it.group in ("system", "packages") else f"{it.group}: {it.part}"
-                table.add_row(_MARKS[it.ok], *map(escape, (part, it.found, it.remedy)))
+                table.add_row(_MARKS[it.ok], part, it.found, it.remedy)
             out.print(table)
         else:
             _print_summary(out, findings)
@@ -173,9 +187,11 @@ def _examine_workers() -> Iterator[PartStatus]:
 
 def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
     """What the sandbox promises here, found by trying to break out; and which languages run in it, by running them."""
-    from rlvr.sandbox import Ending, Limits, Sandbox
+    from rlvr.sandbox import Ending, Limits, Program, Sandbox
+    from rlvr.sandbox.languages import LANGUAGES
     from rlvr.sandbox.levels import LEVELS
     from rlvr.sandbox.toolchains import GREETINGS, missing, tool
+    from rlvr.verifiers.code import extract
 
     with contextlib.closing(Sandbox(workers=1, limits=Limits(memory_mib=1024))) as sandbox:
         guarantees = sandbox.check(full)
@@ -205,7 +221,13 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
             if language != "python" and tool(language) is None:
                 yield PartStatus("languages", language, None, "no", missing(language))
                 continue
-            run = sandbox.run(program)
+            fence = LANGUAGES[language].fences[0]
+            block = extract(f"```{fence}\n{LANGUAGES[language].hello}\n```", language)
+            if block is None:
+                found = f"no program is found in a block of {fence}"
+                yield PartStatus("languages", language, False, found, "")
+                continue
+            run = sandbox.run(Program(block.language, block.code))
             ok = run.ending is Ending.OK
             found = (
                 run.text.strip()
@@ -236,18 +258,16 @@ def _print_summary(out: Console, findings: Sequence[PartStatus]) -> None:
         lacking = ", ".join(it.part for it in parts if not it.ok)
         count = f"{sum(it.ok is True for it in parts)} of {len(parts)}"
         text = ", ".join(f"{it.part} {it.found}" for it in parts) if group == "system" else count
-        line = f"{_MARKS[ok]}  {group:14}{escape(text)}" + f"; without {escape(lacking)}" * bool(
-            lacking
-        )
-        out.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
+        line = f"  {group:14}{text}" + f"; without {lacking}" * bool(lacking)
+        out.print(Text.assemble(_MARKS[ok], inert(line)), no_wrap=True, overflow="ellipsis")
     problems = [it for it in findings if it.ok is False]
     for it in problems[:_SHOWN]:
         found = it.found.partition("\n")[0]  # an error may have many lines
-        line = f"[red]{it.group}, {escape(it.part)}:[/] {escape(found)}; {escape(it.remedy)}"
-        out.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
+        problem = labelled(f"{it.group}, {it.part}:", f"{found}; {it.remedy}", "red")
+        out.print(problem, no_wrap=True, overflow="ellipsis")
     more = f"{len(problems) - _SHOWN} more problems; " if len(problems) > _SHOWN else ""
     if any(not it.ok for it in findings):
-        out.print(f"{more}`rlvr doctor -v` says how to get what is missing", highlight=False)
+        out.print(f"{more}`rlvr doctor -v` says how to get what is missing")
 
 
 def _trial() -> Handler:

@@ -1,5 +1,7 @@
 """The `rlvr` command.  Each subcommand is a dataclass: its fields are the flags, its `run` gives the exit code.
 
+The module of a subcommand is imported when it is called, and an optional package when the part that needs it is used.
+
 Exit codes: 0 done; 1 done, but something needs attention (rows left out, UNSCORED, differences, missing parts);
 2 not done, one line says why; 3 a bug in rlvr or a plugin, with its traceback; 130 interrupted.
 """
@@ -18,61 +20,29 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, NoReturn, Protocol
 
-import tyro
 from rich.console import Console
-from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
-from rlvr.cli.algorithms import AlgorithmsCommand
-from rlvr.cli.arguments import with_one_env
-from rlvr.cli.audit import AuditCommand
-from rlvr.cli.check import CheckCommand
-from rlvr.cli.doctor import DoctorCommand
-from rlvr.cli.envs import EnvsCommand
-from rlvr.cli.evaluate import EvalCommand
-from rlvr.cli.filter import FilterCommand
-from rlvr.cli.init import InitCommand
-from rlvr.cli.join import JoinCommand
-from rlvr.cli.pairs import PairsCommand
-from rlvr.cli.plot import PlotCommand
-from rlvr.cli.process_labels import ProcessLabelsCommand
-from rlvr.cli.replay import ReplayCommand
-from rlvr.cli.score import ScoreCommand
-from rlvr.cli.serve import ServeCommand
-from rlvr.cli.train import TrainCommand, recipe_command, train_command
-from rlvr.cli.view import ViewCommand
-from rlvr.errors import RlvrError, described
+from rlvr.cli.commands import COMMANDS
+from rlvr.console import PlainConsole, labelled
+from rlvr.errors import RlvrError, UsageError, described
+from rlvr.validate import nearest
 
-__all__ = ["COMMANDS", "main"]
-
-COMMANDS: dict[str, Any] = {
-    "score": ScoreCommand,
-    "join": JoinCommand,
-    "envs": EnvsCommand,
-    "replay": ReplayCommand,
-    "check": CheckCommand,
-    "init": InitCommand,
-    "audit": AuditCommand,
-    "filter": FilterCommand,
-    "pairs": PairsCommand,
-    "process-labels": ProcessLabelsCommand,
-    "train": TrainCommand,
-    "algorithms": AlgorithmsCommand,
-    "eval": EvalCommand,
-    "plot": PlotCommand,
-    "view": ViewCommand,
-    "serve": ServeCommand,
-    "doctor": DoctorCommand,
-}
-"""The class of each subcommand, in the order in which `rlvr --help` lists them."""
+__all__ = ["main"]
 
 _ABOUT = (
     "Verifiable rewards for reinforcement learning of language models: score completions, check environments, train "
-    "and evaluate policies, serve scores over HTTP.\n\n`rlvr COMMAND --help` explains the flags of a command; "
-    "`rlvr --version` prints the version."
+    "and evaluate policies, serve scores over HTTP."
+)
+_MORE = (
+    "`rlvr COMMAND --help` explains the flags of a command; `rlvr --version` prints the version."
 )
 
 
 class _Command(Protocol):
+    """May have `resumable`: whether the command with `--resume` goes on where it was stopped."""
+
     def run(self, out: Console, err: Console) -> int:
         """Print results to `out`; errors, progress and rows left out to `err`."""
 
@@ -88,25 +58,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = sys.argv[1:] if argv is None else argv
     printed = _Stdout()
-    out, err = Console(file=printed), Console(stderr=True)  # type: ignore[arg-type]  # rich writes and flushes only
+    out, err = PlainConsole(file=printed), PlainConsole(stderr=True)
     command: _Command | None = None
     with _second_interrupt_ends(), warnings.catch_warnings():
         warnings.showwarning = partial(_show_warning, err)
         try:
             if list(argv) == ["--version"]:
-                out.print(f"rlvr {version('rlvr')}", highlight=False)
+                out.print(f"rlvr {version('rlvr')}")
+                code = 0
+            elif list(argv) in (["--help"], ["-h"]):
+                _print_help(out)
                 code = 0
             else:
-                command = _parsed(argv)
+                command = _parse(argv)
                 code = command.run(out, err)
             printed.flush()
         except (
             RlvrError,
             OSError,
         ) as error:  # a mistake of the caller or the environment, or the disk: one line
-            err.print(
-                f"[bold red]rlvr:[/] {escape(_one_line(error))}", soft_wrap=True, highlight=False
-            )
+            err.print(labelled("rlvr:", _one_line(error), "bold red"), soft_wrap=True)
             return 2
         except KeyboardInterrupt:
             err.print("interrupted" + "; `--resume` goes on where it stopped" * _resumes(command))
@@ -119,18 +90,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if printed.lost is None:
         return code
     if getattr(command, "output", None) is not None:
-        why = escape(_one_line(printed.lost))
+        why = _one_line(printed.lost)
         err.print(
-            f"[yellow]warning:[/] the output is whole, but stdout is not: {why}", soft_wrap=True
+            labelled("warning:", f"the output is whole, but stdout is not: {why}"), soft_wrap=True
         )
         return code
     if not isinstance(
         printed.lost, BrokenPipeError
     ):  # of a reader that has seen enough, such as `head`
         err.print(
-            f"[bold red]rlvr:[/] stdout: {escape(_one_line(printed.lost))}",
+            labelled("rlvr:", f"stdout: {_one_line(printed.lost)}", "bold red"),
             soft_wrap=True,
-            highlight=False,
         )
     return 2
 
@@ -164,7 +134,7 @@ def _second_interrupt_ends() -> Iterator[None]:
 
 
 def _resumes(command: _Command | None) -> bool:
-    return isinstance(command, ScoreCommand) or getattr(command, "rollouts", None) is not None
+    return bool(getattr(command, "resumable", False))
 
 
 class _Stdout:
@@ -179,8 +149,10 @@ class _Stdout:
         self.lost: OSError | None = None
 
     def write(self, text: str) -> int:
-        """Write, unless that failed before."""
-        self._tried(partial(self._file.write, text))
+        """Write, unless that failed before; what the terminal's encoding lacks is escaped."""
+        encoding = getattr(self._file, "encoding", None) or "utf-8"
+        written = text.encode(encoding, "backslashreplace").decode(encoding)
+        self._tried(partial(self._file.write, written))
         return len(text)
 
     def flush(self) -> None:
@@ -228,16 +200,57 @@ def _show_warning(
     ):
         return
     first = next(iter(str(message).splitlines()), category.__name__)
-    err.print(f"[yellow]warning:[/] {escape(first)}", soft_wrap=True, highlight=False)
+    err.print(labelled("warning:", first), soft_wrap=True)
 
 
-def _parsed(argv: Sequence[str]) -> _Command:
-    argv = with_one_env(argv)
-    if len(argv) > 1 and argv[0] == "train" and not argv[1].startswith("-"):
-        return recipe_command(argv[1], argv[2:])
-    if argv[:1] == ["train"]:
-        return train_command(argv[1:])
-    command: _Command = tyro.extras.subcommand_cli_from_dict(
-        COMMANDS, prog="rlvr", description=_ABOUT, args=argv, config=(tyro.conf.FlagCreatePairsOff,)
+def _print_help(out: Console) -> None:
+    """What `rlvr --help` prints: the commands with a line for each, without loading any of them."""
+    table = Table.grid(padding=(0, 2))
+    for name, listed in COMMANDS.items():
+        table.add_row(Text(name, style="bold"), Text(listed.help))
+    out.print("usage: rlvr COMMAND …\n")
+    out.print(Text(_ABOUT), "", table, "", Text(_MORE), sep="\n")
+
+
+def _parse(argv: Sequence[str]) -> _Command:
+    """The command with its flags; its module is imported here.
+
+    Raises:
+        UsageError: there is no such command.
+        SystemExit: a flag is wrong, which the parser has explained; or help was asked for.
+    """
+    import tyro  # `rlvr --help` does without it
+
+    plain = (tyro.conf.FlagCreatePairsOff,)
+    if argv and argv[0].startswith("--tyro-"):  # scripts for tab completion: of all commands
+        every = {name: listed.load() for name, listed in COMMANDS.items()}
+        chosen: _Command = tyro.extras.subcommand_cli_from_dict(
+            every, prog="rlvr", description=f"{_ABOUT}\n\n{_MORE}", args=argv, config=plain
+        )
+        return chosen
+    if not argv or argv[0] not in COMMANDS:
+        raise UsageError(_no_command(argv))
+    from rlvr.cli.arguments import with_chat_mode, with_one_env
+
+    name, *flags = with_chat_mode(with_one_env(argv))
+    if name == "train":  # settings may come from a recipe or a file, besides the flags
+        from rlvr.cli.train import recipe_command, train_command
+
+        if flags and not flags[0].startswith("-"):
+            return recipe_command(flags[0], flags[1:])
+        return train_command(flags)
+    command: _Command = tyro.cli(
+        COMMANDS[name].load(), prog=f"rlvr {name}", args=flags, config=plain
     )
     return command
+
+
+def _no_command(argv: Sequence[str]) -> str:
+    """Why the first argument is no command, and what to type instead."""
+    if not argv:
+        return f"name a command: {', '.join(COMMANDS)}; `rlvr --help` explains each"
+    is_flag = argv[0].startswith("-")
+    choices = ("--help", "--version") if is_flag else tuple(COMMANDS)
+    meant = nearest(argv[0], choices) or f"; there are {', '.join(choices)}."
+    kind = "flag before the command" if is_flag else "command"
+    return f"there is no {kind} {argv[0]!r}{meant}  `rlvr --help` lists the commands"

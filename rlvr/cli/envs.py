@@ -7,9 +7,9 @@ from dataclasses import MISSING, dataclass
 from importlib.resources import files
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Column, Table
 
+from rlvr.console import labelled
 from rlvr.environment import MultiTurnEnv
 from rlvr.environment.registry import environment_ids, load
 
@@ -38,7 +38,7 @@ class EnvsCommand:
             try:
                 cls = load(name)
             except Exception as error:  # noqa: BLE001  a plugin may raise anything; the others are listed all the same
-                table.add_row(name, "", "", "", "", f"[red]cannot be loaded: {escape(str(error))}")
+                table.add_row(name, "", "", "", "", labelled("cannot be loaded:", error, "red"))
                 failed = 1
                 continue
             options = ", ".join(
@@ -47,9 +47,7 @@ class EnvsCommand:
             )
             turns = "several" if issubclass(cls, MultiTurnEnv) else "1"
             said = (cls.__doc__ or "").strip().partition("\n")[0]
-            table.add_row(
-                name, *map(escape, (cls.domain, turns, _found(checked.get(name)), options, said))
-            )
+            table.add_row(name, cls.domain, turns, _found(checked.get(name)), options, said)
         out.print(table)
         return failed
 

@@ -5,34 +5,42 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from tyro.conf import arg
 
 from rlvr.cli.arguments import (
+    ChatFlag,
     EngineAddress,
     EnvironmentArgument,
     NameValues,
     Overwrite,
+    PatienceSeconds,
     SandboxLevel,
+    SystemText,
+    TemplateOptions,
     Workers,
+    chat_settings_of,
     engine_at,
     environment_of,
+    say_line,
 )
 from rlvr.data.files import write_whole
 from rlvr.data.rows import require_output
+from rlvr.display import Activity
 from rlvr.environment import Environment, TasksEnv
 from rlvr.errors import ServiceFailed, UsageError, import_optional
 from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT, Sampling
 from rlvr.scoring import Scorer
 from rlvr.scoring.records import provenance
+from rlvr.text import one_line
 
 if TYPE_CHECKING:
     from rlvr.collect.evaluation import EvaluationReport
@@ -113,8 +121,9 @@ class EvalCommand:
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
     sandbox: SandboxLevel = None
-    chat: bool = False
-    """Send a text prompt as a user message in the model's chat template."""
+    chat: ChatFlag = "auto"
+    system: SystemText = None
+    template_option: TemplateOptions = ()
     device: str = "auto"
     """Device of the model, such as cpu or cuda; auto takes a GPU if there is one."""
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -125,10 +134,16 @@ class EvalCommand:
     """Number of tokens whose keys and values are kept while sampling; lower it if memory runs out."""
     workers: Workers = None
     scorer: EngineAddress = None
+    patience_s: PatienceSeconds = 300.0
     seed: int = 0
     """Seed of the completions."""
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
     """Write the whole report to this file, as JSON."""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether `--resume` goes on where a run was stopped."""
+        return self.rollouts is not None
 
     def run(self, out: Console, err: Console) -> int:
         evaluation = import_optional("rlvr.collect.evaluation", "train")
@@ -147,12 +162,19 @@ class EvalCommand:
             stop=self.stop,
         )
         with ExitStack() as stack:
-            sampler = self._local(stack) if self.endpoint is None else self._behind_endpoint(stack)
-            kept = self._kept(env, sampling, stack)
+            sampler: Any = (
+                self._local(env, stack, err)
+                if self.endpoint is None
+                else self._behind_endpoint(stack)
+            )
+            chat = None if self.endpoint is not None else sampler.tokenization.format.identity
+            kept = self._kept(env, sampling, chat, stack)
             scorer = None
             if isinstance(env, TasksEnv):
                 scorer = stack.enter_context(
-                    Scorer(env, workers=self.workers, engine=engine_at(self.scorer))
+                    Scorer(
+                        env, workers=self.workers, engine=engine_at(self.scorer, self.patience_s)
+                    )
                 )
             try:
                 report = evaluation.evaluate(
@@ -178,8 +200,11 @@ class EvalCommand:
             if kept is not None and kept.count:
                 kept.finish()
         self._show(report, kept, out)
+        if report.truncated == 1 and self.endpoint is None:
+            alarm = import_optional("rlvr.train.alarm", "train")
+            say_line(err, alarm.never_ends(sampler.tokenization.format))
         if self.output is not None:
-            self._write_report(report, kept)
+            self._write_report(report, kept, chat)
         return int(bool(report.unscored))
 
     def _require_fitting(self) -> None:
@@ -191,8 +216,9 @@ class EvalCommand:
                     f"{', '.join(extra)}: these are for --endpoint URL, which was not given"
                 )
         else:
-            local = {"device": "auto", "precision": "fp32", "max_rows": 256, "chat": False}
-            local |= {"sampler": "local", "serve_samplers": None}
+            local = {"device": "auto", "precision": "fp32", "max_rows": 256, "chat": "auto"}
+            local |= {"sampler": "local", "serve_samplers": None, "system": None}
+            local |= {"template_option": ()}
             if extra := [
                 f"--{name.replace('_', '-')}"
                 for name, value in local.items()
@@ -210,7 +236,7 @@ class EvalCommand:
                 "--resume and --overwrite are about the file of --rollouts, which was not given"
             )
 
-    def _local(self, stack: ExitStack) -> Sampler:
+    def _local(self, env: Environment, stack: ExitStack, err: Console) -> Sampler:
         """The model's own sampler, or a vLLM engine that is given its weights."""
         setup = import_optional("rlvr.train.setup", "train")
         settings = import_optional("rlvr.train.config", "train").Config(
@@ -221,13 +247,15 @@ class EvalCommand:
             ),  # what servers print
             **{name: getattr(self, name) for name in _SAMPLING},
         )
-        policy = setup.load_policy(
-            self.model,
-            device=self.device,
-            chat=self.chat,
-            autocast=setup.autocast_dtype(self.precision),
-        )
+        with Activity(err).working(f"loading {self.model}"):
+            policy = setup.load_policy(
+                self.model,
+                device=self.device,
+                chat=chat_settings_of(self.chat, self.system, self.template_option),
+                autocast=setup.autocast_dtype(self.precision),
+            )
         setup.require_end(policy, self.stop)
+        setup.say_prompts(policy, env, partial(say_line, err), self.limit)
         sampling = import_optional("rlvr.train.sampling", "train")
         sampler: Sampler = stack.enter_context(sampling.open_sampler(policy, settings))
         if settings.engine != "local":
@@ -250,7 +278,13 @@ class EvalCommand:
         )
         return sampler
 
-    def _kept(self, env: Environment, sampling: Sampling, stack: ExitStack) -> RolloutFile | None:
+    def _kept(
+        self,
+        env: Environment,
+        sampling: Sampling,
+        chat: Mapping[str, Any] | None,
+        stack: ExitStack,
+    ) -> RolloutFile | None:
         if self.rollouts is None:
             return None
         records = import_optional("rlvr.collect.rollout_records", "train")
@@ -260,6 +294,7 @@ class EvalCommand:
             "n": self.n,
             "seed": self.seed,
             "max_turns": self.max_turns,
+            "chat": chat,
             "endpoint": None
             if self.endpoint is None
             else {"api": self.api, "body": _parameters(self.body)},
@@ -281,21 +316,23 @@ class EvalCommand:
         if kept is None:
             return
         if kept.usage.replies:
-            out.print(kept.usage.line(self.price), highlight=False)
+            out.print(kept.usage.line(self.price))
         if kept.count:
-            out.print(f"rollouts written to {escape(str(self.rollouts))}", soft_wrap=True)
+            out.print(f"rollouts written to {one_line(self.rollouts)}", soft_wrap=True)
         if kept.usage.lost:
             out.print(
-                f"{kept.usage.lost} completions could not be had; the last: {escape(kept.usage.last_lost)}. "
+                f"{kept.usage.lost} completions could not be had; the last: {kept.usage.last_lost}. "
                 "The same command with --resume asks for them again",
                 soft_wrap=True,
-                highlight=False,
             )
 
-    def _write_report(self, report: EvaluationReport, kept: RolloutFile | None) -> None:
+    def _write_report(
+        self, report: EvaluationReport, kept: RolloutFile | None, chat: Mapping[str, Any] | None
+    ) -> None:
         assert self.output is not None
         about = {
             "model": self.model,
+            "chat": chat,
             "usage": kept.usage.as_dict(self.price) if kept is not None else None,
         }
         text = json.dumps(report.as_dict() | about, indent=2, default=str) + "\n"

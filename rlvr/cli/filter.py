@@ -8,15 +8,28 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from tyro.conf import arg
 
-from rlvr.cli.arguments import InputFile, Overwrite, require_outputs, say_if_unprotected
+from rlvr.cli.arguments import (
+    ChatFlag,
+    InputFile,
+    Overwrite,
+    SystemText,
+    TemplateOptions,
+    chat_settings_of,
+    require_outputs,
+    say_if_unprotected,
+    say_line,
+)
+from rlvr.console import labelled
 from rlvr.data.files import whole_file
 from rlvr.data.formats import read_rows
 from rlvr.data.rows import Journal, dump_row, read_whole
-from rlvr.errors import UsageError
+from rlvr.data.tokens import PromptFrame
+from rlvr.errors import UsageError, import_optional
+from rlvr.samplers.chat import ChatSettings, prompts_line, recorded_format
+from rlvr.text import one_line
 
 __all__ = ["FilterCommand"]
 
@@ -57,9 +70,12 @@ class FilterCommand:
     max_characters: int | None = None
     """Drop tasks whose prompt has more characters than this."""
     max_tokens: int | None = None
-    """Drop tasks whose prompt has more tokens than this, without what a chat template adds."""
+    """Drop tasks whose prompt has more tokens than this, with what the chat template adds."""
     tokenizer: str | None = None
     """Count tokens with this tokenizer: a file tokenizer.json, the folder of a model, or its id on the hub."""
+    chat: ChatFlag = "auto"
+    system: SystemText = None
+    template_option: TemplateOptions = ()
     processes: int | None = None
     """Number of processes that compare prompts; by default one per core, 0 for none but this one."""
     overwrite: Overwrite = False
@@ -78,6 +94,7 @@ class FilterCommand:
             self.max_characters,
             self.max_tokens,
             self.tokenizer,
+            self._frame(err),
         )
         dropped_path = self.output.with_name(self.output.name + ".dropped.jsonl")
         read_rows(self.file)
@@ -106,16 +123,42 @@ class FilterCommand:
         if not kept and self.output.exists():
             self.output.unlink()  # or it would be taken for what was kept
             err.print(
-                f"[yellow]nothing is left:[/] removed the old {escape(str(self.output))}",
+                labelled("nothing is left:", f"removed the old {self.output}"),
                 soft_wrap=True,
             )
         table = Table("", "tasks")
         table.add_row("kept", str(kept))
         for reason, count in dropped.most_common():
-            table.add_row(escape(reason), str(count))
+            table.add_row(reason, str(count))
         out.print(table)
-        out.print(f"dropped tasks, with reasons: {escape(str(dropped_path))}", soft_wrap=True)
+        out.print(f"dropped tasks, with reasons: {one_line(dropped_path)}", soft_wrap=True)
         return int(not kept)
+
+    def _frame(self, err: Console) -> PromptFrame | None:
+        """What the tokenizer's chat template adds to a prompt; None where prompts go raw."""
+        asked = chat_settings_of(self.chat, self.system, self.template_option)
+        if self.tokenizer is None or asked.mode == "off":
+            if asked != ChatSettings(asked.mode) or asked.mode == "on":
+                raise UsageError(
+                    "--chat, --system and --template-option count tokens: give --tokenizer"
+                )
+            return None
+        path = Path(self.tokenizer)
+        templates = ("tokenizer_config.json", "chat_template.jinja", "chat_template.json")
+        alone = path.is_dir() and not any((path / name).is_file() for name in templates)
+        if path.is_file() or alone:  # tokenizer.json has no template
+            if asked != ChatSettings():
+                raise UsageError(
+                    f"--tokenizer {path} has no chat template; give the folder of the model, with "
+                    f"{templates[0]}"
+                )
+            return None
+        load_tokenizer = import_optional("rlvr.train.loading", "train").load_tokenizer
+        tokens = import_optional("rlvr.samplers.tokenization", "train").Tokenization(
+            load_tokenizer(self.tokenizer), (), chat=asked.after(recorded_format(self.tokenizer))
+        )
+        say_line(err, prompts_line(tokens.format))
+        return tokens.template.frame if tokens.chat else None
 
 
 def _column(path: Path, name: str) -> list[str]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import keyword
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from rich.console import Console
-from rich.markup import escape
 from tyro.conf import Positional, arg
 
 from rlvr.environment import environment_ids
 from rlvr.errors import UsageError
+from rlvr.text import one_line
 
 __all__ = ["InitCommand"]
 
@@ -228,9 +229,10 @@ class InitCommand:
         for path, content in files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(content, encoding="utf-8")
-        made = escape(str(folder))
+        made = one_line(shlex.quote(str(folder)))
         out.print(
-            f"made {made}: cd {made} && pip install -e . && pytest && rlvr check {env_id}",
+            f"made {one_line(folder)}: cd {made} && pip install -e . && pytest && "
+            f"rlvr check {env_id}",
             soft_wrap=True,
         )
         return 0

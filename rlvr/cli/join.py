@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from rich.markup import escape
 from tyro.conf import Positional, arg
 
 from rlvr.cli.arguments import Overwrite, require_outputs
@@ -19,6 +18,7 @@ from rlvr.errors import DataError
 from rlvr.scoring.items import Ids, was_there
 from rlvr.scoring.shards import joined_rows, read_totals, rejected_path
 from rlvr.scoring.tally import Tally
+from rlvr.text import one_line
 
 __all__ = ["JoinCommand"]
 
@@ -86,11 +86,9 @@ class JoinCommand:
             with whole_file(rejected) as file:
                 file.write(b"".join(line + b"\n" for line in left_out))
             err.print(
-                f"{len(left_out)} rows left out; all of them are in {escape(str(rejected))}",
+                f"{len(left_out)} rows left out; all of them are in {one_line(rejected)}",
                 soft_wrap=True,
             )
         tally.show(out)
-        out.print(
-            f"{len(files)} shards joined, written to {escape(str(self.output))}", soft_wrap=True
-        )
+        out.print(f"{len(files)} shards joined, written to {one_line(self.output)}", soft_wrap=True)
         return int(bool(left_out or tally.unscored))

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from tyro.conf import arg
 
 from rlvr.cli.arguments import InputFile, Overwrite, print_json, require_outputs, say_if_unprotected
+from rlvr.console import labelled
 from rlvr.data.formats import STDIN
 from rlvr.data.pairs import PairReport, PairRules, preference_rows
 from rlvr.data.rows import Journal
@@ -92,17 +92,21 @@ class PairsCommand:
                 else "no completion is left"
             )
             err.print(
-                f"[yellow]nothing is written:[/] {why}; sample more completions per task",
+                labelled("nothing is written:", f"{why}; sample more completions per task"),
                 soft_wrap=True,
             )
         elif self.form == "labels" and len(labels) == 1:
             err.print(
-                f"[yellow]note:[/] all labels are {labels.pop()}; KTO needs both", soft_wrap=True
+                labelled("note:", f"all labels are {labels.pop()}; KTO needs both"), soft_wrap=True
             )
         if self.form == "pairs" and report.teaches_brevity:
             err.print(
-                f"[yellow]note:[/] the shorter completion is the chosen one in {report.shorter_share:.0%} of the "
-                "pairs, so that training on them shortens completions; use --near-only, or train on the mean per token",
+                labelled(
+                    "note:",
+                    f"the shorter completion is the chosen one in {report.shorter_share:.0%} of "
+                    "the pairs, so that training on them shortens completions; use --near-only, "
+                    "or train on the mean per token",
+                ),
                 soft_wrap=True,
             )
         return int(not written)
@@ -126,7 +130,7 @@ class PairsCommand:
             table.add_row("the shorter one is chosen", f"{report.shorter_share:.1%}")
             table.add_row("pairs of near length", f"{report.near / report.pairs:.1%}")
         for reason, count in report.left_out.most_common():
-            table.add_row(f"completions left out: {escape(reason)}", str(count))
+            table.add_row(f"completions left out: {reason}", str(count))
         out.print(table)
 
 

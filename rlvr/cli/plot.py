@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from rich.markup import escape
 from tyro.conf import Positional, arg
 
 from rlvr.data.rows import require_output
 from rlvr.errors import UsageError, import_optional
+from rlvr.text import one_line
 
 __all__ = ["PlotCommand"]
 
@@ -34,5 +34,5 @@ class PlotCommand:
         if self.output is not None:
             require_output(self.output, overwrite=True)
         picture = import_optional("rlvr.train.plot", "train").plot(self.folder, self.output)
-        out.print(escape(str(picture)), soft_wrap=True)
+        out.print(one_line(picture), soft_wrap=True)
         return 0

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from rich.console import Console
-from rich.markup import escape
 from tyro.conf import arg
 
 from rlvr.cli.arguments import (
+    ChatFlag,
     EnvironmentArgument,
     NameValues,
     Overwrite,
     SandboxLevel,
+    SystemText,
+    TemplateOptions,
     Workers,
+    chat_settings_of,
     environment_of,
     require_outputs,
+    say_line,
 )
+from rlvr.console import labelled
 from rlvr.data.rows import Journal
 from rlvr.environment import SingleTurnEnv
 from rlvr.errors import UsageError, import_optional
 from rlvr.samplers.protocol import Sampling
 from rlvr.scoring import Scorer
+from rlvr.text import one_line
 
 __all__ = ["ProcessLabelsCommand"]
 
@@ -64,8 +71,9 @@ class ProcessLabelsCommand:
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
     sandbox: SandboxLevel = None
-    chat: bool = False
-    """Send a text prompt as a user message in the model's chat template."""
+    chat: ChatFlag = "auto"
+    system: SystemText = None
+    template_option: TemplateOptions = ()
     device: str = "auto"
     """Device of the model, such as cpu or cuda; auto takes a GPU if there is one."""
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -89,9 +97,9 @@ class ProcessLabelsCommand:
                 f"{env.id} has several turns, whose state cannot be restored from a prefix of tokens"
             )
         autocast = setup.autocast_dtype(self.precision)
-        policy = setup.load_policy(
-            self.model, device=self.device, chat=self.chat, autocast=autocast
-        )
+        chat = chat_settings_of(self.chat, self.system, self.template_option)
+        policy = setup.load_policy(self.model, device=self.device, chat=chat, autocast=autocast)
+        setup.say_prompts(policy, env, partial(say_line, err), self.tasks)
         setup.require_end(policy, self.stop)
         sampling = Sampling(
             max_tokens=self.max_tokens, temperature=self.temperature, stop=self.stop
@@ -120,13 +128,16 @@ class ProcessLabelsCommand:
                 journal.finish()
         if not written:
             err.print(
-                "[yellow]nothing is written:[/] every task's completions are all right or all wrong; give --every, "
-                "more tasks, or a greater --group-size",
+                labelled(
+                    "nothing is written:",
+                    "every task's completions are all right or all wrong; give --every, more "
+                    "tasks, or a greater --group-size",
+                ),
                 soft_wrap=True,
             )
             return 1
         out.print(
-            f"{written} completions with {steps} steps in {escape(str(self.output))}",
+            f"{written} completions with {steps} steps in {one_line(self.output)}",
             soft_wrap=True,
         )
         return 0

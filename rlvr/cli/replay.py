@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import Annotated
 
 from rich.console import Console
-from rich.markup import escape
+from tyro.conf import UseAppendAction, arg
 
 from rlvr.cli.arguments import InputFile, Workers, say_if_unprotected
 from rlvr.data.formats import count_rows
@@ -16,6 +17,7 @@ from rlvr.data.lines import Row
 from rlvr.data.rows import read_whole
 from rlvr.display import progress_bar
 from rlvr.scoring.records import Difference, replay
+from rlvr.text import one_line
 from rlvr.types import Outcome
 
 __all__ = ["ReplayCommand"]
@@ -36,6 +38,9 @@ class ReplayCommand:
     file: InputFile
     """File that `rlvr score` wrote, .jsonl or .parquet."""
     workers: Workers = None
+    allow: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="PLACE")] = ()
+    """Code that the file may name as environment or in an option, path/to/file.py:Class; may be repeated.  A file of
+    records runs no other code."""
 
     def run(self, out: Console, err: Console) -> int:
         outcomes, found = Counter[str](), list[list[Difference]]()
@@ -43,14 +48,14 @@ class ReplayCommand:
         say_if_unprotected(self.file, err)
         with progress_bar("replaying", count_rows(self.file), err) as tick:
             for differences in replay(
-                _counted(read_whole(self.file), outcomes), workers=self.workers
+                _counted(read_whole(self.file), outcomes), workers=self.workers, allow=self.allow
             ):
                 count += 1
                 if differences:
                     found.append(differences)
                 tick()
         for difference in chain.from_iterable(found[:_SHOWN]):
-            out.print(escape(str(difference)), soft_wrap=True)
+            out.print(one_line(difference), soft_wrap=True)
         unscored = outcomes[Outcome.UNSCORED]
         passed_over = f"; {unscored} unscored records passed over" if unscored else ""
         out.print(f"{count} verdicts replayed, {len(found)} differ{passed_over}")

@@ -5,18 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import tyro
 from tyro.conf import arg
 
-from rlvr.algo.presets import Algorithm, preset
+from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm
+from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.papers.numbers import Number, changed, flag_of, number_of, numbers, parsed
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
-from rlvr.train.settings import Number, changed, merged, numbers, parsed, read_settings
+from rlvr.train.settings import merged, read_settings
 
-__all__ = ["AlgorithmNumbers", "NO_NUMBERS", "RunSettings", "Sources"]
+__all__ = ["RunSettings", "Sources", "number_flags"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,43 +43,50 @@ def _values(number: Number) -> str:
     return shown[kinds[0]] if kinds else "|".join(choices) or "NAME"
 
 
-if TYPE_CHECKING:
-    AlgorithmNumbers: TypeAlias = Any  # made of the fields of `Algorithm`, so that none is left out
-else:
-    AlgorithmNumbers = dataclasses.make_dataclass(
-        "AlgorithmNumbers",
-        [
-            (
-                name,
-                Annotated[
-                    str | None,
-                    arg(
-                        metavar=_values(number),
-                        help=number.help,
-                        help_behavior_hint="(default: the algorithm's)",
-                    ),
-                ],
-                field(default=None),
-            )
-            for name, number in numbers().items()
-        ],
-        frozen=True,
-    )
-NO_NUMBERS: AlgorithmNumbers = AlgorithmNumbers()
+def number_flags(kind: type[Algorithm]) -> type[Any]:
+    """The flags of an algorithm's numbers: a dataclass with a text, or None, for each; always the same one.
+
+    Args:
+        kind: the algorithm's class.
+    """
+    hashed: Any = kind
+    return _number_flags(hashed)
+
+
+@cache
+def _number_flags(kind: Any) -> type[Any]:
+    fields = [
+        (
+            name,
+            Annotated[
+                str | None,
+                arg(
+                    metavar=_values(number),
+                    help=number.help,
+                    help_behavior_hint="(default: the algorithm's)",
+                ),
+            ],
+            field(default=None),
+        )
+        for name, number in numbers(kind).items()
+    ]
+    return dataclasses.make_dataclass(f"{kind.__name__}Numbers", fields, frozen=True)
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the settings of a run come from: flags, a file, the algorithm's preset, defaults.
+    """Where the settings of a run come from: flags, a file, the algorithm's paper, defaults.
 
     Attributes:
         path: the file; None for none.
+        algorithm: whose numbers flags and the file change.
         flags: names of the settings that were given as flags.
         found: the settings of the file.
         default: the settings below them, such as a recipe's; None for those of `Config`.
         name: what those are called.
     """
 
+    algorithm: Algorithm
     path: Path | None = None
     flags: frozenset[str] = frozenset()
     found: Mapping[str, Any] = field(default_factory=dict)
@@ -95,21 +105,17 @@ class Sources:
             name: see `Sources`.
 
         Raises:
-            UsageError: the file cannot be read, or has what no run has.
+            UsageError: the file cannot be read, or has what no run has; there is no such algorithm; or a flag is a
+                number of other algorithms.
         """
-        words = list(argv)
-        flags = {
-            word.partition("=")[0].removeprefix("--").removeprefix("no-")
-            for word in words
-            if word[:2] == "--"
-        }
-        path = None
-        for i, word in enumerate(words):
-            flag, equals, value = word.partition("=")
-            if flag == "--config" and (equals or i + 1 < len(words)):
-                path = Path(value if equals else words[i + 1])
-        found = {} if path is None else read_settings(path)
-        return cls(path, frozenset(flag.replace("-", "_") for flag in flags), found, default, name)
+        path = None if (text := _value_of("config", argv)) is None else Path(text)
+        below = "dapo" if default is None else default.algorithm
+        found = {} if path is None else read_settings(path, below)
+        chosen = _value_of("algorithm", argv) or found.get("algorithm", below)
+        algorithm = load_algorithm(chosen) if isinstance(chosen, str) else chosen
+        flags = _flags_of(argv)
+        _require_numbers(flags, algorithm)
+        return cls(algorithm, path, frozenset(flags), found, default, name)
 
     @property
     def settings(self) -> RunSettings:
@@ -127,36 +133,36 @@ class Sources:
             **{**below, **{name: value for name, value in self.found.items() if name in fields}}
         )
 
-    def config(self, settings: RunSettings, given: AlgorithmNumbers, **others: Any) -> Config:
+    @property
+    def no_numbers(self) -> Any:
+        """The flags of the algorithm's numbers, none of them given."""
+        return number_flags(type(self.algorithm))()
+
+    def config(self, settings: RunSettings, given: Any, **others: Any) -> Config:
         """The settings of the run, checked.
 
         Args:
             settings: from flags, over those of the file.
-            given: the algorithm's numbers from flags, as text.
+            given: the algorithm's numbers from flags, as text: see `number_flags`.
             others: settings that have flags of another kind.
 
         Raises:
             UsageError: one cannot work, or they contradict each other.
         """
-        texts = {
-            name: getattr(given, name) for name in numbers() if getattr(given, name) is not None
-        }
-        try:
-            flags = {name: parsed(name, text) for name, text in texts.items()}
-        except UsageError as error:
-            name, _, rest = str(error).partition(" ")
-            raise UsageError(f"--{name.replace('_', '-')} {rest}") from None
-        changes = merged(
-            {name: value for name, value in self.found.items() if name in numbers()}, flags
-        )
-        values = {
-            one.name: getattr(settings, one.name) for one in dataclasses.fields(Config)
-        } | others
-        if changes:
-            algorithm = values["algorithm"]
-            values["algorithm"] = changed(
-                preset(algorithm) if isinstance(algorithm, str) else algorithm, changes
-            )
+        known = numbers(type(self.algorithm))
+        texts = {name: getattr(given, name) for name in known if getattr(given, name) is not None}
+        flags = {}
+        for name, text in texts.items():
+            try:
+                flags[name] = parsed(self.algorithm, name, text)
+            except UsageError as error:
+                raise UsageError(str(error).replace(name, flag_of(name), 1)) from None
+        fields = {one.name for one in dataclasses.fields(Config)}
+        of_file = {name: value for name, value in self.found.items() if name not in fields}
+        changes = merged(self.algorithm, of_file, flags)
+        values = {name: getattr(settings, name) for name in fields} | others
+        if changes or not isinstance(values["algorithm"], str):
+            values["algorithm"] = changed(self.algorithm, changes)
         return Config(**values)
 
     def of(self, config: Config) -> dict[str, str]:
@@ -169,13 +175,40 @@ class Sources:
         """
         places = {}
         names = {"option": "env_options", "sandbox": "env_options", "eval_option": "eval_options"}
+        names["template_option"] = "template_options"
         flags = {names.get(flag, flag) for flag in self.flags}
         is_whole = isinstance(self.found.get("algorithm"), Algorithm) and "algorithm" not in flags
-        for name in [one.name for one in dataclasses.fields(config)] + list(numbers()):
+        known = numbers(type(self.algorithm))
+        for name in [*(one.name for one in dataclasses.fields(config)), *known]:
             if name in flags:
                 places[name] = "flag"
-            elif self.path is not None and (name in self.found or (name in numbers() and is_whole)):
+            elif self.path is not None and (name in self.found or (name in known and is_whole)):
                 places[name] = self.path.name
-            elif name not in numbers():
+            elif name not in known:
                 places[name] = self.name
         return places
+
+
+def _value_of(flag: str, argv: Sequence[str]) -> str | None:
+    """What stands after a flag; None where it is not given."""
+    for i, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name == f"--{flag}" and equals:
+            return value
+        if name == f"--{flag}" and i + 1 < len(argv):
+            return argv[i + 1]
+    return None
+
+
+def _flags_of(argv: Sequence[str]) -> set[str]:
+    """The names of the flags that are there, with `_` for `-`."""
+    words = [word.partition("=")[0] for word in argv if word[:2] == "--"]
+    return {word.removeprefix("--").removeprefix("no-").replace("-", "_") for word in words}
+
+
+def _require_numbers(flags: set[str], algorithm: Algorithm) -> None:
+    """Refuse numbers of other algorithms, before a flag's value is read or a model is loaded."""
+    own = {*numbers(type(algorithm)), *(one.name for one in dataclasses.fields(Config))}
+    others = {name for one in NAMES for name in numbers(algorithm_class(one))}
+    for name in sorted(flags & others - own):
+        number_of(algorithm, name, flag_of(name))

@@ -12,10 +12,10 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 from tyro.conf import Positional, arg
 
 from rlvr.cli.arguments import (
@@ -23,18 +23,21 @@ from rlvr.cli.arguments import (
     MemoryMib,
     NameValues,
     Overwrite,
+    PatienceSeconds,
     SandboxLevel,
     WallSeconds,
     Workers,
     engine_at,
     environment_of,
 )
+from rlvr.console import labelled
 from rlvr.data.columns import Columns
 from rlvr.data.formats import STDIN, count_rows, read_rows, sources
 from rlvr.data.lines import Line, Row
 from rlvr.data.rows import Journal, KeptLines, dump_row
 from rlvr.display import LeftOut, progress_bar
 from rlvr.environment import Environment
+from rlvr.environment.registry import read_option
 from rlvr.errors import DataError, UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scored, Scorer
 from rlvr.scoring.blocks import Block, Blocks, digest_of_lines
@@ -42,6 +45,7 @@ from rlvr.scoring.items import Ids, Item, item_of, number_of, was_there
 from rlvr.scoring.records import Recorder, is_record_of, provenance, require_same_run
 from rlvr.scoring.shards import Shard, ShardTotals, rejected_path
 from rlvr.scoring.tally import Tally
+from rlvr.text import one_line
 
 __all__ = ["ScoreCommand"]
 
@@ -70,7 +74,7 @@ class ScoreCommand:
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
     """Write the scores to this file, .jsonl or .parquet, there when it is whole; - for JSON lines on stdout."""
     verifier: str | None = None
-    """Score with this verifier alone, and no environment: math, gsm8k, text, code, or path/to/file.py:name."""
+    """Score with this verifier alone, and no environment: a name of `rlvr verifiers`, or path/to/file.py:name."""
     prompt_column: str | None = None
     """Column with the prompt; a dotted path leads into it."""
     reference_column: str | None = None
@@ -89,8 +93,9 @@ class ScoreCommand:
     """Score the I-th of N shares of the rows, such as 3/16; `rlvr join` makes one file of them."""
     workers: Workers = None
     scorer: EngineAddress = None
+    patience_s: PatienceSeconds = 300.0
     option: NameValues = ()
-    """Set an option of the environment; may be repeated."""
+    """Set an option of the environment, or a setting of the verifier; may be repeated."""
     sandbox: SandboxLevel = None
     strict: bool = False
     """Stop at the first row that cannot be used, instead of leaving it out."""
@@ -99,6 +104,7 @@ class ScoreCommand:
     overwrite: Overwrite = False
     wall_s: WallSeconds = WALL_S
     memory_mib: MemoryMib = MEMORY_MIB
+    resumable: ClassVar[bool] = True
 
     def run(self, out: Console, err: Console) -> int:
         env_name, files, options = self._asked()
@@ -154,7 +160,7 @@ class ScoreCommand:
                     workers=self.workers,
                     wall_s=self.wall_s,
                     memory_mib=self.memory_mib,
-                    engine=engine_at(self.scorer),
+                    engine=engine_at(self.scorer, self.patience_s),
                 ) as scorer,
                 progress_bar(
                     f"scoring with {env_name}", self._count(source, journal, shard), err
@@ -185,18 +191,18 @@ class ScoreCommand:
         changed = source.changed()
         if changed:
             err.print(
-                f"[yellow]warning:[/] {escape(changed)} was changed while it was read: rows may be missing or torn",
+                labelled(
+                    "warning:",
+                    f"{changed} was changed while it was read: rows may be missing or torn",
+                ),
                 soft_wrap=True,
-                highlight=False,
             )
         tally.show(out)
         fresh = tally.count - journal.done
         out.print(
             f"{fresh} scored in {took_s:.2f} s, {fresh / took_s:,.0f} per second; start-up not counted"
         )
-        out.print(
-            f"written to {escape('stdout' if to_stdout else str(self.output))}", soft_wrap=True
-        )
+        out.print(f"written to {'stdout' if to_stdout else one_line(self.output)}", soft_wrap=True)
         return int(bool(rejected.count or tally.unscored or changed))
 
     def _count(self, source: _Source, journal: Journal | _Pipe, shard: Shard | None) -> int:
@@ -211,7 +217,17 @@ class ScoreCommand:
                     f"{self.env}: say what to score, as in `rlvr score {self.env} FILE -o OUT`"
                 )
             return self.env, self.files, self.option
-        return "rows-v1", (self.env, *self.files), (*self.option, f"verifier={self.verifier}")
+        own = {"data", "prompt", "reference"}  # options of the environment itself
+        kept = [pair for pair in self.option if pair.partition("=")[0] in own]
+        settings = {}
+        for pair in self.option:
+            name, equals, value = pair.partition("=")
+            if name not in own and equals:
+                settings[name] = read_option(f"--option {pair}", None, value)
+            elif not equals:
+                raise UsageError(f"--option {pair}: write NAME=VALUE, such as --option credit=f1")
+        options = (*kept, f"settings={json.dumps(settings)}", f"verifier={self.verifier}")
+        return "rows-v2", (self.env, *self.files), options
 
 
 def _peek(source: _Source, env: Environment, out: Console) -> int:
@@ -219,15 +235,13 @@ def _peek(source: _Source, env: Environment, out: Console) -> int:
     shown = 0
     for name, line in itertools.islice(source, 3):
         shown += 1
-        out.print(f"[bold]{escape(name)}, row {line.number}[/]", highlight=False)
+        out.print(Text(f"{one_line(name)}, row {line.number}", "bold"))
         try:
             if line.row is None:
                 raise DataError(line.error)
             item = item_of(env, line.row, line.number)
         except DataError as error:
-            out.print(
-                f"  [red]cannot be used:[/] {escape(str(error))}", soft_wrap=True, highlight=False
-            )
+            out.print(labelled("  cannot be used:", error, "red"), soft_wrap=True)
             continue
         task = item.task
         prompt = (
@@ -245,9 +259,8 @@ def _peek(source: _Source, env: Environment, out: Console) -> int:
         }
         for part, text in parts.items():
             out.print(
-                f"  {part:<11}{escape(_shortened(text))}",
+                f"  {part:<11}{_shortened(text)}",
                 soft_wrap=True,
-                highlight=False,
                 emoji=False,
             )
     if not shown:
@@ -620,9 +633,9 @@ class _RejectedRows:
 
     def show(self, err: Console) -> None:
         for message in self._left_out.lines(_SHOWN):
-            err.print(f"[yellow]left out:[/] {escape(message)}", soft_wrap=True, highlight=False)
+            err.print(labelled("left out:", message), soft_wrap=True)
         if self.count:
-            where = "" if self.path is None else f"; all of them are in {escape(str(self.path))}"
+            where = "" if self.path is None else f"; all of them are in {one_line(self.path)}"
             err.print(f"{self.count} rows left out{where}", soft_wrap=True)
 
     def summary(self) -> str:

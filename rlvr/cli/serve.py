@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
-from rich.markup import escape
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from rlvr import serve
@@ -25,9 +24,11 @@ from rlvr.environment.registry import defaults_of, make
 from rlvr.errors import UsageError, import_optional
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.serve import ServiceLimits
-from rlvr.serve.rewards import ServableModel
 from rlvr.validate import require_whole
 from rlvr.workers import usable_cores
+
+if TYPE_CHECKING:
+    from rlvr.serve.rewards import ServableModel
 
 __all__ = ["ServeCommand", "environments"]
 
@@ -120,9 +121,9 @@ class ServeCommand:
                         else [f"the reward model {self.reward_model}"]
                     ),
                 ]
-                names = escape(", ".join(served))
+                names = ", ".join(served)
                 line = f"serving {names} on {where}, which wants {needs}; {where}/docs says how"
-                out.print(line, soft_wrap=True, highlight=False)
+                out.print(line, soft_wrap=True)
 
             if self.processes == 1:
                 serve.run(service, listening, on_ready=say_ready)

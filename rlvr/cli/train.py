@@ -8,21 +8,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, arg
 
-from rlvr.cli.arguments import NameValues, SandboxLevel, options_of, with_level
-from rlvr.cli.run_settings import NO_NUMBERS, AlgorithmNumbers, RunSettings, Sources
+from rlvr.algo.papers import load_algorithm
+from rlvr.cli.arguments import (
+    NameValues,
+    SandboxLevel,
+    TemplateOptions,
+    options_of,
+    template_options_of,
+    with_level,
+)
+from rlvr.cli.run_settings import RunSettings, Sources, number_flags
 from rlvr.environment.registry import defaults_of
 from rlvr.errors import UsageError, import_optional
 from rlvr.train.config import Config
 from rlvr.validate import nearest
 
-__all__ = ["RECIPES", "RecipeCommand", "TrainCommand", "recipe_command", "train_command"]
+__all__ = [
+    "RECIPES",
+    "RecipeCommand",
+    "TrainCommand",
+    "TrainFlags",
+    "recipe_command",
+    "train_command",
+]
 
 RECIPES = (
     "arithmetic_cpu",
@@ -32,12 +46,17 @@ RECIPES = (
     "math_prorl",
     "python_tool_math",
     "search_qa",
+    "smol_sums",
 )
 """Folders of `rlvr.recipes` whose `run` has `DEFAULTS`, a dataclass of flags, and `main`, which takes them."""
 
 
+_Numbers = TypeVar("_Numbers")
+"""The flags of the chosen algorithm's numbers, see `number_flags`."""
+
+
 @dataclass
-class TrainCommand:
+class TrainFlags(Generic[_Numbers]):
     """Train a policy on an environment.  The same command continues a run that was stopped.
 
     Example: rlvr train --env gsm8k-v2 --model Qwen/Qwen3-0.6B --run runs/a --algorithm dapo --max-tokens 1024
@@ -45,12 +64,13 @@ class TrainCommand:
     Settings may also stand in a file: rlvr train --config run.toml --run runs/b --clip-high 0.3 --dry-run
 
     `rlvr train NAME …` starts from the settings of a recipe, such as those of a paper; `rlvr train NAME --help` shows
-    them.  The recipes are arithmetic_cpu, code_grpo, math_dapo, math_grpo, math_prorl,
-    python_tool_math and search_qa.
+    them.  `rlvr train --algorithm NAME --help` shows the numbers of an algorithm.
+    The recipes are arithmetic_cpu, code_grpo, math_dapo, math_grpo, math_prorl,
+    python_tool_math, search_qa and smol_sums.
     """
 
     settings: OmitArgPrefixes[Annotated[RunSettings, arg(name="")]]
-    numbers: OmitArgPrefixes[Annotated[AlgorithmNumbers, arg(name="")]] = NO_NUMBERS
+    numbers: OmitArgPrefixes[Annotated[_Numbers, arg(name="")]]
     config: Annotated[Path | None, arg(metavar="FILE")] = None
     """Take settings from this file: TOML with the names of the flags (`_` for `-`), or the config.json of a run, whose
     folder is then the run.  Flags win."""
@@ -61,9 +81,7 @@ class TrainCommand:
     sandbox: SandboxLevel = None
     eval_option: NameValues = ()
     """Set an option of the environment for evaluation alone, such as data=test.jsonl; may be repeated."""
-
-    def run(self, out: Console, err: Console) -> int:
-        return self._run(Sources(), out, err)
+    template_option: TemplateOptions = ()
 
     def _run(self, sources: Sources, out: Console, err: Console) -> int:
         settings = self.settings
@@ -73,11 +91,13 @@ class TrainCommand:
         defaults = defaults_of(settings.env) if settings.env else {}
         options = options_of(defaults, with_level(self.option, self.sandbox, settings.env))
         others = options_of(defaults, self.eval_option, flag="--eval-option")
+        variables = template_options_of(self.template_option)
         config = sources.config(
             settings,
             self.numbers,
             env_options={**settings.env_options, **options},
             eval_options={**settings.eval_options, **others},
+            template_options={**settings.template_options, **variables},
         )
         if self.dry_run and config.pairs is not None:
             raise UsageError(
@@ -89,6 +109,15 @@ class TrainCommand:
             )
             return 0
         return _train(config, out, err)
+
+
+_DEFAULT_NUMBERS: Any = number_flags(type(load_algorithm(str(Config.algorithm))))
+
+
+@dataclass
+class TrainCommand(TrainFlags[_DEFAULT_NUMBERS]):
+    # The command with the numbers of the default algorithm, for tab completion and lists of flags.
+    __doc__ = TrainFlags.__doc__
 
 
 def _train(config: Config, out: Console, err: Console) -> int:
@@ -111,7 +140,7 @@ def _train(config: Config, out: Console, err: Console) -> int:
             )
     if config.pairs is not None or trainer.ranks.first:  # offline training is one process
         out.print(
-            f"{trainer.step} steps; all files of the run are in {escape(str(config.run))}",
+            f"{trainer.step} steps; all files of the run are in {config.run!s}",
             soft_wrap=True,
         )
     return 0 if finished else 130
@@ -121,7 +150,7 @@ def _train(config: Config, out: Console, err: Console) -> int:
 class _Parsed:
     """A command whose settings may come from a file."""
 
-    command: TrainCommand
+    command: TrainFlags[Any]
     sources: Sources
 
     def run(self, out: Console, err: Console) -> int:
@@ -138,10 +167,11 @@ def train_command(argv: Sequence[str]) -> _Parsed:
         UsageError: the file cannot be read, or has what no run has.
     """
     sources = Sources.from_flags(argv)
-    default: dict[str, Any] = (
-        {"default": TrainCommand(settings=sources.settings)} if sources.path else {}
-    )
-    command = tyro.cli(TrainCommand, args=argv, prog="rlvr train", **default)
+    default: dict[str, Any] = {}
+    if sources.path:
+        default = {"default": TrainFlags(sources.settings, sources.no_numbers)}
+    kind: Any = TrainFlags[number_flags(type(sources.algorithm))]  # type: ignore[misc]  # made for this call
+    command = tyro.cli(kind, args=argv, prog="rlvr train", **default)
     return _Parsed(command, sources)
 
 
@@ -194,17 +224,24 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
             ),
         )
     sources = Sources.from_flags(argv, default.config, f"recipe {name}")
-    kind = _with_run_flags(type(default))
+    kind = _with_run_flags(type(default), number_flags(type(sources.algorithm)))
     given = tyro.cli(
         kind, default=kind(flags=replace(default, config=sources.settings)), args=argv, **about
     )
-    flags = replace(given.flags, config=sources.config(given.flags.config, given.numbers))
+    settings = given.flags.config
+    variables = template_options_of(given.template_option)
+    config = sources.config(
+        settings,
+        given.numbers,
+        template_options={**settings.template_options, **variables},
+    )
+    flags = replace(given.flags, config=config)
     return RecipeCommand(module.main, flags, sources.of(flags.config) if given.dry_run else None)
 
 
-def _with_run_flags(kind: type) -> Any:
+def _with_run_flags(kind: type, numbers: type[Any]) -> Any:
     """The class of a recipe's flags, and beside them those that every run has."""
-    hints = get_type_hints(TrainCommand, include_extras=True)
+    hints = get_type_hints(TrainFlags, include_extras=True)
     texts = {
         "config": "Take settings from this file: TOML with the names of the flags, or the config.json of a run.",
         "dry_run": "Print the settings with where each comes from and the memory forecast, sample one group, and stop.",
@@ -213,10 +250,16 @@ def _with_run_flags(kind: type) -> Any:
         (
             one,
             Annotated[hints[one], arg(help=texts[one])],
-            field(default=getattr(TrainCommand, one)),
+            field(default=getattr(TrainFlags, one)),
         )
         for one in texts
     ]
-    numbers = ("numbers", hints["numbers"], field(default=NO_NUMBERS))
-    flags = OmitArgPrefixes[Annotated[kind, arg(name="")]]  # type: ignore[valid-type]
-    return make_dataclass(f"{kind.__name__}OfRun", [("flags", flags), numbers, *shared])
+    omit: Any = OmitArgPrefixes
+    flags, given = (omit[Annotated[one, arg(name="")]] for one in (kind, numbers))
+    fields: list[Any] = [
+        ("flags", flags),
+        ("numbers", given, field(default_factory=numbers)),
+        ("template_option", hints["template_option"], field(default=())),
+        *shared,
+    ]
+    return make_dataclass(f"{kind.__name__}OfRun", fields)

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from rich.markup import escape
 from tyro.conf import Positional, arg
 
 from rlvr import serve, viewer
 from rlvr.cli.arguments import Overwrite, require_outputs
+from rlvr.console import labelled
 from rlvr.data.files import write_whole
 from rlvr.errors import UsageError
-from rlvr.serve.keys import LEAST_KEY_LETTERS
+from rlvr.http.keys import LEAST_KEY_LETTERS
+from rlvr.text import one_line
 
 __all__ = ["ViewCommand"]
 
@@ -52,7 +53,7 @@ class ViewCommand:
             require_outputs([self.export], list(self.paths), overwrite=self.overwrite)
         with viewer.Shown(self.paths) as sources:
             for why in sources.refused:
-                err.print(f"[yellow]left out:[/] {escape(why)}", soft_wrap=True, highlight=False)
+                err.print(labelled("left out:", why), soft_wrap=True)
             if self.export is not None:
                 return self._export(self.export, sources, out, err)
             key = os.environ.get("RLVR_API_KEY", "").strip() or None
@@ -84,11 +85,11 @@ class ViewCommand:
         page = viewer.export(sources)
         errors = [why for source in sources.all for why in source.index.errors]
         for why in errors:
-            err.print(f"[yellow]not whole:[/] {escape(why)}", soft_wrap=True, highlight=False)
+            err.print(labelled("not whole:", why), soft_wrap=True)
         if errors and not any(
             source.index.query("SELECT 1 FROM rows LIMIT 1") for source in sources.all
         ):
             raise UsageError("there is nothing to show")
         write_whole(path, page)
-        out.print(escape(str(path)), soft_wrap=True)
+        out.print(one_line(path), soft_wrap=True)
         return int(bool(errors or sources.refused))

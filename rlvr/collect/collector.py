@@ -29,6 +29,7 @@ from rlvr.collect.stats import (
     tool_stats,
     unscored_reasons,
 )
+from rlvr.display import Activity
 from rlvr.environment import Environment, Mixture
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sampler, Sampling
@@ -107,6 +108,7 @@ class Collector:
             fixed number of decode steps, so that runs repeat to the last bit.  None: "tokens" if the sampler counts
             its steps, as the local one does.
         shuffle: give each epoch a random order; False for the order of the indices.
+        activity: shows how far `collect` is; None for nothing.
 
     Attributes:
         groups: samples and scores without filters; `prefix_values` needs it.
@@ -133,6 +135,7 @@ class Collector:
         step_s: float = STEP_S,
         schedule: Schedule | None = None,
         shuffle: bool = True,
+        activity: Activity | None = None,
     ) -> None:
         require_whole("seed", seed, 0)
         require_whole("max_rounds", max_rounds, 1)
@@ -165,6 +168,7 @@ class Collector:
         self._cursor = cursor_of(env, seed=self.seed, shuffle=shuffle)
         self._left: list[tuple[int, Group]] = []  # with the index of its task
         self._flight = Flight(self.groups)
+        self._activity = activity or Activity()
         self._has_warned = self._has_warned_of_length = False
 
     def close(self) -> None:
@@ -238,7 +242,10 @@ class Collector:
             requeued += self._flight.begin_again(oldest, wanted)
             asked = self._cursor.take(max(0, wanted + ahead * prompts - len(self._flight)))
             self._flight.begin(self._fitting(asked, dropped))
-            for index, group in self._flight.finish(wanted):
+            left = self._flight.rollouts_left(wanted)
+            with self._activity.task("sampling", left) as advance:
+                finished = self._flight.finish(wanted, advance)
+            for index, group in finished:
                 sampled.append(group)
                 indices[group.task.id] = index
                 self._cursor.saw(index, group)

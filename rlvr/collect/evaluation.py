@@ -16,7 +16,8 @@ from rlvr.collect import Groups, Sampler, Sampling, own_tokens
 from rlvr.collect.flight import sample_groups
 from rlvr.collect.groups import STEP_S
 from rlvr.collect.scheduler import Schedule
-from rlvr.display import progress_bar
+from rlvr.console import PlainConsole
+from rlvr.display import Activity
 from rlvr.environment import Environment, Mixture, TasksEnv
 from rlvr.errors import UsageError
 from rlvr.scoring import Scorer
@@ -127,7 +128,7 @@ def evaluate(
     schedule: Schedule | None = None,
     known: Sequence[TaskResult] = (),
     on_group: Callable[[int, Group], None] | None = None,
-    progress: bool = False,
+    progress: bool | Activity = False,
 ) -> EvaluationReport:
     """Sample n completions of each task, score them, and compute the metrics.
 
@@ -154,7 +155,7 @@ def evaluate(
         known: results of an earlier, stopped call with the same settings; these tasks are not sampled again.
         on_group: called with the index of each task and its group as it is finished, for example to keep the
             completions; None for nothing.
-        progress: show a progress bar.
+        progress: show on stderr how far it is; or where to show that.
 
     Raises:
         UsageError: a setting cannot work.
@@ -185,16 +186,16 @@ def evaluate(
             schedule=schedule,
             key=("evaluate", seed),
         ) as groups,
-        progress_bar(f"evaluating on {env.id}", len(missing) if progress else None) as tick,
-        closing(sample_groups(groups, asked := _fitting(groups, missing, too_long))) as sampled,
+        _activity(progress).task(f"evaluating on {env.id}", n * len(missing)) as advance,
+        closing(
+            sample_groups(groups, asked := _fitting(groups, missing, too_long), advance)
+        ) as sampled,
     ):
         for number, group in sampled:
             index, _ = asked[number]
             results.append(_result(index, group))
             if on_group is not None:
                 on_group(index, group)
-            if progress:
-                tick()
     results.sort(key=lambda result: result.index)
     bounds = (
         env.reward.bounds if isinstance(env, TasksEnv) else None
@@ -217,6 +218,12 @@ def evaluate(
         tuple(results),
         tuple(too_long),
     )
+
+
+def _activity(progress: bool | Activity) -> Activity:
+    if isinstance(progress, Activity):
+        return progress
+    return Activity(PlainConsole(stderr=True)) if progress else Activity()
 
 
 def _fitting(groups: Groups, indices: Sequence[int], too_long: list[str]) -> list[tuple[int, int]]:

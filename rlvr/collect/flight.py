@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 from rlvr.collect.groups import Groups
 from rlvr.collect.scheduler import Play, Scheduler
 from rlvr.collect.serialization import rollout_as_dict, rollout_from_dict
+from rlvr.display import Advance
 from rlvr.types import Group, Rollout, Score
 
 __all__ = ["Flight", "sample_groups"]
@@ -91,6 +92,15 @@ class Flight:
         """(place in the run, index of the task) of each unfinished group."""
         return [(one.place, one.index) for one in self._open.values()]
 
+    def rollouts_left(self, count: int) -> int:
+        """How many rollouts the oldest groups lack.
+
+        Args:
+            count: number of groups.
+        """
+        oldest = list(self._open.values())[:count]
+        return sum(one.size - len(one.rollouts) for one in oldest)
+
     def begin(self, asked: Sequence[tuple[int, int]]) -> None:
         """Begin groups, as soon as the sampler has room for them.
 
@@ -110,16 +120,17 @@ class Flight:
         keys = ((number, g) for number, size in sizes for g in range(size))
         return zip(keys, self._groups.plays(asked, first), strict=True)
 
-    def finish(self, count: int) -> list[tuple[int, Group]]:
+    def finish(self, count: int, advance: Advance | None = None) -> list[tuple[int, Group]]:
         """Finish the oldest groups: (index of the task, group) of each, in their order.  The others are parked then.
 
         Args:
             count: number of groups.
+            advance: counts the rollouts of any group that end, and the tokens; None for nothing.
         """
         wanted = list(self._open)[:count]
         try:
             while not all(self._open[number].sampled for number in wanted):
-                self._advance()
+                self._advance(advance)
         finally:
             self._scheduler.park()
         with self._groups.background.waiting():
@@ -128,11 +139,15 @@ class Flight:
             del self._open[number]
         return groups
 
-    def drain(self) -> Generator[tuple[int, Group], None, None]:
-        """Finish all groups: (number, group) of each as it is done, in any order."""
+    def drain(self, advance: Advance | None = None) -> Generator[tuple[int, Group], None, None]:
+        """Finish all groups: (number, group) of each as it is done, in any order.
+
+        Args:
+            advance: counts the rollouts that end, and the tokens; None for nothing.
+        """
         complete: deque[int] = deque()
         while self._scheduler.busy:
-            complete += self._advance()
+            complete += self._advance(advance)
             while complete and self._open[complete[0]].scored:
                 yield complete[0], self._open.pop(complete.popleft()).group()
         for number in complete:
@@ -140,10 +155,14 @@ class Flight:
                 scored = self._open.pop(number).group()
             yield number, scored
 
-    def _advance(self) -> list[int]:
+    def _advance(self, advance: Advance | None = None) -> list[int]:
         """Work for a moment; returns the numbers of the groups whose last rollout was sampled."""
         complete = []
-        for key, rollout in self._scheduler.advance():
+        tokens = getattr(self._groups.sampler, "tokens", 0)
+        ended = self._scheduler.advance()
+        if advance is not None:
+            advance(len(ended), tokens=getattr(self._groups.sampler, "tokens", 0) - tokens)
+        for key, rollout in ended:
             number, g = cast(_Key, key)
             one = self._open[number]
             one.rollouts[g] = rollout
@@ -260,17 +279,18 @@ class Flight:
 
 
 def sample_groups(
-    groups: Groups, asked: Sequence[tuple[int, int]]
+    groups: Groups, asked: Sequence[tuple[int, int]], advance: Advance | None = None
 ) -> Generator[tuple[int, Group], None, None]:
     """Sample and score a group for each task; yields (number in `asked`, group) as each is done, in any order.
 
     Args:
         groups: of the environment and the sampler.
         asked: (place in the run, index of the task) of each group.
+        advance: counts the rollouts that end, and the tokens; None for nothing.
     """
     flight = Flight(groups)
     flight.begin(asked)
     try:
-        yield from flight.drain()
+        yield from flight.drain(advance)
     finally:
         flight.close()

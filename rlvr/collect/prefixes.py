@@ -17,7 +17,15 @@ from rlvr.collect.groups import Groups
 from rlvr.collect.scheduler import Play, run
 from rlvr.environment import MultiTurnEnv
 from rlvr.errors import UsageError, brief
-from rlvr.samplers.protocol import Request, Sample, Sampler, TokenIds, cut_at_stop, rollout_seed
+from rlvr.samplers.protocol import (
+    Request,
+    Sample,
+    Sampler,
+    TokenIds,
+    beginning_of,
+    cut_at_stop,
+    rollout_seed,
+)
 from rlvr.types import Completion, Rollout, Score
 from rlvr.validate import require_whole
 
@@ -52,7 +60,8 @@ def step_boundaries(rollout: Rollout, sampler: Sampler, delimiter: str = "\n") -
         delimiter: text that ends a step.
     """
     T = len(rollout.completion_ids)
-    text, found, at = rollout.text, [0], 0
+    begun = beginning_of(sampler, rollout.prompt_ids)  # of the text, and not among its tokens
+    text, found, at = rollout.text.removeprefix(begun), [0], 0
     while (at := text.find(delimiter, at)) >= 0:
         while text.startswith(delimiter, at):
             at += len(delimiter)
@@ -207,7 +216,8 @@ def _fork(request: Request) -> Play[Sample]:
 def _begin(groups: Groups, rollout: Rollout, boundary: int, sample: Sample) -> Future[list[Score]]:
     # Decoded together: decoded apart, the two texts may lose a space between them.
     ids = [*rollout.completion_ids[:boundary], *sample.completion_ids]
-    text = cut_at_stop(groups.sampler.decode(ids), groups.sampling.stop)
+    begun = beginning_of(groups.sampler, rollout.prompt_ids)
+    text = begun + cut_at_stop(groups.sampler.decode(ids), groups.sampling.stop)
     return groups.score(rollout.task, [Completion(text, len(ids), sample.truncated)])
 
 

@@ -10,6 +10,7 @@ from rlvr.collect.flight import sample_groups
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values
 from rlvr.errors import UsageError
+from rlvr.samplers.protocol import beginning_of
 from rlvr.types import Rollout
 
 __all__ = ["process_labels"]
@@ -61,7 +62,11 @@ def process_labels(
 
 
 def _row(groups: Groups, rollout: Rollout, values: PrefixValues) -> dict[str, Any]:
-    ends = [groups.sampler.decode(rollout.completion_ids[:end]) for end in values.boundaries[1:-1]]
+    begun = beginning_of(groups.sampler, rollout.prompt_ids)
+    ends = [
+        begun + groups.sampler.decode(rollout.completion_ids[:end])
+        for end in values.boundaries[1:-1]
+    ]
     cuts = [0, *map(len, ends), len(rollout.text)]
     steps = [(rollout.text[a:b], i) for i, (a, b) in enumerate(pairwise(cuts), 1) if a < b]
     right = [(values.values[i] or 0.0) * values.scored[i] for _, i in steps]

@@ -58,7 +58,8 @@ _IN_FLIGHT: Final = (
     4096  # requests that the sampler has at a time: more than any engine samples side by side
 )
 _SILENT_S: Final = 3600.0  # that a sampler may return nothing at first
-_SLACK_S: Final = 600.0  # beside what the completions so far have taken: an engine may compile, or stand still for a while
+# Beside what the completions so far have taken: an engine may compile, or stand still for a while.
+_SLACK_S: Final = 600.0
 _TICK: Final = 16  # decode steps; a result is passed on at the second tick after it was asked for
 
 

@@ -22,7 +22,15 @@ from rlvr.environment import EpisodeFailed, RunningEpisode, ToolEnv
 from rlvr.environment.call_formats import read_turn_of
 from rlvr.episode import Episode, PolicyTurn
 from rlvr.errors import Unscored, UsageError, brief
-from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, TokenIds, rollout_seed
+from rlvr.samplers.protocol import (
+    Request,
+    Sample,
+    Sampler,
+    Sampling,
+    TokenIds,
+    beginning_of,
+    rollout_seed,
+)
 from rlvr.types import Outcome, Rollout, Score, Task, Turn, Verdict
 from rlvr.validate import is_number
 
@@ -118,8 +126,9 @@ class ToolEpisodes:
             sample: Sample = yield Request(
                 (p, g, turn), episode.context, self.sampling, seed, limit, rollout=g
             )
+            begun = beginning_of(self.sampler, episode.context)
             episode.take_turn(sample, self.sampling)
-            said = self._read(sample, tools)
+            said = self._read(sample, tools, begun)
             spent = episode.own_tokens() >= self.sampling.max_tokens
             last = "tokens" if sample.truncated or (spent and said.calls) else ""
             told = yield self.background.submit(partial(running.take, said, last=last))
@@ -151,12 +160,12 @@ class ToolEpisodes:
         prompts[:] = [ids]
         return ids
 
-    def _read(self, sample: Sample, tools: Sequence[Mapping[str, Any]]) -> PolicyTurn:
+    def _read(self, sample: Sample, tools: Sequence[Mapping[str, Any]], begun: str) -> PolicyTurn:
         parse = getattr(self.sampler, "parse", None)
         if parse is None or not tools:
             return read_turn_of("hermes", sample.text, tools) if tools else PolicyTurn(sample.text)
         said: PolicyTurn = parse(sample.completion_ids, tools)
-        return said
+        return replace(said, text=begun + said.text)
 
     def _rewards(self, task: Task, record: Episode) -> Sequence[float | None]:
         """The rewards of the turns, in a thread."""

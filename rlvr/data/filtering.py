@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 from rlvr.data.lines import Row
 from rlvr.data.overlap import TestSetOverlap, digest_of, folded, near_duplicates
 from rlvr.data.parallel import in_chunks, mapped
-from rlvr.data.tokens import lengths, load_tokenizer
+from rlvr.data.tokens import PromptFrame, lengths, load_tokenizer
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.types import Outcome, Prompt
 from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
@@ -48,9 +48,9 @@ class FilterRules:
         ngram: number of words in a row that a task must not share with a test: 13, as for GPT-3 (arXiv:2005.14165, C);
             of a shorter test all its words, from 4 up.
         max_characters: the most characters that a prompt may have, messages together; None for any number.
-        max_tokens: the most tokens that a prompt may have, messages together and without what a chat template adds;
-            None for any number.
+        max_tokens: the most tokens that a prompt may have, messages together; None for any number.
         tokenizer: counts them: a file tokenizer.json, the folder of a model, or its id on the hub.
+        frame: what the chat template adds to a prompt, which counts too; None for nothing.
 
     Raises:
         UsageError: a number is out of range.
@@ -66,6 +66,7 @@ class FilterRules:
     max_characters: int | None = None
     max_tokens: int | None = None
     tokenizer: str | None = None
+    frame: PromptFrame | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_rate <= self.max_rate <= 1:  # false for NaN
@@ -489,7 +490,9 @@ def _too_long(
     if rules.max_tokens is not None and rules.tokenizer is not None:
         places = array("I")
         chunks = mapped(
-            partial(lengths, rules.tokenizer), in_chunks(_asked(tasks, places)), processes
+            partial(lengths, rules.tokenizer, rules.frame),
+            in_chunks(_asked(tasks, places)),
+            processes,
         )
         for index, count in enumerate(
             itertools.chain.from_iterable(counts for _, counts in chunks)

@@ -133,7 +133,10 @@ def stamped(line: bytes) -> bytes:
     return b'%b, "rlvr_crc32": "%08x"}\n' % (body, zlib.crc32(body))
 
 
-_NO_FIT = "damaged or edited since it was written: its checksum does not fit (without rlvr_crc32 it is read as it stands)"
+_NO_FIT = (
+    "damaged or edited since it was written: its checksum does not fit "
+    "(without rlvr_crc32 it is read as it stands)"
+)
 _UNLIKE = {
     True: "it has no checksum, and the lines before have: it is damaged, or of another file",
     False: "it has a checksum, and the lines before have none: they are damaged, or of another file",

@@ -27,7 +27,10 @@ _COMMON: Final = 10  # a run of words in more texts than this is common
 _SHORTEST: Final = 4  # a test of fewer words is not looked for within longer texts
 
 # Thai, Lao, Burmese, Khmer, kana and Han are written without spaces: each character counts as a word.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
 _WORD = rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+"
 _WORD_OR_SIGN = re.compile(rf"{_WORD}|[-+*/^=<>×÷]")
 _SIGNS: Final = frozenset("-+*/^=<>×÷")

@@ -34,6 +34,7 @@ __all__ = [
     "Journal",
     "KeptLines",
     "as_dataset",
+    "dataset_lines",
     "dump_row",
     "load_dataset",
     "read_whole",
@@ -462,44 +463,72 @@ class KeptLines:
 _PART = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<start>\d+%?)?:(?P<stop>\d+%?)?\])?", re.ASCII)
 
 
-def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterable[Row]:
-    """Rows of a data set: a local file as `read_rows` takes it, a folder with one file per split, or a hub id.
+def dataset_lines(source: str, split: str, *, name: str | None = None) -> Iterable[Line]:
+    """Lines of a data set, with those that cannot be read: a local file as `read_rows` takes it, a folder, or a hub id.
 
     Args:
         source: a path if there is such a file or folder, else a hub id such as "openai/gsm8k".
         split: "train", "test" …; a single file serves for every split.  A part of a split is written as in `datasets`,
             in rows or percent: "train[:100]", "train[10%:]".  Percents round up, so that "train[:10%]" has a row if
-            there is any, and "train[10%:]" the others.
+            there is any, and "train[10%:]" the others.  Rows that cannot be read count too.
         name: the configuration of a data set on the hub.
 
     Raises:
-        DataError: there is no such data set, or a row cannot be read; tasks with rows left out would be other tasks.
+        DataError: there is no such data set.
     """
+    local = _local(source, split)
+    if local is not None:
+        path, start, stop = local
+        found = list(read_rows(path))
+        return found[_place(start, len(found)) : _place(stop, len(found))]
+    rows = hub_rows(source, split, name=name)
+    return (Line(number, row) for number, row in enumerate(rows, start=1))
+
+
+def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterable[Row]:
+    """Rows of a data set of which every row must be readable.
+
+    Args:
+        source, split, name: see `dataset_lines`.
+
+    Raises:
+        DataError: there is no such data set, or a row cannot be read.
+    """
+    lines, local = dataset_lines(source, split, name=name), _local(source, split)
+    rows = (_readable(line, source if local is None else local[0]) for line in lines)
+    return rows if local is None else list(rows)
+
+
+def _local(source: str, split: str) -> tuple[Path, str, str] | None:
+    """The file of a split, and the rows from and to which it is asked for; None for a data set on the hub."""
     path = Path(source)
-    if path.is_dir() or ending_of(path) in ENDINGS:
-        asked = _PART.fullmatch(split)
-        if asked is None:
-            raise DataError(
-                f"split {split!r}: write a name, or a part of it as in 'train[:100]' or 'train[10%:]'"
-            )
-        if path.is_dir():
-            endings = (
-                ".jsonl",
-                ".parquet",
-                ".jsonl.gz",
-                ".jsonl.zst",
-                ".json",
-                ".csv",
-                ".tsv",
-                ".arrow",
-            )
-            files = [path / f"{asked['name']}{ending}" for ending in endings]
-            path = next((file for file in files if file.is_file()), files[0])
-        found = list(read_whole(path))
-        return found[
-            _place(asked["start"] or "0", len(found)) : _place(asked["stop"] or "100%", len(found))
-        ]
-    return hub_rows(source, split, name=name)
+    if not path.is_dir() and ending_of(path) not in ENDINGS:
+        return None
+    asked = _PART.fullmatch(split)
+    if asked is None:
+        raise DataError(
+            f"split {split!r}: write a name, or a part of it as in 'train[:100]' or 'train[10%:]'"
+        )
+    if path.is_dir():
+        endings = (
+            ".jsonl",
+            ".parquet",
+            ".jsonl.gz",
+            ".jsonl.zst",
+            ".json",
+            ".csv",
+            ".tsv",
+            ".arrow",
+        )
+        files = [path / f"{asked['name']}{ending}" for ending in endings]
+        path = next((file for file in files if file.is_file()), files[0])
+    return path, asked["start"] or "0", asked["stop"] or "100%"
+
+
+def _readable(line: Line, source: str | Path) -> Row:
+    if line.row is None:
+        raise DataError(f"{source}, line {line.number}: {line.error}")
+    return line.row
 
 
 def _place(text: str, count: int) -> int:
@@ -528,6 +557,4 @@ def read_whole(path: str | Path) -> Iterator[Row]:
         DataError: there is no such file, or a row cannot be read.
     """
     for line in read_rows(path):
-        if line.row is None:
-            raise DataError(f"{path}, line {line.number}: {line.error}")
-        yield line.row
+        yield _readable(line, path)

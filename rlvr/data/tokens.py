@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr.data.hub import at_once
 from rlvr.errors import DataError, UsageError
 
-__all__ = ["lengths", "load_tokenizer"]
+__all__ = ["PromptFrame", "lengths", "load_tokenizer"]
 
 
 @functools.lru_cache(1)
@@ -52,12 +53,36 @@ def load_tokenizer(name: str) -> Any:
     return tokenizer
 
 
-def lengths(name: str, texts: Sequence[str]) -> list[int]:
-    """Number of tokens of each text, without special tokens.
+@dataclass(frozen=True, slots=True)
+class PromptFrame:
+    """What a chat template writes around the text of a prompt.
+
+    Attributes:
+        before, after: the texts on both sides, special tokens included.
+        starts: texts with which a prompt begins that has its frame already.
+    """
+
+    before: str
+    after: str
+    starts: tuple[str, ...]
+
+    def framed(self, text: str) -> str:
+        """The text as it is sent.
+
+        Args:
+            text: of a prompt.
+        """
+        return text if text.startswith(self.starts) else f"{self.before}{text}{self.after}"
+
+
+def lengths(name: str, frame: PromptFrame | None, texts: Sequence[str]) -> list[int]:
+    """Number of tokens of each text, without the special tokens that the tokenizer puts around it.
 
     Args:
         name: see `load_tokenizer`.
+        frame: what a chat template adds; None for nothing.
         texts: the texts.
     """
     tokenizer = load_tokenizer(name)
-    return [len(tokenizer.encode(text, add_special_tokens=False).ids) for text in texts]
+    sent = texts if frame is None else [frame.framed(text) for text in texts]
+    return [len(tokenizer.encode(text, add_special_tokens=False).ids) for text in sent]

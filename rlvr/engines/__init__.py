@@ -4,6 +4,7 @@
     rlvr.Scorer(env, engine=RayCluster("auto"))
 
 balance   which machine gets the next piece of work
+patience  how long work that no machine does is tried again
 client    HTTP to one `rlvr serve` or several
 services  these as an engine
 reward_model  a reward model behind HTTP as a part of a reward
@@ -13,6 +14,7 @@ cluster   Ray's nodes as an engine; needs the extra `ray`
 from __future__ import annotations
 
 from rlvr.engines.cluster import RayCluster
+from rlvr.engines.patience import PATIENCE_S
 from rlvr.engines.reward_model import ServedReward
 from rlvr.engines.services import Services
 from rlvr.errors import UsageError
@@ -21,22 +23,25 @@ from rlvr.scoring.engine import Engine
 __all__ = ["RayCluster", "ServedReward", "Services", "engine_of"]
 
 
-def engine_of(text: str) -> Engine:
+def engine_of(text: str, *, patience_s: float = PATIENCE_S) -> Engine:
     """The engine that a `--scorer` names.
 
     Args:
         text: `http://HOST:PORT` of a service, or several with commas between them; `ray://auto` for the Ray cluster
             that this machine is part of, `ray:HOST:PORT` for the head of that cluster, `ray://HOST:PORT` for the Ray
             Client port of any cluster.
+        patience_s: seconds for which work is sent again while no machine does it.
 
     Raises:
         UsageError: it is neither, or an address is malformed.
     """
     if text.startswith("ray:"):
-        return RayCluster(text if text.startswith("ray://") else text.removeprefix("ray:"))
+        address = text if text.startswith("ray://") else text.removeprefix("ray:")
+        return RayCluster(address, patience_s=patience_s)
     if not text.startswith(("http://", "https://")):
         raise UsageError(
             f"--scorer {text[:60]}: write http://HOST:PORT of `rlvr serve` (several with commas), ray://auto or "
             "ray://HOST:PORT"
         )
-    return Services([part.strip() for part in text.split(",") if part.strip()])
+    addresses = [part.strip() for part in text.split(",") if part.strip()]
+    return Services(addresses, patience_s=patience_s)

@@ -1,4 +1,4 @@
-"""The client of `rlvr serve`: scores over HTTP from one service or several, with retries.
+"""The client of `rlvr serve`: scores over HTTP from one service or several, with patience.
 
     with Client("http://127.0.0.1:8000") as client:
         for served in client.score("gsm8k-v2", rows):
@@ -28,6 +28,7 @@ import httpx
 
 from rlvr.data.lines import Row
 from rlvr.engines.balance import Balance
+from rlvr.engines.patience import PATIENCE_S, Patience, require_patience
 from rlvr.errors import DataError, ServiceFailed, UsageError, brief
 from rlvr.scoring.records import score_from
 from rlvr.types import Score, plain
@@ -36,8 +37,8 @@ from rlvr.validate import require_number, require_whole
 __all__ = [
     "Address",
     "Client",
+    "PatienceSpent",
     "RequestTooLarge",
-    "RetriesSpent",
     "ServedScore",
     "ServiceConnections",
 ]
@@ -81,7 +82,8 @@ class Client:
             http://any:KEY@host is taken as the key.
         api_key: None for the key in the URL, or else the value of the variable RLVR_API_KEY, if it is set.
         timeout_s: seconds without a byte from the service after which a request is sent again.
-        retries: how often a request is sent again.  Pauses double up to ten seconds, or are what the service asks.
+        patience_s: seconds for which a request is sent again while no service answers it; they begin anew with each
+            row that comes.  Pauses double up to ten seconds, or are what a service asks.  0: it is sent once.
         batch: greatest number of rows per request.
 
     Raises:
@@ -94,12 +96,14 @@ class Client:
         api_key: str | None = None,
         *,
         timeout_s: float = 660.0,
-        retries: int = 8,
+        patience_s: float = PATIENCE_S,
         batch: int = 512,
     ) -> None:
         require_whole("batch", batch, 1)
         self.batch = batch
-        self._connections = ServiceConnections(url, api_key, timeout_s=timeout_s, retries=retries)
+        self._connections = ServiceConnections(
+            url, api_key, timeout_s=timeout_s, patience_s=patience_s
+        )
         self.url = self._connections.name
 
     def score(self, env: str | None, rows: Iterable[Row]) -> list[ServedScore]:
@@ -131,7 +135,7 @@ class Client:
         Raises:
             UsageError: the service refuses the request, such as for its key or its environment.
             DataError: a row cannot be sent as JSON.
-            ServiceFailed: the service cannot be reached or fails, after all retries.
+            ServiceFailed: the service fails, or none was reached in `patience_s`.
         """
         for ids, batch in _batches(rows, self.batch):
             asked = {"request_id": uuid.uuid4().hex} | ({} if env is None else {"env": env})
@@ -191,7 +195,7 @@ class ServiceConnections:
     """HTTP to one service or several: requests are sent again until one of them has answered whole.
 
     Args:
-        url, api_key, timeout_s, retries: see `Client`.
+        url, api_key, timeout_s, patience_s: see `Client`.
 
     Raises:
         UsageError: see `Client`; or there is no address, or one twice.
@@ -203,10 +207,10 @@ class ServiceConnections:
         api_key: str | None = None,
         *,
         timeout_s: float,
-        retries: int,
+        patience_s: float,
     ) -> None:
         require_number("timeout_s", timeout_s, 0.001)
-        self.retries = require_whole("retries", retries, 0)
+        self.patience_s = require_patience(patience_s)
         self.addresses = [
             Address.read(one, api_key) for one in ([url] if isinstance(url, str) else url)
         ]
@@ -266,17 +270,18 @@ class ServiceConnections:
 
         Raises:
             UsageError: a service refuses the request.
-            RetriesSpent: no service could be reached or answered.
+            PatienceSpent: no service could be reached or answered.
             ServiceFailed: a service answers that it failed.
         """
-        had, problem = 0, ""
-        for _ in range(self.retries + 1):
+        had = 0
+        patience = Patience(self.patience_s, [address.url for address in self.addresses])
+        while True:
             slot = self.balance.take()
             address = self.addresses[slot.place]
             is_lost, retry_after_s = True, 0.0
             try:
                 if slot.wait_s:
-                    time.sleep(slot.wait_s)
+                    time.sleep(min(slot.wait_s, patience.left_s))
                 for number, line in enumerate(self._read(address, path, body)):
                     if number == count:
                         raise ServiceFailed(
@@ -284,13 +289,16 @@ class ServiceConnections:
                         )
                     if number == had:
                         had += 1
+                        patience.succeeded()
                         yield line
                 is_lost = had != count
-                problem = f"its response had {had} lines for {count} rows"
+                if is_lost:
+                    patience.failed(slot.place, f"its response had {had} lines for {count} rows")
             except _RetryableError as error:
-                problem, retry_after_s = str(error), error.retry_after_s
+                patience.failed(slot.place, str(error))
+                retry_after_s = error.retry_after_s
             except httpx.HTTPError as error:
-                problem = _said(error)
+                patience.failed(slot.place, _said(error))
             except (UsageError, GeneratorExit):
                 is_lost = False  # it answers
                 raise
@@ -298,8 +306,8 @@ class ServiceConnections:
                 self.balance.give_back(slot, is_lost=is_lost, at_least_s=retry_after_s)
             if not is_lost:
                 return
-        last = f"{address.url}: " if len(self.addresses) > 1 else ""
-        raise RetriesSpent(f"{self.name}, asked {self.retries + 1} times: {last}{problem}")
+            if patience.is_spent:
+                raise PatienceSpent(str(patience))
 
     def _read(self, address: Address, path: str, body: bytes) -> Iterator[bytes]:
         """The lines of one attempt.  Closing this generator closes the connection, and the service stops scoring."""
@@ -381,8 +389,8 @@ class RequestTooLarge(UsageError):
     """A request has more bytes, rows or values than the service takes at once."""
 
 
-class RetriesSpent(ServiceFailed):
-    """No service could be reached or answered, however often it was asked."""
+class PatienceSpent(ServiceFailed):
+    """No service could be reached or answered within the patience."""
 
 
 class _RetryableError(Exception):

@@ -22,6 +22,7 @@ from typing import Any
 import cloudpickle
 
 from rlvr.engines.balance import Balance
+from rlvr.engines.patience import PATIENCE_S, Patience, require_patience
 from rlvr.environment import Environment
 from rlvr.environment.source import source_of
 from rlvr.errors import (
@@ -51,7 +52,6 @@ _READY_S = 120.0  # until an actor is there: an interpreter, rlvr and the enviro
 _CONNECT_S = 10.0
 _ALIVE_S = 10.0  # without a word from an actor, after which it is asked whether it is there
 _NOTICED_S = 30.0  # within which a cluster notices that a node has gone
-_RETRIES = 40
 
 
 class RayCluster(Engine):
@@ -66,7 +66,7 @@ class RayCluster(Engine):
             that this machine is part of; as `ray.init` takes it.
         workers: processes on each node; None for its CPUs.
         wall_s, memory_mib: see `rlvr.Scorer`.
-        retries: how often a chunk is sent again.
+        patience_s: seconds for which a chunk is sent again while no node takes it; 0: it is sent once.
 
     Raises:
         MissingDependency: Ray is not installed.
@@ -80,12 +80,13 @@ class RayCluster(Engine):
         workers: int | None = None,
         wall_s: float = WALL_S,
         memory_mib: int | None = MEMORY_MIB,
-        retries: int = _RETRIES,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._ray = _import_ray()
         self._address = "auto" if address == "ray://auto" else address
         self._workers = require_optional_whole("workers", workers, 1, none="the CPUs of each node")
-        self._wall_s, self._memory_mib, self._retries = wall_s, memory_mib, retries
+        self._wall_s, self._memory_mib = wall_s, memory_mib
+        self._patience_s = require_patience(patience_s)
         self._env: Environment | None = None
         self._actors: list[Any] = []
         self._lock = threading.Lock()
@@ -235,12 +236,12 @@ class RayCluster(Engine):
 
     def _asked(self, rows: list[bytes]) -> str:
         """What an actor says of the rows; they go to another one if it is lost."""
-        problem = ""
-        for _ in range(self._retries + 1):
+        patience = Patience(self._patience_s, [f"node {n}" for n in range(len(self._actors))])
+        while not patience.is_spent:
             slot, is_lost = self._balance.take(), True
             try:
                 if slot.wait_s:
-                    time.sleep(slot.wait_s)
+                    time.sleep(min(slot.wait_s, patience.left_s))
                 if self._closed:
                     raise _closed()
                 if slot.is_trial:  # an actor that has not come back would keep the rows
@@ -254,12 +255,12 @@ class RayCluster(Engine):
             except (
                 self._ray.exceptions.RayError
             ) as error:  # the actor or its node died, or does not respond
-                problem = _last(error)
+                patience.failed(slot.place, _last(error))
             finally:
                 self._balance.give_back(slot, is_lost=is_lost)
         if self._closed:
             raise _closed()
-        raise ServiceFailed(f"Ray at {self._address}, asked {self._retries + 1} times: {problem}")
+        raise ServiceFailed(f"Ray at {self._address}: {patience}")
 
     def _got(self, actor: Any, rows: list[bytes]) -> Any:
         """The actor's result, however long its rows take, as long as it is alive."""

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
-from rlvr.engines.client import RequestTooLarge, RetriesSpent, ServiceConnections
+from rlvr.engines.client import PatienceSpent, RequestTooLarge, ServiceConnections
+from rlvr.engines.patience import PATIENCE_S, require_patience
 from rlvr.errors import ServiceFailed, UsageError
 from rlvr.rewards import Bounds, GroupPart
 from rlvr.types import Completion, Task, Verdict
-from rlvr.validate import require_number, require_whole
+from rlvr.validate import require_number
 
 __all__ = ["ServedReward"]
 
@@ -31,14 +32,14 @@ class ServedReward(GroupPart):
 
     The completions of a task are sent together, by the process that puts scores together.  This one needs no torch.
     A service that fails, answers for other rows, gives a number outside of [0, 1], or has another model by now leaves
-    the group UNSCORED, after all retries.  What fails at the end of all retries is then asked once per group, until
+    the group UNSCORED, after `patience_s`.  What fails so long is then asked once per group, until
     it answers again.
 
     Args:
         url: of `rlvr serve --reward-model`, such as http://10.0.0.7:8000, or of several with commas between them.
         name: of the part in `Score.parts`.
         timeout_s: seconds without an answer after which a request is sent again.
-        retries: how often it is sent again; pauses double up to ten seconds.
+        patience_s: seconds for which it is sent again; 0: it is sent once.
         key_env: environment variable that holds the services' key, if they want one.
 
     Attributes:
@@ -53,14 +54,14 @@ class ServedReward(GroupPart):
     url: str
     name: str = "learned"
     timeout_s: float = 120.0
-    retries: int = 8
+    patience_s: float = PATIENCE_S
     key_env: str = "RLVR_API_KEY"
     version: str = field(init=False)
     bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         require_number("timeout_s", self.timeout_s, above=0)
-        require_whole("retries", self.retries, 0)
+        require_patience(self.patience_s)
         if not isinstance(self.url, str) or "@" in self.url:  # the URL is recorded and printed
             raise UsageError(
                 f"the url is no text, or has a key in it; set {self.key_env} to the key instead"
@@ -83,16 +84,18 @@ class ServedReward(GroupPart):
     def _service(self) -> _Service:
         key = os.environ.get(self.key_env, "").strip()
         with _OPENING:
-            return _service(self.url, key, self.timeout_s, self.retries, os.getpid())
+            return _service(self.url, key, self.timeout_s, self.patience_s, os.getpid())
 
 
 class _Service:
     """Connections to the services of one address; safe from any thread."""
 
-    def __init__(self, url: str, key: str, timeout_s: float, retries: int) -> None:
+    def __init__(self, url: str, key: str, timeout_s: float, patience_s: float) -> None:
         addresses = [part.strip() for part in url.split(",") if part.strip()]
-        self._retries = retries
-        self._connections = ServiceConnections(addresses, key, timeout_s=timeout_s, retries=retries)
+        self._patience_s = patience_s
+        self._connections = ServiceConnections(
+            addresses, key, timeout_s=timeout_s, patience_s=patience_s
+        )
 
     def version(self) -> str:
         """The version of the model that all services have."""
@@ -165,10 +168,10 @@ class _Service:
                 raise
             self._ask(rows, begin, version, found, most=len(asked) // 2)
             return
-        except RetriesSpent:
-            self._connections.retries = 0  # the next group does not wait as long
+        except PatienceSpent:
+            self._connections.patience_s = 0.0  # the next group does not wait as long
             raise
-        self._connections.retries = self._retries
+        self._connections.patience_s = self._patience_s
         found += [_read(line, str(begin + place)) for place, line in enumerate(lines)]
 
 
@@ -176,9 +179,9 @@ _OPENING = threading.Lock()
 
 
 @cache
-def _service(url: str, key: str, timeout_s: float, retries: int, process: int) -> _Service:
+def _service(url: str, key: str, timeout_s: float, patience_s: float, process: int) -> _Service:
     """One for all copies of a part in a process."""
-    return _Service(url, key, timeout_s, retries)
+    return _Service(url, key, timeout_s, patience_s)
 
 
 def _read(line: bytes, due: str) -> float:

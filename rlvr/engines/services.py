@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlvr.engines.client import RequestTooLarge, ServiceConnections
+from rlvr.engines.patience import PATIENCE_S
 from rlvr.environment import Environment
 from rlvr.errors import DataError, ServiceFailed, UsageError
 from rlvr.rewards import Observation
@@ -21,9 +22,6 @@ __all__ = ["Services"]
 
 _TIMEOUT_S = (
     20.0  # without a byte: a service sends some every three seconds, however long its rows take
-)
-_RETRIES = (
-    40  # with pauses of up to ten seconds some five minutes, in which a service can be started anew
 )
 _MOST_BYTES = 8 << 20  # of a request's rows; a service takes 32 MiB
 _MOST_AT_ONCE = 32  # requests for one service
@@ -41,7 +39,7 @@ class Services(Engine):
     Args:
         url: of a service, or of several.
         api_key: see `rlvr.client.Client`.
-        retries: how often a request is sent again, over all services.
+        patience_s: seconds for which a request is sent again while no service answers it; 0: it is sent once.
         timeout_s: seconds without a byte after which a service counts as lost.
 
     Raises:
@@ -53,10 +51,12 @@ class Services(Engine):
         url: str | Sequence[str],
         api_key: str | None = None,
         *,
-        retries: int = _RETRIES,
+        patience_s: float = PATIENCE_S,
         timeout_s: float = _TIMEOUT_S,
     ) -> None:
-        self._connections = ServiceConnections(url, api_key, timeout_s=timeout_s, retries=retries)
+        self._connections = ServiceConnections(
+            url, api_key, timeout_s=timeout_s, patience_s=patience_s
+        )
         count = len(self._connections.addresses)
         self.threads, self.chunks_at_once = (
             _MOST_AT_ONCE * count,

@@ -16,6 +16,7 @@ import asyncio
 import hashlib
 import itertools
 import random
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -25,9 +26,11 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
-from rlvr.data.rows import load_dataset
+from rlvr.data.lines import Line
+from rlvr.data.rows import dataset_lines
+from rlvr.display import LeftOut
 from rlvr.environment.options import check_annotations, typed_options
-from rlvr.errors import DataError, UsageError, brief
+from rlvr.errors import DataError, DataWarning, UsageError, brief
 from rlvr.rewards import Correct, Observation, Reward
 from rlvr.types import (
     Completion,
@@ -39,6 +42,7 @@ from rlvr.types import (
     VerifierFunction,
     is_async,
     plain_reference,
+    read_reference,
     returned,
     verified,
 )
@@ -220,10 +224,10 @@ class Environment(ABC):
     def reference_of(self, value: Any) -> Any:
         """The reference as the verifier takes it, from a row's column `reference`; by default unchanged.
 
-        Numbers of other libraries are Python's own by now, see `rlvr.types.plain_reference`.
+        Numbers of other libraries are Python's own by now, see `rlvr.types.plain_reference`.  The verifier of the
+        reward reads it, so that what it cannot read is an error of one row, and not of each of its completions.
 
-        Override it if that column may hold more than the answer, such as a whole solution.  Refuse here what cannot be
-        read, as an error of one row: the verifier would fail at each of its completions.
+        Override it if that column may hold more than the answer, such as a whole solution.
 
         Args:
             value: the value of the column.
@@ -231,6 +235,8 @@ class Environment(ABC):
         Raises:
             DataError: the value is no reference.
         """
+        primary = self.reward.primary
+        read_reference(None if primary is None else primary.verifier, value)
         return value
 
     def find(self, task: str | int) -> Task:
@@ -437,6 +443,9 @@ class TasksEnv(Environment):
 
     _rng: random.Random | None = field(default=None, init=False, repr=False)
 
+    strict_rows: ClassVar[bool] = False
+    """True: a row that cannot be used stops the run, instead of being left out; commands set it by `--strict`."""
+
     def tasks(self) -> Iterable[Task]:
         """All tasks of the split, in a fixed order; without end if `task` generates them."""
         if type(self).task is TasksEnv.task:
@@ -444,6 +453,75 @@ class TasksEnv(Environment):
                 f"{type(self).__name__} has no tasks: define tasks(self), or task(self, index) for a generator"
             )
         return (self.task(index) for index in itertools.count())
+
+    def tasks_in(
+        self,
+        source: str | Iterable[Mapping[str, Any] | Line],
+        *,
+        name: str | None = None,
+        key: str | None = None,
+        make: Callable[[Mapping[str, Any], str], Task | None] | None = None,
+    ) -> Iterator[Task]:
+        """The tasks of a data set's rows, by `task_from`: for `tasks`.
+
+        A row that cannot be read or used, and one whose reference the reward's verifier cannot read, is left out; one
+        warning counts them by reason.  The ids of the others have the numbers of their rows.
+
+        Args:
+            source: a file, a folder or a hub id, see `rlvr.data.rows.dataset_lines`; or rows.
+            name: the configuration of a data set on the hub.
+            key: column with the row's own name, which takes the place of its number in the id.
+            make: makes the task from a row and an id, by default `task_from`; None leaves the row out on purpose.
+
+        Raises:
+            DataError: no row can be used, or more than one in twenty cannot; or, with `strict_rows`, one cannot.
+        """
+        lines: Iterable[Line] = (
+            dataset_lines(source, self.split, name=name)
+            if isinstance(source, str)
+            else (
+                row if isinstance(row, Line) else Line(number, row)
+                for number, row in enumerate(source, start=1)
+            )
+        )
+        where = source if isinstance(source, str) else "the rows"
+        make = make or self.task_from  # type: ignore[assignment]  # subclasses take an id too
+        primary = self.reward.primary
+        verifier = None if primary is None else primary.verifier
+        left, count, made = LeftOut(), 0, 0
+        for index, line in enumerate(lines):
+            count += 1
+            try:
+                if line.row is None:
+                    raise DataError(line.error)
+                own = None if key is None else line.row.get(key)
+                task = make(line.row, f"{self.id}/{self.split}/{index if own is None else own}")  # type: ignore[misc]
+                if task is not None:
+                    read_reference(verifier, task.reference)
+            except (DataError, TypeError, ValueError, LookupError, AttributeError) as error:
+                said = (
+                    str(error)
+                    if isinstance(error, DataError)
+                    else f"{type(error).__name__}: {error}"
+                )
+                if self.strict_rows:
+                    raise DataError(f"{where}, row {index}: {said}") from error
+                left.add(f"row {index}", said)
+                continue
+            if task is not None:
+                made += 1
+                yield task
+        self._report(where, left, count, made)
+
+    def _report(self, where: str, left: LeftOut, count: int, made: int) -> None:
+        """Say which rows were left out; too many are an error."""
+        if not left.count:
+            return
+        said = f"{self.id}: {left.count:,} of {count:,} rows of {where} cannot be used"
+        reasons = "; ".join(left.lines(3))
+        if 20 * left.count > count or not made:
+            raise DataError(f"{said}, more than one in twenty: {reasons}")
+        warnings.warn(f"{said} and were left out: {reasons}", DataWarning, stacklevel=2)
 
     def task(self, index: int) -> Task:
         """The task at an index.
@@ -544,7 +622,11 @@ class SingleTurnEnv(TasksEnv):
         Args:
             task: what the completion answers.
         """
-        return None if task.reference is None else f"\\boxed{{{task.reference}}}"
+        if task.reference is None:
+            return None
+        primary = self.reward.primary
+        made = getattr(None if primary is None else primary.verifier, "example", None)
+        return made(task.reference) if callable(made) else f"\\boxed{{{task.reference}}}"
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -608,18 +690,15 @@ class RowsEnv(SingleTurnEnv):
         return {name: value for name, value in super().config.items() if name != "rows"}
 
     def tasks(self) -> Iterator[Task]:
-        rows = (
-            load_dataset(str(self.rows), self.split)
-            if isinstance(self.rows, (str, Path))
-            else self.rows
-        )
-        for index, row in enumerate(rows):
-            if not isinstance(row, Mapping):
-                raise DataError(f"row {index} is {brief(row)}; it must be a mapping of columns")
-            own = row.get("id")
-            yield self._task(
-                row, f"{self.id}/{self.split}/{index}" if own is None else str(own), f"row {index}"
-            )
+        rows = str(self.rows) if isinstance(self.rows, Path) else self.rows
+        return self.tasks_in(rows, make=self._row_task)
+
+    def _row_task(self, row: Any, id: str) -> Task:
+        where = f"row {id.rpartition('/')[2]}"
+        if not isinstance(row, Mapping):
+            raise DataError(f"{where} is {brief(row)}; it must be a mapping of columns")
+        own = row.get("id")
+        return self._task(row, id if own is None else str(own), where)
 
     def task_from(self, row: Mapping[str, Any]) -> Task:
         task = {name: value for name, value in row.items() if name not in _OF_THE_COMPLETION}

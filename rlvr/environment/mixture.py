@@ -159,9 +159,10 @@ class Mixture(SingleTurnEnv):
             self.shares = {**self.shares, share.name: share}
         members = [share.env for share in self.shares.values()]
         self.reward = _Routed(tuple((name, self.env_of(name).reward) for name in self.shares))  # type: ignore[misc]
-        self.max_concurrent = max(
-            (env.max_concurrent for env in members if env.is_async), default=64
-        )  # type: ignore[misc, union-attr]
+        self.max_concurrent = max(  # type: ignore[misc]
+            (env.max_concurrent for env in members if env.is_async),  # type: ignore[union-attr]
+            default=64,
+        )
 
     @property
     def config(self) -> dict[str, Any]:

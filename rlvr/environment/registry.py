@@ -16,7 +16,8 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import MISSING
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from rlvr.environment.base import Environment
-from rlvr.errors import RlvrError, UnknownEnvironment, UsageError, brief
+from rlvr.errors import RlvrError, UnknownEnvironment, UntrustedPlace, UsageError, brief
 from rlvr.validate import nearest
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "load",
     "make",
     "object_at",
+    "only_places",
     "read_option",
     "register",
     "takes_options",
@@ -45,6 +47,7 @@ _GROUP = "rlvr.envs"
 _C = TypeVar("_C", bound=type[Environment])
 _ID = re.compile(r"(?:[a-z0-9_.-]+/)?[a-z0-9_.-]+-v[0-9]+")
 _registered: dict[str, type[Environment]] = {}
+_allowed: ContextVar[frozenset[str] | None] = ContextVar("places", default=None)  # None: any
 
 SHARE = re.compile(
     r"(?P<env>\S+?):(?P<weight>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<rest>,\S*)?"
@@ -54,11 +57,32 @@ SHARE = re.compile(
 _MIXTURE = "mixture-v1"
 
 _RETIRED = {
-    "code-stdio-v1": "code-stdio-v2",
+    "chem-v1": "chem-v2",
+    "code-stdio-v1": "code-stdio-v3",
+    "code-stdio-v2": "code-stdio-v3",
+    "countdown-v1": "countdown-v2",
+    "function-call-v1": "function-call-v2",
+    "game24-v1": "game24-v2",
     "gsm8k-v1": "gsm8k-v2",
-    "humaneval-v1": "humaneval-v2",
+    "humaneval-v1": "humaneval-v3",
+    "humaneval-v2": "humaneval-v3",
+    "ifbench-v1": "ifbench-v2",
+    "ifeval-v1": "ifeval-v2",
+    "iftrain-v1": "iftrain-v2",
+    "json-v1": "json-v2",
+    "kk-v1": "kk-v2",
     "math-v1": "math-v2",
-    "mbpp-v1": "mbpp-v2",
+    "mbpp-v1": "mbpp-v3",
+    "mbpp-v2": "mbpp-v3",
+    "mcq-v1": "mcq-v2",
+    "qa-v1": "qa-v2",
+    "reasoning-gym-v1": "reasoning-gym-v2",
+    "rows-v1": "rows-v2",
+    "science-v1": "science-v2",
+    "search-v1": "search-v2",
+    "sql-v1": "sql-v2",
+    "sudoku-v1": "sudoku-v2",
+    "zebra-v1": "zebra-v2",
 }
 """Ids of rlvr's own whose verdicts have changed, with their successors."""
 
@@ -252,7 +276,14 @@ def object_at(place: str, *, what: str = "environment") -> Any:
 
     Raises:
         UnknownEnvironment: nothing stands there.
+        UntrustedPlace: a file names it, and the user did not.
     """
+    allowed = _allowed.get()
+    if allowed is not None and place not in allowed:
+        raise UntrustedPlace(
+            f"the {what} {place!r} is code that a record names, and only you name code: look at it, then pass "
+            f"--allow {place} (in Python allow=[{place!r}])"
+        )
     file, _, name = place.rpartition(":")
     try:
         if not file or (file.startswith(".") and not file.endswith(".py")):
@@ -265,6 +296,22 @@ def object_at(place: str, *, what: str = "environment") -> Any:
         raise UnknownEnvironment(
             f"no {what} at {place!r}: {error}; write module:name or path/to/file.py:name"
         ) from error
+
+
+@contextlib.contextmanager
+def only_places(places: Iterable[str]) -> Iterator[None]:
+    """Within this, `object_at` and with it `make` run no code at any other place: names come from a file.
+
+    Ids lead to packages that are installed, so they are not refused.
+
+    Args:
+        places: that the user has named.
+    """
+    token = _allowed.set(frozenset(places))
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
 
 
 def _is_class(found: Any) -> bool:
@@ -323,7 +370,10 @@ def _unknown(id: str) -> str:
         )
     ids = environment_ids()
     if not ids:
-        return f"no environment {id!r}, nor any other: rlvr runs from a folder that was never installed; pip install -e ."
+        return (
+            f"no environment {id!r}, nor any other: rlvr runs from a folder that "
+            "was never installed; pip install -e ."
+        )
     versions = [
         known for known in ids if known.rpartition("-v")[0] == (id.rpartition("-v")[0] or id)
     ]

@@ -151,6 +151,7 @@ class Decoding:
         sampling: as given.
         version: of the weights.
         steps: number of steps so far.
+        tokens: number of tokens sampled so far.
     """
 
     def __init__(
@@ -165,7 +166,8 @@ class Decoding:
         max_tokens: int = 2**18,
         version: int = 0,
     ) -> None:
-        self.sampling, self.version, self.steps = sampling, version, 0
+        self.sampling, self.version = sampling, version
+        self.steps = self.tokens = 0
         self._model, self._tokenization, self._end_tokens = model, tokenization, end_tokens
         self._autocast, self._max_rows, self._max_tokens = autocast, max_rows, max_tokens
         self._end_ids = tokenization.end_ids_with(sampling.stop)
@@ -628,6 +630,7 @@ class Decoding:
         self._tensors["positions"][:rows] += 1
         room.now += 1
         self.steps += 1
+        self.tokens += rows
 
     def _forced(self) -> Tensor | None:
         if self._row(0).forced is None:

@@ -63,6 +63,8 @@ class LocalSampler:
 
     Attributes:
         steps: decode steps so far, see `Sampler`.
+        tokens: sampled so far, see `Sampler`.
+        poll_steps: most decode steps of one poll.
 
     Raises:
         UsageError: a number is below 1; or the model keeps its state in a way that this sampler does not know.
@@ -90,7 +92,8 @@ class LocalSampler:
         self.model = model if dtype is None else _copied(model, dtype)
         self.tokenization, self.autocast, self.version = tokenization, autocast, version
         self.max_rows, self.max_tokens_in_flight = max_rows, max_tokens_in_flight
-        self.steps = 0
+        self.steps = self.tokens = 0
+        self.poll_steps = _STEPS
         self._shared = dtype is None
         self._waiting: deque[Request] = deque()  # those that the decoding below does not have yet
         self._decoding: Decoding | None = (
@@ -115,7 +118,7 @@ class LocalSampler:
         self._waiting.append(request)
 
     def poll(self) -> list[tuple[Hashable, Sample]]:
-        """See `Sampler.poll`.  Decodes until a rollout is finished, but at most 16 steps.
+        """See `Sampler.poll`.  Decodes until a rollout is finished, but at most `poll_steps` steps.
 
         Raises:
             RlvrError: the model's logits are not finite.
@@ -127,9 +130,10 @@ class LocalSampler:
             return []
         while self._waiting and self._waiting[0].sampling == decoding.sampling:
             decoding.add(self._waiting.popleft())
-        before = decoding.steps
-        results = decoding.advance(_STEPS - decoding.steps % _STEPS)
+        before, tokens = decoding.steps, decoding.tokens
+        results = decoding.advance(self.poll_steps - decoding.steps % self.poll_steps)
         self.steps += decoding.steps - before
+        self.tokens += decoding.tokens - tokens
         if not len(decoding):
             self._decoding = None
         return [(result.request.id, self._sample(result)) for result in results]
@@ -168,6 +172,10 @@ class LocalSampler:
     def parse(self, completion_ids: Sequence[int], tools: Sequence[Any]) -> PolicyTurn:
         """See `Tokenization.parse`."""
         return self.tokenization.parse(completion_ids, tools)
+
+    def beginning(self, context: Sequence[int]) -> str:
+        """See `Tokenization.beginning`."""
+        return self.tokenization.beginning(context)
 
     def decode(self, completion_ids: Sequence[int]) -> str:
         """See `Tokenization.decode`."""
@@ -233,9 +241,11 @@ class LocalSampler:
         )
 
     def _sample(self, result: DecodeResult) -> Sample:
+        request = result.request
+        text = cut_at_stop(self.decode(result.completion_ids), request.sampling.stop)
         return Sample(
-            cut_at_stop(self.decode(result.completion_ids), result.request.sampling.stop),
-            list(result.request.context),
+            self.beginning(request.context) + text,
+            list(request.context),
             result.completion_ids,
             result.logprobs,
             truncated=not result.ended,

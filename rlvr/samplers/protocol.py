@@ -29,6 +29,7 @@ __all__ = [
     "TokenIds",
     "TokenRow",
     "Tokenized",
+    "beginning_of",
     "cut_at_stop",
     "replies",
     "rollout_seed",
@@ -139,7 +140,8 @@ class Sample:
     """One completion of a sampler.  T = number of its tokens, at least 1.
 
     Attributes:
-        text: the completion without prompt, end token and stop text.
+        text: the completion without prompt, end token and stop text; with the beginning that a
+            chat template gave it, such as "<think>", see `beginning_of`.
         prompt_ids: the tokens before it, those of the chat template included.
         completion_ids: its tokens, the end token included, shape [T].
         logprobs: natural log-probabilities of its tokens under the distribution they were sampled from, after
@@ -200,8 +202,11 @@ class Sampler(Protocol):
       counted, and an episode of several turns that reaches it ends truncated.
     - `parse(completion_ids, tools)`: reads a turn with calls of tools, as the model's chat template writes them, and
       gives a `PolicyTurn`.  Without it, calls are read in <tool_call> tags.
+    - `beginning(context)`: the text with which the chat template began the reply after these tokens; then `Sample.text`
+      begins with it.
     - `steps`: the number of decode steps so far.  What is finished after how many steps has to depend on the requests
       alone, not on time.  Then the schedule "tokens" is possible, see `rlvr.collect.scheduler`.
+    - `tokens`: the number of tokens sampled so far, for those who wait.
     - `probe(rows, prompt_ids)`: what each of its engines says of its weights, as `Probe`s.  The trainer's canary then
       checks every engine, and more than log-probabilities.
     - `take_back(ids) -> Mapping[Hashable, Begun]`: drop requests, as `abort` does, and return the tokens of those that
@@ -328,6 +333,19 @@ def replies(rollout: Rollout) -> list[EndpointReply]:
         for token in rollout.completion_ids
         if isinstance(token, TextToken) and token.reply is not None
     ]
+
+
+def beginning_of(sampler: Sampler, context: Sequence[int]) -> str:
+    """The text with which the chat template began the reply after some tokens; "" for none.
+
+    It is a part of the reply, of `Sample.text` too, that the policy did not sample.
+
+    Args:
+        sampler: whose template.
+        context: all tokens before those that were sampled.
+    """
+    read = getattr(sampler, "beginning", None)
+    return "" if read is None else str(read(context))
 
 
 def rollout_seed(*key: str | int) -> int:

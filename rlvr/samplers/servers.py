@@ -262,6 +262,10 @@ class ServerSampler:
         """See `Tokenization.parse`."""
         return self.tokenization.parse(completion_ids, tools)
 
+    def beginning(self, context: Sequence[int]) -> str:
+        """See `Tokenization.beginning`."""
+        return self.tokenization.beginning(context)
+
     def decode(self, completion_ids: Sequence[int]) -> str:
         """See `Tokenization.decode`."""
         return self.tokenization.decode(completion_ids)

@@ -9,11 +9,12 @@ from typing import Any, Final
 from rlvr.environment.call_formats import FORMATS, read_arguments, read_turn_of
 from rlvr.episode import Ask, PolicyTurn, read_turn
 from rlvr.errors import UsageError, brief
+from rlvr.samplers.chat import ChatFormat, ChatMode, ChatSettings
+from rlvr.samplers.template import TURN, Template, common_prefix
 from rlvr.types import Prompt
 
 __all__ = ["HERMES_TEMPLATE", "Tokenization", "end_token_ids"]
 
-_TURN: Final = "8f14e45fceea167a"  # stands for the policy's turn in a template, which does not trim or change it
 _PROBE: Final = {"text": 'a "b"', "number": 7, "items": [1, "x"], "yes": True}
 _PROBE_TOOL: Final = {
     "type": "function",
@@ -60,20 +61,101 @@ class Tokenization:
 
     Args:
         tokenizer: of transformers.
-        end_ids: tokens that end a completion.
-        chat: True turns a text prompt into one user message of the chat template.  False takes it as it is, with the
-            special tokens that the tokenizer puts around it.  Chat messages always use the template.
+        end_ids: tokens that end a completion; where prompts go through the chat template, the token
+            with which it ends a turn is added.
+        chat: how text prompts are sent.  "on" makes one user message of the chat template of each;
+            one that begins with the template's own tokens is taken as it is.  "off" takes all as
+            they are, with the special tokens that the tokenizer puts around them.  "auto": on if the
+            tokenizer has a template.  Chat messages always use the template.
+
+    Attributes:
+        format: how prompts are sent.
 
     Raises:
-        UsageError: `chat` is True and the tokenizer has no chat template.
+        UsageError: `chat` asks for what the tokenizer does not have.
     """
 
-    def __init__(self, tokenizer: Any, end_ids: Iterable[int], *, chat: bool = False) -> None:
-        self.tokenizer, self.end_ids, self.chat = tokenizer, frozenset(end_ids), chat
-        if chat and not getattr(tokenizer, "chat_template", None):
+    def __init__(
+        self,
+        tokenizer: Any,
+        end_ids: Iterable[int],
+        *,
+        chat: ChatSettings | ChatMode | bool = "auto",
+    ) -> None:
+        self.tokenizer, self.end_ids = tokenizer, frozenset(end_ids)
+        asked = ChatSettings.of(chat)
+        self._asked = asked
+        has_template = bool(getattr(tokenizer, "chat_template", None))
+        if not has_template and asked.mode == "on":
             raise UsageError(
-                "chat is True, and this tokenizer has no chat template; set one, or leave chat at False"
+                "chat is on, and this tokenizer has no chat template; set one, or say chat off"
             )
+        if not has_template or asked.mode == "off":
+            if asked.system is not None or asked.options:
+                given = "system" if asked.system is not None else "a template option"
+                raise UsageError(
+                    f"{given} is given, and this tokenizer has no chat template; leave it out"
+                )
+            why = asked.why or ("" if has_template else "the tokenizer has no chat template")
+            self.format = ChatFormat("raw", end_tokens=tuple(self._end_texts), why=why)
+            return
+        template = self.template
+        self.end_ids |= self._template_end_ids
+        self.format = ChatFormat(
+            "template",
+            template=template.digest,
+            system=asked.system,
+            options=dict(asked.options),
+            added_system=template.added_system,
+            beginning=template.beginning,
+            end_tokens=tuple(self._end_texts),
+            why=asked.why,
+        )
+
+    @cached_property
+    def template(self) -> Template:
+        """The tokenizer's chat template.
+
+        Raises:
+            UsageError: it has none.
+        """
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise UsageError(
+                "the prompt is chat messages and this tokenizer has no chat template; use text "
+                "prompts"
+            )
+        asked = self._asked
+        return Template(self.tokenizer, system=asked.system, options=asked.options)
+
+    @property
+    def chat(self) -> bool:
+        """Whether text prompts go through the chat template."""
+        return self.format.sent == "template"
+
+    @property
+    def closing_id(self) -> int:
+        """The token that ends a completion which was not sampled.
+
+        Raises:
+            UsageError: there is no end token.
+        """
+        if self.chat and self._template_end_ids:
+            return min(self._template_end_ids)
+        own = self.tokenizer.eos_token_id
+        if own is None and not self.end_ids:
+            raise UsageError(
+                "the model has no end token, so that no completion can end; set eos_token in its "
+                "tokenizer"
+            )
+        return int(min(self.end_ids) if own is None else own)
+
+    def goes_as_it_is(self, prompt: Prompt) -> bool:
+        """Whether a text begins with the chat template's own tokens, and so is not put into it.
+
+        Args:
+            prompt: a text or chat messages.
+        """
+        return self.chat and isinstance(prompt, str) and prompt.startswith(self.template.starts)
 
     def encode(
         self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Mapping[str, Any]] = ()
@@ -92,27 +174,58 @@ class Tokenization:
             UsageError: chat messages without a chat template, a prompt without any token, or a chat template that does
                 not show tools.
         """
-        chat = (self.chat or bool(tools)) and not after
-        if isinstance(prompt, str) and not chat:
-            ids = self._ids(prompt, special=not after)
-        elif after:
-            ids = self._ids(self._rendered_after(prompt), special=False)
-            replies = not isinstance(prompt, str) and prompt[0]["role"] == "tool"
-            # Llama ends a turn with calls by another token than its template; that of the policy stays alone.
-            ended = bool(ids) and (ids[0] == after[-1] or (replies and after[-1] in self.end_ids))
-            ids = ids[1:] if ended and ids[0] in self.end_ids else ids
+        if after:
+            return self._encode_after(prompt, after)
+        if isinstance(prompt, str) and not tools and self.goes_as_it_is(prompt):
+            ids = self._ids(prompt, special=False)
+            bos = self.tokenizer.bos_token_id
+            if self.template.begins_with_bos and ids[:1] != [bos]:
+                ids = [bos, *ids]  # as before the template's own prompts, and not twice
+        elif isinstance(prompt, str) and not tools and not self.chat:
+            ids = self._ids(prompt, special=True)
         else:
             if tools:
                 self._require_tools()
             messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-            ids = self._ids(
-                self._rendered(messages, tools), special=False
-            )  # the template wrote its special tokens
-        if not ids and not after:
+            messages = self.template.first_messages(messages)
+            ids = self.template.ids(self.template.render(messages, tools))
+        if not ids:
             raise UsageError(
                 f"the prompt {brief(prompt)} has no tokens; give a text, or a tokenizer that begins with one"
             )
         return ids
+
+    def _encode_after(self, prompt: Prompt, after: Sequence[int]) -> list[int]:
+        if isinstance(prompt, str):
+            return self._ids(prompt, special=False)
+        ids = self._ids(self._rendered_after(prompt), special=False)
+        # Llama ends a turn with calls by another token than its template; that of the policy stays alone.
+        replies = prompt[0]["role"] == "tool"
+        ended = bool(ids) and (ids[0] == after[-1] or (replies and after[-1] in self.end_ids))
+        return ids[1:] if ended and ids[0] in self.end_ids else ids
+
+    def encode_reply(self, text: str, prompt_ids: Sequence[int]) -> list[int]:
+        """The tokens of a reply that was not sampled, without what the template began it with.
+
+        Args:
+            text: the reply, with or without `beginning`.
+            prompt_ids: the tokens before it.
+        """
+        return self._ids(text.removeprefix(self.beginning(prompt_ids)), special=False)
+
+    def beginning(self, context: Sequence[int]) -> str:
+        r"""The text with which the template began the reply after these tokens, such as "<think>\n".
+
+        It is a part of the reply that the policy did not sample; "" for none.
+
+        Args:
+            context: all tokens before those that were sampled.
+        """
+        if not getattr(self.tokenizer, "chat_template", None) or not self.template.beginning:
+            return ""
+        opening = self.template.opening_ids
+        opened = list(context[-len(opening) :]) == opening
+        return self.template.beginning if opened else ""
 
     def parse(
         self, completion_ids: Sequence[int], tools: Sequence[Mapping[str, Any]]
@@ -152,12 +265,12 @@ class Tokenization:
         It is the first whose reader gives back the call that the template wrote.
         """
         asked = [{"role": "user", "content": "?"}, _calling([Ask("probe", _PROBE)])]
-        written = self._rendered(asked, [_PROBE_TOOL], prompt=False)
-        begun = self._rendered(asked[:1], [_PROBE_TOOL])
+        written = self.template.render(asked, [_PROBE_TOOL], prompt=False)
+        begun = self.template.render(asked[:1], [_PROBE_TOOL])
         turn = (
             written.removeprefix(begun)
             if written.startswith(begun)
-            else written[_common(written, begun) :]
+            else written[common_prefix(written, begun) :]
         )
         for name in FORMATS:
             for text in (turn, turn.partition(">assistant")[2]):
@@ -179,6 +292,13 @@ class Tokenization:
         return text[: min((at for at in places if at >= 0), default=len(text))]
 
     @cached_property
+    def _template_end_ids(self) -> frozenset[int]:
+        """The token with which the chat template ends a turn of the policy, if it is one token."""
+        text = self.template.end_text
+        ids = self._ids(text, special=False) if text else []
+        return frozenset(ids if len(ids) == 1 else ())
+
+    @property
     def _end_texts(self) -> list[str]:
         found = [
             self.tokenizer.decode([token], skip_special_tokens=False)
@@ -200,7 +320,7 @@ class Tokenization:
 
     @cached_property
     def _shows_tools(self) -> bool:
-        return "probe" in self._rendered([{"role": "user", "content": "?"}], [_PROBE_TOOL])
+        return "probe" in self.template.render([{"role": "user", "content": "?"}], [_PROBE_TOOL])
 
     def decode(self, completion_ids: Sequence[int]) -> str:
         """The text of a completion's tokens, or of its first ones, without end tokens and other special tokens.
@@ -227,33 +347,14 @@ class Tokenization:
     def _ids(self, text: str, *, special: bool) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=special)["input_ids"])
 
-    def _rendered(
-        self,
-        messages: Sequence[Any],
-        tools: Sequence[Mapping[str, Any]] = (),
-        *,
-        prompt: bool = True,
-    ) -> str:
-        if not getattr(self.tokenizer, "chat_template", None):
-            raise UsageError(
-                "the prompt is chat messages and this tokenizer has no chat template; use text prompts"
-            )
-        messages = [dict(message) for message in messages]
-        shown: dict[str, Any] = {"tools": [dict(tool) for tool in tools]} if tools else {}
-        return str(
-            self.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=prompt, **shown
-            )
-        )
-
     def _rendered_after(self, messages: Sequence[Any]) -> str:
         """What the template writes after the policy's turn, found by rendering a conversation with a known turn."""
         if messages[0]["role"] == "tool":
             messages = [self._harmless(message) for message in messages]
             if self._writes_calls:
                 return self._rendered_after_calls(messages)
-        earlier = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _TURN}]
-        _, found, rest = self._rendered([*earlier, *messages]).rpartition(_TURN)
+        earlier = [{"role": "user", "content": "?"}, {"role": "assistant", "content": TURN}]
+        _, found, rest = self.template.render([*earlier, *messages]).rpartition(TURN)
         if not found:
             raise UsageError(
                 "the chat template leaves out earlier turns of the assistant; it cannot continue a chat"
@@ -263,15 +364,15 @@ class Tokenization:
     @cached_property
     def _writes_calls(self) -> bool:
         """Whether the template shows calls of earlier turns; else a reply follows a turn as any message does."""
-        asked = [{"role": "user", "content": "?"}, _calling([Ask("probe", {"x": _TURN})])]
-        return _TURN in self._rendered(asked, prompt=False)
+        asked = [{"role": "user", "content": "?"}, _calling([Ask("probe", {"x": TURN})])]
+        return TURN in self.template.render(asked, prompt=False)
 
     def _rendered_after_calls(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The same after a turn with calls: what follows the end token of a known turn with calls of these tools."""
         calls = [
             Ask(
                 str(message.get("name") or "tool"),
-                {"x": _TURN},
+                {"x": TURN},
                 id=str(message.get("tool_call_id") or ""),
             )
             for message in messages
@@ -279,7 +380,7 @@ class Tokenization:
         rest = ""
         for known in (calls, calls[-1:]):  # some templates take one call in a turn
             try:
-                rest = self._rendered(
+                rest = self.template.render(
                     [{"role": "user", "content": "?"}, _calling(known), *messages]
                 )
                 break
@@ -287,7 +388,7 @@ class Tokenization:
                 refused = error
         else:
             raise UsageError(f"the chat template refuses replies of tools: {refused}") from refused
-        rest = rest.rpartition(_TURN)[2]
+        rest = rest.rpartition(TURN)[2]
         ends = [(at, text) for text in self._end_texts if (at := rest.find(text)) >= 0]
         if not ends:
             raise UsageError(
@@ -326,14 +427,6 @@ def _calling(calls: Sequence[Ask]) -> dict[str, Any]:
         for call in calls
     ]
     return {"role": "assistant", "content": "", "tool_calls": asked}
-
-
-def _common(first: str, second: str) -> int:
-    """The length of what both begin with."""
-    return next(
-        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
-        min(len(first), len(second)),
-    )
 
 
 def end_token_ids(model: Any, tokenizer: Any) -> list[int]:

@@ -141,8 +141,9 @@ def sample_of(
                 tokens, truncated = end, False
                 break
     versions = list(whole.versions[:tokens])
+    text = cut_at_stop(tokenization.decode(whole.completion_ids[:tokens]), stop)
     return Sample(
-        cut_at_stop(tokenization.decode(whole.completion_ids[:tokens]), stop),
+        tokenization.beginning(request.context) + text,
         list(request.context),
         list(whole.completion_ids[:tokens]),
         list(whole.logprobs[:tokens]),

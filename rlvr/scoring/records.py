@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ from typing import Any
 from rlvr.data.lines import Row
 from rlvr.data.rows import dump_row, read_whole
 from rlvr.environment import Environment
-from rlvr.environment.registry import make, takes_options
+from rlvr.environment.registry import make, only_places, takes_options
 from rlvr.environment.source import changed_source, source_of
 from rlvr.episode import Episode
-from rlvr.errors import DataError, UsageError, brief
+from rlvr.errors import DataError, UntrustedPlace, UsageError, brief
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Scored
 from rlvr.scoring.scorer import Scorer
@@ -281,7 +281,10 @@ class Difference:
 
 
 def replay(
-    records: Iterable[Row] | str | Path, *, workers: int | None = None
+    records: Iterable[Row] | str | Path,
+    *,
+    workers: int | None = None,
+    allow: Collection[str] = (),
 ) -> Iterator[list[Difference]]:
     """Score every record again; one list per record, in order, empty where nothing differs.
 
@@ -291,6 +294,8 @@ def replay(
     Args:
         records: mappings, or the file that `rlvr score` wrote.
         workers: number of worker processes; None for one per core, 0 to score in this process.
+        allow: places of code that the records may name as environment or in an option, such as
+            `"path/to/file.py:Class"`; a file of records runs no other code.
 
     Warns:
         RuntimeWarning: a file of the environment, its verifier or its reward was edited since.
@@ -298,11 +303,14 @@ def replay(
     Raises:
         DataError: a record lacks a field that is needed to score it again.
         UnknownEnvironment: its environment is not installed.
+        UntrustedPlace: it names code that `allow` does not.
     """
     if isinstance(records, (str, Path)):
         records = read_whole(records)
     for run, batch in _by_run(row for row in records if row.get("outcome") != Outcome.UNSCORED):
-        env = make(run["env"], **run["config"])
+        with only_places(allow):
+            env = make(run["env"], **run["config"])
+        _require_isolation(run["config"], allow)
         now = provenance(env, run["env"])
         if edited := changed_source(batch[0].get("source"), now["source"]):
             warnings.warn(
@@ -324,6 +332,22 @@ def replay(
                 yield [
                     Difference(str(row["id"]), name, row.get(name), again[name]) for name in differ
                 ]
+
+
+def _require_isolation(config: Mapping[str, Any], allow: Collection[str]) -> None:
+    """Refuse a record that gives up guarantees of the sandbox for the programs that it holds.
+
+    Raises:
+        UntrustedPlace: it does, and "allow_missing" is not allowed.
+    """
+    settings = config.get("settings")
+    given = [config, settings] if isinstance(settings, Mapping) else [config]
+    missing = [one["allow_missing"] for one in given if one.get("allow_missing")]
+    if missing and "allow_missing" not in allow:
+        raise UntrustedPlace(
+            f"the records run programs without {missing[0]!r} of the sandbox; if you know where they are from, pass "
+            "--allow allow_missing"
+        )
 
 
 def _cut(value: Any) -> str:

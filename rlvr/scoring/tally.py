@@ -129,8 +129,9 @@ class Tally:
         Args:
             console: where to print.
         """
-        from rich.markup import escape
         from rich.table import Table
+
+        from rlvr.console import Plainly, labelled
 
         table = Table("outcome", "reason", caption=f"{self.count} completions")
         table.add_column("count", justify="right")
@@ -140,26 +141,27 @@ class Tally:
                 continue
             table.add_section()
             table.add_row(
-                f"[bold]{outcome}",
+                str(outcome),
                 "",
-                f"[bold]{self.outcomes[outcome]}",
-                f"[bold]{self._share(outcome)}",
+                str(self.outcomes[outcome]),
+                self._share(outcome),
+                style="bold",
             )
             for (of, reason), count in self.reasons.most_common():
                 if of is outcome:
-                    table.add_row("", escape(reason), str(count), "")
-        console.print(table)
+                    table.add_row("", reason, str(count), "")
+        console.print(Plainly(table))
         for why in self.unscored_whys:
-            console.print(f"[yellow]unscored:[/] {escape(why)}", soft_wrap=True, highlight=False)
+            console.print(labelled("unscored:", why), soft_wrap=True)
         scored = self.count - self.unscored
         if scored:
             means = Table("part")
             means.add_column(f"adds, mean of {scored}", justify="right")
             for name, value in self.parts.items():
-                means.add_row(escape(name), f"{value / scored:+.4f}")
+                means.add_row(name, f"{value / scored:+.4f}")
             means.add_section()
-            means.add_row("[bold]total", f"[bold]{self.total / scored:+.4f}")
-            console.print(means)
+            means.add_row("total", f"{self.total / scored:+.4f}", style="bold")
+            console.print(Plainly(means))
 
     def _share(self, outcome: Outcome) -> str:
         return f"{self.outcomes[outcome] / self.count:.1%}"

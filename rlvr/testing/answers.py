@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import Any
 
 from rlvr.errors import RlvrError
-from rlvr.types import Prompt
 
 __all__ = [
     "answer_in",
@@ -25,7 +24,6 @@ __all__ = [
     "near_misses",
     "permuted",
     "plain_answer",
-    "prompt_text",
     "same",
     "wrong_answers",
 ]
@@ -36,21 +34,11 @@ _PLAIN_WORDS = re.compile(r"[a-zA-Z]+(?:[ -][a-zA-Z]+)*")
 _NUMBERS = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?", re.ASCII)
 # Pairs that look alike and stay different characters even after NFKC: Latin and Cyrillic, digits and letters.
 _LATIN = "aceopxyiABCEHKMOPTX"
-_CYRILLIC = "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0410\u0412\u0421\u0415\u041d\u041a\u041c\u041e\u0420\u0422\u0425"
+_CYRILLIC = (
+    "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0410\u0412\u0421"
+    "\u0415\u041d\u041a\u041c\u041e\u0420\u0422\u0425"
+)
 _TWINS = str.maketrans(_LATIN + "01358", _CYRILLIC + "OlESB")
-
-
-def prompt_text(prompt: Prompt) -> str:
-    """A prompt's text; of chat messages, all texts in order.
-
-    Args:
-        prompt: a text or chat messages.
-    """
-    return (
-        prompt
-        if isinstance(prompt, str)
-        else "\n".join(str(message["content"]) for message in prompt)
-    )
 
 
 def plain_answer(value: Any) -> str | None:

@@ -21,7 +21,6 @@ from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring import Scored, score
 from rlvr.scoring.items import Item, Rows
 from rlvr.statistics import estimate, wilson
-from rlvr.text import inert
 from rlvr.types import Prompt
 from rlvr.validate import require_whole
 
@@ -332,31 +331,29 @@ class Audit:
         Args:
             console: where to print.
         """
-        from rich.table import Column, Table
+        from rich.table import Table
         from rich.text import Text
 
+        from rlvr.console import Plainly
+
         def say(line: str) -> None:
-            console.print(inert(line), markup=False, emoji=False, highlight=False)
+            console.print(Plainly(line))
 
         it = self.total
-        matrix = Table(
-            "", "said correct", "said not", title=Text(inert(f"{self.env} against {self.label!r}"))
-        )
-        matrix.add_row("labelled right", str(it.true_positive), f"[red]{it.false_negative}")
-        matrix.add_row("labelled wrong", f"[red]{it.false_positive}", str(it.true_negative))
-        console.print(matrix)
+        matrix = Table("", "said correct", "said not", title=f"{self.env} against {self.label!r}")
+        matrix.add_row("labelled right", str(it.true_positive), Text(str(it.false_negative), "red"))
+        matrix.add_row("labelled wrong", Text(str(it.false_positive), "red"), str(it.true_negative))
+        console.print(Plainly(matrix))
         for name, rate in it.rates.items():
             say(f"{name}: {rate}")
         say(f"unscored: {it.unscored}; rows left out: {len(self.left_out)}")
         for column, values in self.slices.items():
-            table = Table(
-                Column(Text(inert(column))), "false positives", "false negatives", "unscored"
-            )
+            table = Table(column, "false positives", "false negatives", "unscored")
             for value, confusion in values.items():
                 rates = confusion.rates
                 row = (rates["false positives"], rates["false negatives"], confusion.unscored)
-                table.add_row(Text(inert(value)), *map(str, row))
-            console.print(table)
+                table.add_row(value, *map(str, row))
+            console.print(Plainly(table))
         for kind, reasons in self.reasons.items():
             say(f"{kind}: " + ", ".join(f"{why} {n}" for why, n in reasons.items()))
         if self.ranking is not None:

@@ -287,8 +287,10 @@ class CheckReport:
         Args:
             console: where to print.
         """
-        from rich.markup import escape
         from rich.table import Table
+        from rich.text import Text
+
+        from rlvr.console import Plainly
 
         colours = {Severity.HOLE: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
         table = Table("", "found", "of", "first case", show_lines=True)
@@ -300,11 +302,11 @@ class CheckReport:
                 ("got ", it.got),
                 ("want ", it.wanted),
             )
-            lines = "\n".join(escape(name + text) for name, text in case if text)
-            mark = f"[{colours[it.severity]}]{it.severity}"
+            lines = "\n".join(name + text for name, text in case if text)
+            mark = Text(str(it.severity), colours[it.severity])
             table.add_row(mark, it.hole, f"{it.count}/{it.tried}" if it.tried > 1 else "", lines)
         if self.findings:
-            console.print(table)
+            console.print(Plainly(table))
         counts = Counter(finding.severity for finding in self.findings)
         found = ", ".join(f"{counts[s]} {s}{'s' * (counts[s] != 1)}" for s in Severity)
         if self.completions:
@@ -315,7 +317,7 @@ class CheckReport:
             )
         else:
             said = f"no completion was scored by itself; episodes of {self.tasks} tasks in {self.took_s:.1f} s"
-        console.print(f"{escape(self.env)}: {found}; {said}", soft_wrap=True, highlight=False)
+        console.print(Plainly(f"{self.env}: {found}; {said}"), soft_wrap=True)
 
 
 def _share(value: float | None) -> str:

@@ -16,7 +16,7 @@ from rlvr.environment import SingleTurnEnv
 from rlvr.errors import RlvrError, UsageError
 from rlvr.rewards.parts import Format
 from rlvr.scoring import Scorer
-from rlvr.testing.answers import answer_in, mentions, plain_answer, prompt_text
+from rlvr.testing.answers import answer_in, mentions, plain_answer
 from rlvr.testing.code import canaries, check_reward, phrases_of
 from rlvr.testing.exploits import (
     EMPTY_FORMS,
@@ -28,9 +28,9 @@ from rlvr.testing.exploits import (
     is_code,
 )
 from rlvr.testing.findings import Findings, Severity
-from rlvr.text import squeezed
+from rlvr.text import prompt_text, squeezed
 from rlvr.types import Completion, Score, Task
-from rlvr.verifiers.math import MathVerifier
+from rlvr.verifiers.base import BaseVerifier
 from rlvr.workers import Threads, usable_cores
 
 __all__ = ["TimeBudget", "Tries", "as_completion", "score_tasks"]
@@ -350,8 +350,8 @@ def _is_readable(run: _Run, task: Task) -> bool:
     try:
         run.env.reference_of(task.reference)
         primary = run.env.reward.primary
-        if primary is not None and isinstance(primary.verifier, MathVerifier):
-            why = primary.verifier.check(task.reference)
+        if primary is not None and isinstance(primary.verifier, BaseVerifier):
+            why = primary.verifier.doubt(task.reference)
             if why is not None:
                 run.found.add(
                     "reference-as-text",

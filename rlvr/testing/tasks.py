@@ -12,9 +12,10 @@ from typing import Any
 from rlvr.data.overlap import folded, near_duplicates
 from rlvr.environment import TasksEnv, ToolEnv
 from rlvr.errors import DataError, UsageError, brief
-from rlvr.testing.answers import plain_answer, prompt_text
+from rlvr.testing.answers import plain_answer
 from rlvr.testing.exploits import harmless
 from rlvr.testing.findings import Findings, Severity
+from rlvr.text import prompt_text
 from rlvr.types import Task
 
 __all__ = ["check_tasks", "said", "sample"]

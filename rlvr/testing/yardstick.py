@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.errors import Unscored, UsageError, WorkerTimeout
 from rlvr.testing.graders import Grade, grader, require_grader
-from rlvr.text import inert
 from rlvr.validate import nearest, require_seconds, require_whole
 from rlvr.workers import WorkerPool, usable_cores
 
@@ -221,8 +220,10 @@ class YardstickReport:
             worst: greatest number of rows of each kind.
         """
 
+        from rlvr.console import Plainly
+
         def say(line: str) -> None:
-            console.print(inert(line), markup=False, emoji=False, highlight=False, soft_wrap=True)
+            console.print(Plainly(line), soft_wrap=True)
 
         kinds = Counter((row.label, row.debatable is not None) for row in self.rows)
         say(
@@ -233,7 +234,7 @@ class YardstickReport:
             total.add_row(name, *_cells(self.counts(name)))
             if any(row.debatable for row in self.rows):
                 total.add_row(f"{name}, debatable", *_cells(self.counts(name, debatable=True)))
-        console.print(total)
+        console.print(Plainly(total))
         if len(self.grades) == 1:
             [name] = self.grades
             table = _table("family", *_COUNTED)
@@ -245,7 +246,7 @@ class YardstickReport:
                 found = [self.counts(name, family=family) for name in self.grades]
                 errors = [f"{it.accepted_wrong} + {it.rejected_right}" for it in found]
                 table.add_row(family, str(found[0].wrong + found[0].right), *errors)
-        console.print(table)
+        console.print(Plainly(table))
         for label, title in ((False, "accepted though wrong"), (True, "rejected though right")):
             rows = list(self.false_grades(label))
             say(f"{title}: {len(rows)}" + (f", the first {worst}" if len(rows) > worst else ""))

@@ -16,7 +16,7 @@ import tyro
 import rlvr
 from rlvr.cli import envs, main, replay
 from rlvr.cli.arguments import with_one_env
-from rlvr.cli.entry import COMMANDS
+from rlvr.cli.commands import COMMANDS
 from rlvr.data.rows import dump_row, read_whole
 from rlvr.scoring.tally import Tally
 from tests.environments import PLACE, Trials, right
@@ -37,13 +37,15 @@ def test_every_command_has_help_with_an_example(name, capsys):
 def test_the_example_of_a_command_can_be_given_to_it(name):
     """An example that is refused is worse than none."""
     examples = [
-        line for line in inspect.getdoc(COMMANDS[name]).splitlines() if line.startswith("Example: ")
+        line
+        for line in inspect.getdoc(COMMANDS[name].load()).splitlines()
+        if line.startswith("Example: ")
     ]
     assert examples
     for example in examples:
         rlvr_, command, *args = shlex.split(example.removeprefix("Example: "))
         assert (rlvr_, command) == ("rlvr", name)
-        tyro.cli(COMMANDS[name], args=args)
+        tyro.cli(COMMANDS[name].load(), args=args)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -52,7 +54,7 @@ def test_every_flag_is_explained(name, capsys):
     with pytest.raises(SystemExit):
         main([name, "--help"])
     said = capsys.readouterr().out
-    for field in dataclasses.fields(COMMANDS[name]):
+    for field in dataclasses.fields(COMMANDS[name].load()):
         if field.name in ("settings", "numbers", "limits"):  # the flags of another class
             continue
         positional = {
@@ -96,20 +98,63 @@ def test_an_environment_of_a_mixture_has_a_weight(capsys):
     assert "of this name there is arithmetic-v1" in capsys.readouterr().err
 
 
-def test_all_commands_are_listed(capsys):
-    """Each with its first line."""
-    with pytest.raises(SystemExit) as stop:
-        main(["--help"])
-    said = capsys.readouterr().out
-    assert stop.value.code == 0
-    for name, command in COMMANDS.items():
-        assert name in said
-        assert inspect.getdoc(command).split(".")[0][:30] in said
+def test_all_commands_are_listed(say):
+    """Each with its line of help, and how to go on."""
+    code, said = say("--help")
+    assert code == 0
+    for name, listed in COMMANDS.items():
+        assert f"{name} " in said
+        assert listed.help in said
+    assert "`rlvr COMMAND --help`" in said
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_begins_with_its_line_in_the_list(name):
+    """The list is written out, so that no command is imported for it; it has to say the same."""
+    assert inspect.getdoc(COMMANDS[name].load()).splitlines()[0] == COMMANDS[name].help
+
+
+def test_only_the_command_that_is_called_is_imported():
+    """The list and the version need no command, and one command no other: each may need what is not installed."""
+    code = """if True:
+        import sys
+        from rlvr.cli import main
+        def loaded():
+            return sorted(name for name in sys.modules if name.startswith("rlvr.cli."))
+        main(["--help"]), main(["--version"])
+        assert loaded() == ["rlvr.cli.commands", "rlvr.cli.entry"], loaded()
+        assert "tyro" not in sys.modules
+        main(["algorithms"])
+        assert loaded() == ["rlvr.cli." + name for name in "algorithms arguments commands entry".split()]
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
-    "argv", [[], ["scroe"], ["score"], ["score", "x"], ["replay"], ["envs", "--frobnicate"]]
+    ("argv", "answer"),
+    [
+        ([], "rlvr: name a command: score, join, "),
+        (["scroe"], "rlvr: there is no command 'scroe'; did you mean 'score'?  "),
+        (["evaluate"], "did you mean 'eval'?"),
+        (
+            ["--versoin"],
+            "rlvr: there is no flag before the command '--versoin'; did you mean '--version'?",
+        ),
+        (["xyz"], "rlvr: there is no command 'xyz'; there are score, join, "),
+        (["[red]"], "there is no command '[red]'; there are "),
+    ],
 )
+def test_what_is_no_command_gets_one_line(say, argv, answer):
+    """With the name that was probably meant, or all of them."""
+    code, said = say(*argv)
+    assert code == 2
+    assert answer in said
+    assert said.count("\n") == 1
+    assert "`rlvr --help`" in said
+
+
+@pytest.mark.parametrize("argv", [["score"], ["score", "x"], ["replay"], ["envs", "--frobnicate"]])
 def test_what_cannot_be_understood_exits_with_2(argv, capsys):
     """As every command line does."""
     try:
@@ -494,7 +539,7 @@ def test_a_replay_that_agrees_exits_with_0(score, say, tmp_path, ending):
     """The UNSCORED row is passed over."""
     rows = [*right(1), {"task": 2, "completion": "\ud800"}, {"task": 3, "completion": "3@raise"}]
     score(rows, out=f"out.{ending}")
-    code, said = say("replay", tmp_path / f"out.{ending}", "--workers", 1)
+    code, said = say("replay", tmp_path / f"out.{ending}", "--workers", 1, "--allow", PLACE)
     assert (code, said) == (0, "2 verdicts replayed, 0 differ; 1 unscored records passed over\n")
 
 
@@ -509,7 +554,7 @@ def test_a_replay_that_does_not_agree_exits_with_1(score, say, tmp_path):
     score(right(1, 2))
     path = tmp_path / "out.jsonl"
     edit(path, '"answer": "2"', '"answer": "[/red]"')
-    code, said = say("replay", path, "--workers", 0)
+    code, said = say("replay", path, "--workers", 0, "--allow", PLACE)
     note, *found = said.splitlines()
     assert "out.jsonl has no checksums" in note
     assert (code, found) == (
@@ -523,7 +568,7 @@ def test_many_differences_do_not_fill_the_screen(score, say, tmp_path):
     score(right(*range(50)))
     path = tmp_path / "out.jsonl"
     edit(path, '"value": 1.0', '"value": 0.5')
-    code, said = say("replay", path, "--workers", 0)
+    code, said = say("replay", path, "--workers", 0, "--allow", PLACE)
     assert code == 1
     assert said.count("value was 0.5, is now 1.0") == 20
     assert "50 verdicts replayed, 50 differ" in said
@@ -542,7 +587,7 @@ def test_a_replay_of_what_is_no_record_exits_with_2(say, tmp_path, content, why)
     path = tmp_path / "out.jsonl"
     if content is not None:
         path.write_text(content)
-    code, said = say("replay", path, "--workers", 0)
+    code, said = say("replay", path, "--workers", 0, "--allow", PLACE)
     assert code == 2
     assert why in said
 
@@ -555,7 +600,7 @@ def test_a_replay_that_is_interrupted_exits_with_130(say, tmp_path, monkeypatch)
 
     monkeypatch.setattr(replay, "replay", interrupted)
     (tmp_path / "out.jsonl").touch()
-    assert say("replay", tmp_path / "out.jsonl") == (130, "interrupted\n")
+    assert say("replay", tmp_path / "out.jsonl", "--allow", PLACE) == (130, "interrupted\n")
 
 
 # ------------------------------------------------------------------------------------------ envs
@@ -613,14 +658,14 @@ def test_reports_go_to_stdout_and_complaints_to_stderr(score, say, tmp_path, mon
     assert "written to" in say.out
     assert "left out: " in say.err
     assert "left out" not in say.out
-    say("replay", tmp_path / "out.jsonl", "--workers", 0)
+    say("replay", tmp_path / "out.jsonl", "--workers", 0, "--allow", PLACE)
     assert (say.out, say.err) == ("1 verdicts replayed, 0 differ\n", "")
     monkeypatch.setattr(envs, "environment_ids", lambda: [PLACE])
     for command in ("envs", "--version"):
         say(command)
         assert say.out
         assert not say.err
-    say("replay", tmp_path / "none.jsonl")
+    say("replay", tmp_path / "none.jsonl", "--allow", PLACE)
     assert (say.out, say.err.count("\n")) == ("", 1)
 
 
@@ -650,6 +695,6 @@ def test_a_replay_of_no_verdict_exits_with_1(score, say, tmp_path, rows, said):
     """Nothing was shown by it."""
     (tmp_path / "out.jsonl").touch()
     score([{"task": 1, "completion": text} for text in rows], "--overwrite")
-    code, text = say("replay", tmp_path / "out.jsonl", "--workers", 0)
+    code, text = say("replay", tmp_path / "out.jsonl", "--workers", 0, "--allow", PLACE)
     assert code == 1
     assert text.startswith(said)

@@ -148,3 +148,45 @@ def test_the_doctor_finds_plugins_that_do_not_load(findings, monkeypatch):
     assert found["broken-v1"].found == "RuntimeError: no such module"
     assert found["broken-v1"].ok is False
     assert found["fine-v1"].ok
+
+
+def test_a_report_names_no_user_host_or_folder(say, findings, monkeypatch, tmp_path):
+    """It is pasted in public.  What an error or a plugin says may hold any name, so it is left out."""
+    secrets = ["zaphod", "heartofgold", "magrathea"]
+    home = tmp_path / "magrathea"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    for name, value in {"HOME": home, "USER": "zaphod", "LOGNAME": "zaphod", "PWD": home}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr("socket.gethostname", lambda: "heartofgold")
+    monkeypatch.setattr("platform.node", lambda: "heartofgold")
+    monkeypatch.setattr("platform.release", lambda: "6.1.0-heartofgold")
+    error = f"cannot open {home}/x as zaphod on heartofgold"
+    findings()
+    found = [
+        *doctor.examine(),
+        doctor.PartStatus("environments", "zaphod-v1", False, error, error),
+        doctor.PartStatus("sandbox", "no network", False, error, error),
+        doctor.PartStatus("system", "python", True, f"3.11 on Linux 6.1.0-{secrets[1]}"),
+    ]
+    monkeypatch.setattr(doctor, "examine", lambda full=False: found)
+    code, said = say("doctor", "--report")
+    assert code == 1  # the two that we planted do not work
+    assert [word for word in (*secrets, str(tmp_path)) if word in said] == []
+    for part in (
+        "python: 3.",
+        "cpu: ",
+        "memory: ",
+        "rlvr: ",
+        "extra train: ",
+        "limit, open files: ",
+    ):
+        assert f"\n{part}" in f"\n{said}"
+    assert "sandbox, MISSING: no network" in said
+    assert "1 do not" in said
+
+
+def test_a_report_is_a_form_of_its_own(say):
+    """Two forms at once are refused before anything is examined."""
+    code, said = say("doctor", "--report", "--json")
+    assert (code, "leave out --json" in said) == (2, True)

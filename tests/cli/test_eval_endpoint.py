@@ -63,7 +63,7 @@ def test_every_rollout_is_kept_with_its_tokens(evaluated, say, tmp_path):
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["usage"]["cost"] == pytest.approx((18 * 1 + 6 * 2) / 1e6)
     assert report["model"] == "maker/toy"
-    code, words = say("replay", "Words-maker-toy.rollouts.jsonl", "--workers", 0)
+    code, words = say("replay", "Words-maker-toy.rollouts.jsonl", "--workers", 0, "--allow", ENV)
     assert (code, "6 verdicts replayed, 0 differ" in words) == (0, True)
     assert not any(KEY in path.read_text() for path in tmp_path.iterdir())
 

@@ -42,7 +42,7 @@ def test_a_new_package_has_an_environment_that_works(style, tmp_path, monkeypatc
         ("My Env", "the name is 'My Env'"),
         ("class", "the name is 'class'"),
         ("-x", "the name is '-x'"),
-        ("qa", "an environment qa-v1 is installed already"),
+        ("arithmetic", "an environment arithmetic-v1 is installed already"),
         ("full", "is there already and not empty"),
     ],
 )

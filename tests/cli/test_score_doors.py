@@ -158,7 +158,10 @@ def test_an_environment_that_is_an_object_can_be_named(say, tmp_path, own, name)
     )
     assert say("score", f"{own}:{name}", "a.jsonl", "-o", "out.jsonl", "--workers", 0)[0] == 0
     assert list(outcomes("out.jsonl").values()) == ["correct", "wrong"]
-    assert say("replay", "out.jsonl", "--workers", 0) == (0, "2 verdicts replayed, 0 differ\n")
+    assert say("replay", "out.jsonl", "--workers", 0, "--allow", f"{own}:{name}") == (
+        0,
+        "2 verdicts replayed, 0 differ\n",
+    )
     code, said = say("score", f"{own}:{name}", "a.jsonl", "-o", "b.jsonl", "--option", "split=test")
     assert code == 2
     assert "is an environment as it is and has no option 'split'" in said

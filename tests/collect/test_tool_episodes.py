@@ -15,7 +15,7 @@ from rlvr.collect.serialization import group_as_dict, group_from_dict
 from rlvr.errors import UsageError
 from rlvr.scoring.records import provenance
 from tests.collect.collecting import Inline, number
-from tests.environments import Desk, call
+from tests.environments import PLACES, Desk, call
 
 SAMPLING = Sampling(max_tokens=400)
 
@@ -93,9 +93,11 @@ def test_records_replay_without_a_tool():
     assert [record["episode"]["turns"][0]["calls"][0]["name"] for record in records] == ["add"] * 12
     Desk.add, kept = None, Desk.add
     try:
-        assert list(rlvr.replay(records, workers=0)) == [[]] * 12
+        assert list(rlvr.replay(records, workers=0, allow=PLACES)) == [[]] * 12
         records[0]["episode"]["turns"][-1]["text"] = "forged"
-        assert {one.field for one in next(iter(rlvr.replay(records[:1], workers=0)))} >= {
+        assert {
+            one.field for one in next(iter(rlvr.replay(records[:1], workers=0, allow=PLACES)))
+        } >= {
             "outcome",
             "total",
         }

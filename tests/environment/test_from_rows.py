@@ -112,7 +112,7 @@ def test_from_rows_says_what_it_takes(changes: dict, message: str):
 )
 def test_a_row_that_cannot_be_used_is_named(rows: Any, message: str):
     """By its number, with the columns it has."""
-    assert refusal(lambda: from_rows(rows).size) == message
+    assert message in refusal(lambda: from_rows(rows).size)
 
 
 def test_a_whole_reward_instead_of_a_verifier():

@@ -241,7 +241,7 @@ def test_an_unknown_id_gets_the_nearest(asked: Any, message: str):
 
 @pytest.mark.parametrize(
     ("retired", "successor"),
-    [("gsm8k-v1", "gsm8k-v2"), ("math-v1", "math-v2"), ("humaneval-v1", "humaneval-v2")],
+    [("gsm8k-v1", "gsm8k-v2"), ("math-v1", "math-v2"), ("humaneval-v2", "humaneval-v3")],
 )
 def test_a_retired_id_names_its_successor(retired: str, successor: str):
     """Its verdicts were others, so a record of it must not be repeated under the same name without a word."""

@@ -96,7 +96,7 @@ def test_a_replay_after_an_edit_says_so(tmp_path, source):
     env = mine(tmp_path)
     assert score(tmp_path, env, source).returncode == 0
     mine(tmp_path, "completion = completion.strip()")
-    argv = ["replay", str(tmp_path / "out.jsonl"), "--workers", "0"]
+    argv = ["replay", str(tmp_path / "out.jsonl"), "--workers", "0", "--allow", env]
     done = subprocess.run(
         [sys.executable, "-c", CLI, *argv], capture_output=True, text=True, check=False
     )

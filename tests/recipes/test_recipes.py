@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rlvr
-from rlvr.algo.presets import PRESETS
+from rlvr.algo.papers import load_algorithm
 from rlvr.cli.train import RECIPES
 from rlvr.recipes.arithmetic_cpu.run import Settings
 from rlvr.recipes.arithmetic_cpu.run import main as arithmetic_cpu
@@ -78,8 +78,8 @@ def adder(tmp_path_factory) -> list:
     ("name", "flags"),
     [
         pytest.param("math_grpo", [], marks=pytest.mark.slow),
-        ("math_dapo", ["--minibatch", 4, "--eval-n", 2, "--warmup-steps", 1]),
-        pytest.param("math_prorl", ["--minibatch", 4, "--eval-n", 2], marks=pytest.mark.slow),
+        ("math_dapo", ["--updates", 2, "--eval-n", 2, "--warmup-steps", 1]),
+        pytest.param("math_prorl", ["--updates", 2, "--eval-n", 2], marks=pytest.mark.slow),
     ],
 )
 def test_a_recipe_for_mathematics_trains_on_a_file_of_ones_own(say, adder, tmp_path, name, flags):
@@ -202,9 +202,9 @@ def test_a_recipe_with_tools_trains(name, say, tmp_path):
 def test_recipes_have_the_published_numbers():
     """What a preset says of its paper's batch is what the recipe asks for; the other numbers as printed."""
     for flags, name in ((MATH_GRPO, "grpo"), (MATH_DAPO, "dapo"), (MATH_PRORL, "prorl")):
-        config, preset = flags.config, PRESETS[name]
-        assert (config.prompts, config.group_size) == (preset.prompts, preset.group_size)
-        assert (config.minibatch or config.prompts * config.group_size) == preset.minibatch
+        config, printed = flags.config.resolve(), load_algorithm(name).printed
+        assert (config.prompts, config.group_size) == (printed.prompts, printed.group_size)
+        assert config.updates_per_batch == printed.updates
     grpo, dapo, prorl = MATH_GRPO.config, MATH_DAPO.config, MATH_PRORL.config
     assert (grpo.lr, grpo.max_tokens) == (1e-6, 1024)
     assert (dapo.lr, dapo.max_tokens, dapo.max_tokens // 5, dapo.warmup_steps) == (
@@ -243,10 +243,10 @@ def test_five_domains_train_in_one_run(say, tmp_path):
     """ProRL's recipe over five domains, procedural and offline: mathematics, science, queries, logic, instructions."""
     shares = [
         "arithmetic-v1:0.3,difficulty=1",
-        "chem-v1:0.3,ask=formula",
-        "sql-v1:0.2,group_size=3",
+        "chem-v2:0.3,ask=formula",
+        "sql-v2:0.2,group_size=3",
     ]
-    shares += ["kk-v1:0.1,people=2,max_tokens=8", "iftrain-v1:0.1,instructions=1,max_tokens=8"]
+    shares += ["kk-v2:0.1,people=2,max_tokens=8", "iftrain-v2:0.1,instructions=1,max_tokens=8"]
     env = rlvr.make(" ".join(shares))
     pairs = [(str(task.prompt), env.example(task)) for task in map(env.task, range(60))]
     characters = sorted({char for pair in pairs for char in "".join(pair)})
@@ -286,8 +286,8 @@ def test_five_domains_train_in_one_run(say, tmp_path):
     command += [
         "--group-size",
         4,
-        "--minibatch",
-        20,
+        "--updates",
+        2,
         "--max-tokens",
         40,
         "--max-rounds",
@@ -313,7 +313,7 @@ def test_five_domains_train_in_one_run(say, tmp_path):
     code, said = say(*command, "--run", tmp_path / "whole", "--steps", 2)
     assert code == 0, said
     rows = read_metrics(tmp_path / "whole" / "metrics.jsonl")
-    names = ["arithmetic-v1", "chem-v1", "sql-v1", "kk-v1", "iftrain-v1"]
+    names = ["arithmetic-v1", "chem-v2", "sql-v2", "kk-v2", "iftrain-v2"]
     taken = [sum(row.get(f"env/{name}/rollouts", 0) for row in rows) for name in names]
     assert taken == [24, 24, 12, 8, 8]  # 20 tasks by weights, in groups of 4, and of 3 for SQL
     assert all(f"eval/{name}/avg@2" in rows[-1] for name in names)

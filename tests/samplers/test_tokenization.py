@@ -24,7 +24,7 @@ def tokenizer():
 
 def test_a_text_is_taken_as_it_is(tokenizer):
     """With the special token that the tokenizer puts before it, so that no prompt is empty."""
-    tokenization = Tokenization(tokenizer, end_ids=[2])
+    tokenization = Tokenization(tokenizer, end_ids=[2], chat="off")
     assert tokenizer.decode(tokenization.encode("a cat")) == "<bos>a cat"
     assert tokenization.encode("") == [tokenizer.bos_token_id]
 
@@ -39,7 +39,7 @@ def test_messages_go_by_the_template(tokenizer):
 
 def test_a_text_may_be_the_users_message(tokenizer):
     """What a chat model expects of tasks whose prompts are texts."""
-    assert Tokenization(tokenizer, end_ids=[2], chat=True).encode("hi") == Tokenization(
+    assert Tokenization(tokenizer, end_ids=[2], chat="on").encode("hi") == Tokenization(
         tokenizer, end_ids=[2]
     ).encode(ASK)
 
@@ -57,8 +57,8 @@ def test_the_next_turn_continues_the_last(tokenizer):
 
 
 def test_a_text_in_between_is_taken_as_it_is(tokenizer):
-    """A tool's output within a turn: no <bos>, no marks, with chat=True neither."""
-    for chat in (False, True):
+    """A tool's output within a turn: no <bos>, no marks, with chat on neither."""
+    for chat in ("off", "on"):
         assert (
             tokenizer.decode(
                 Tokenization(tokenizer, end_ids=[2], chat=chat).encode("boo", after=[1, 5])
@@ -79,7 +79,7 @@ def test_what_cannot_be_encoded_is_said():
     """Chats without a template, prompts without a token, templates that forget what was said."""
     bare = character_tokenizer(CHARSET)
     assert "no chat template" in refusal(lambda: Tokenization(bare, end_ids=[2]).encode(ASK))
-    assert "no chat template" in refusal(lambda: Tokenization(bare, end_ids=[2], chat=True))
+    assert "no chat template" in refusal(lambda: Tokenization(bare, end_ids=[2], chat="on"))
     bare.backend_tokenizer.post_processor = None
     assert "has no tokens" in refusal(lambda: Tokenization(bare, end_ids=[2]).encode(""))
     bare.chat_template = "{{ messages[-1].content }}"

@@ -9,7 +9,7 @@ from rlvr.data.formats import read_rows
 from rlvr.data.rows import Journal, dump_row
 from rlvr.errors import DataError, UnknownEnvironment, UsageError
 from rlvr.scoring.records import is_record_of, provenance, record, replay
-from tests.environments import Configured, Siblings, Trials
+from tests.environments import PLACES, Configured, Siblings, Trials
 
 PLACE = "tests.environments:Trials"
 TEXTS = ["7", "8", "", "\ud800\x00", "json:", "ß" * 1000, "7@raise"]
@@ -32,7 +32,9 @@ def recorded() -> list[dict]:
 
 
 def differences(rows: list[dict]) -> list[list[str]]:
-    return [[str(difference) for difference in found] for found in replay(rows, workers=0)]
+    return [
+        [str(difference) for difference in found] for found in replay(rows, workers=0, allow=PLACES)
+    ]
 
 
 # ------------------------------------------------------------------------------------------ what a record holds
@@ -189,7 +191,7 @@ def test_a_replay_makes_the_environment_with_its_options():
     row = {"task": 0, "completion": "0", "id": "same"}
     a = records(Configured(word="milk"), "tests.environments:Configured", [row])
     b = records(Configured(pair=(3, 4)), "tests.environments:Configured", [row])
-    assert list(replay([*a, *b, *b, *a], workers=0)) == [[]] * 4
+    assert list(replay([*a, *b, *b, *a], workers=0, allow=PLACES)) == [[]] * 4
 
 
 def test_a_replay_compares_the_same_siblings():

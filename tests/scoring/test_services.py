@@ -191,7 +191,7 @@ def test_a_quiet_service_is_not_lost(monkeypatch, tmp_path):
     monkeypatch.setattr("rlvr.serve.responses._BEAT_S", 0.05)
     gate = tmp_path / "gate"
     with service_of(Trials()) as url:
-        engine = Services(url, retries=0, timeout_s=0.5)
+        engine = Services(url, patience_s=0, timeout_s=0.5)
         threading.Timer(1.5, lambda: gate.with_name("gate.open").touch()).start()
         with rlvr.Scorer(Trials(), engine=engine) as scorer:
             [scored] = scorer.stream([{"task": 1, "completion": f"1@await {gate}"}])

@@ -88,13 +88,15 @@ def test_a_reference_that_cannot_be_read_is_found():
     """By its task; the others are checked all the same."""
     from rlvr.verifiers.math import MathVerifier
 
-    rows = [
-        {"prompt": f"{i}?", "reference": text, "id": f"t{i}"}
-        for i, text in enumerate(("7", "1/0", "9"))
-    ]
-    env = rlvr.Environment.from_rows(rows, verifier=MathVerifier())
+    class Sums(rlvr.SingleTurnEnv):  # rows that cannot be read would be left out
+        reward = rlvr.Correct(MathVerifier())
+
+        def tasks(self):
+            for i, text in enumerate(("7", "1/0", "9")):
+                yield rlvr.Task(f"t{i}", f"{i}?", text)
+
     [found] = [
-        it for it in check(env, only=("references",)).findings if it.severity is Severity.HOLE
+        it for it in check(Sums(), only=("references",)).findings if it.severity is Severity.HOLE
     ]
     assert (found.hole, found.task) == ("reference-unreadable", "t1")
     assert "1/0" in found.got

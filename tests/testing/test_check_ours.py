@@ -102,47 +102,47 @@ CHOICES = [
 
 OURS = {
     "arithmetic-v1": (None, {"difficulty": 4}),
-    "chem-v1": (None, {}),
-    "function-call-v1": (None, {}),
-    "json-v1": (None, {}),
-    "mixture-v1": (None, {"envs": [["arithmetic-v1", 1.0], ["qa-v1", 1.0]]}),
-    "qa-v1": (None, {}),
-    "sql-v1": (None, {}),
+    "chem-v2": (None, {}),
+    "function-call-v2": (None, {}),
+    "json-v2": (None, {}),
+    "mixture-v1": (None, {"envs": [["arithmetic-v1", 1.0], ["qa-v2", 1.0]]}),
+    "qa-v2": (None, {}),
+    "sql-v2": (None, {}),
     "gsm8k-v2": (GSM8K, {}),
     "math-v2": (MATH, {}),
-    "humaneval-v2": ([DOUBLE], {"cpu_s": 1.0}),
-    "mbpp-v2": ([ADD], {"cpu_s": 1.0}),
-    "code-stdio-v2": ([NEXT], {"cpu_s": 1.0}),
-    "countdown-v1": (None, {}),
-    "game24-v1": (None, {}),
-    "ifbench-v1": (BENCHED, {}),
-    "ifeval-v1": (INSTRUCTED, {}),
-    "iftrain-v1": (None, {}),
-    "kk-v1": (None, {}),
-    "mcq-v1": (CHOICES, {}),
-    "rows-v1": (MATH, {"prompt": "problem", "reference": "answer"}),
-    "science-v1": (None, {}),
-    "sudoku-v1": (None, {}),
-    "zebra-v1": (None, {}),
+    "humaneval-v3": ([DOUBLE], {"cpu_s": 1.0}),
+    "mbpp-v3": ([ADD], {"cpu_s": 1.0}),
+    "code-stdio-v3": ([NEXT], {"cpu_s": 1.0}),
+    "countdown-v2": (None, {}),
+    "game24-v2": (None, {}),
+    "ifbench-v2": (BENCHED, {}),
+    "ifeval-v2": (INSTRUCTED, {}),
+    "iftrain-v2": (None, {}),
+    "kk-v2": (None, {}),
+    "mcq-v2": (CHOICES, {}),
+    "rows-v2": (MATH, {"prompt": "problem", "reference": "answer"}),
+    "science-v2": (None, {}),
+    "sudoku-v2": (None, {}),
+    "zebra-v2": (None, {}),
 }
 
 
-TOOLS = ("bash-v1", "guess-v1", "python-tool-math-v1", "search-v1", "wordle-v1")
+TOOLS = ("bash-v1", "guess-v1", "python-tool-math-v1", "search-v2", "wordle-v1")
 """Their examples are played in tests/envs/test_tool_envs.py every day."""
 
-EVERY_DAY = ("arithmetic-v1", "mbpp-v2")
+EVERY_DAY = ("arithmetic-v1", "mbpp-v3")
 WHOLE = ("arithmetic-v1",)
 """Checked in other processes and as episodes too; for the others that part is slow."""
 
 WHOLE_TEXTS = (
-    "ifbench-v1",
-    "ifeval-v1",
-    "iftrain-v1",
-    "function-call-v1",
-    "json-v1",
-    "sql-v1",
-    "sudoku-v1",
-    "zebra-v1",
+    "ifbench-v2",
+    "ifeval-v2",
+    "iftrain-v2",
+    "function-call-v2",
+    "json-v2",
+    "sql-v2",
+    "sudoku-v2",
+    "zebra-v2",
 )
 """Their answers are whole texts or data, so that a hedge between two of them is no hedge."""
 
@@ -196,7 +196,7 @@ def test_a_bundled_environment_with_tools_passes_its_check(name: str):
 def test_every_bundled_environment_is_checked():
     """A new one has to be added here."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    elsewhere = {"reasoning-gym-v1"}  # tests/interop/test_reasoning_gym.py
+    elsewhere = {"reasoning-gym-v2"}  # tests/interop/test_reasoning_gym.py
     assert {*OURS, *TOOLS} | elsewhere == set(project["project"]["entry-points"]["rlvr.envs"])
 
 

@@ -1,0 +1,125 @@
+"""The commands by name: where the class of each is, and its one line of help.  Importing this loads none of them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+__all__ = ["COMMANDS", "ListedCommand"]
+
+
+class ListedCommand(NamedTuple):
+    """A command that is not loaded yet.
+
+    Attributes:
+        module: in `rlvr.cli`, without the package's name.
+        kind: name of the class in it.
+        help: the first line of the docstring of the class (a test compares them).
+    """
+
+    module: str
+    kind: str
+    help: str
+
+    def load(self) -> Any:
+        """The class: a dataclass whose fields are the flags and whose `run` gives the exit code."""
+        return getattr(import_module(f"rlvr.cli.{self.module}"), self.kind)
+
+
+COMMANDS: dict[str, ListedCommand] = {
+    "score": ListedCommand(
+        "score",
+        "ScoreCommand",
+        "Score the completions in files with an environment, or with a verifier alone.",
+    ),
+    "join": ListedCommand(
+        "join",
+        "JoinCommand",
+        "Join the shards of a run into the file that one `rlvr score` would have written.",
+    ),
+    "envs": ListedCommand(
+        "envs",
+        "EnvsCommand",
+        "List the environments that `rlvr.make` knows, with domain, turns, check and options.",
+    ),
+    "verifiers": ListedCommand(
+        "verifiers",
+        "VerifiersCommand",
+        "List the verifiers that `rlvr score --verifier NAME` takes, each with a reference and an example.",
+    ),
+    "replay": ListedCommand(
+        "replay",
+        "ReplayCommand",
+        "Score recorded completions again and report every record whose score differs.",
+    ),
+    "check": ListedCommand(
+        "check",
+        "CheckCommand",
+        "Look for holes in an environment before a policy finds them.",
+    ),
+    "init": ListedCommand(
+        "init",
+        "InitCommand",
+        "Make an installable package with an environment of your own.",
+    ),
+    "audit": ListedCommand(
+        "audit",
+        "AuditCommand",
+        "Compare an environment's verdicts with labels: how many are false, which ones, and why.",
+    ),
+    "filter": ListedCommand(
+        "filter",
+        "FilterCommand",
+        "Keep the tasks that are worth training on: by pass rate, without duplicates, none from a "
+        "test set.",
+    ),
+    "pairs": ListedCommand(
+        "pairs",
+        "PairsCommand",
+        "Make preference data from scored completions: a correct and a wrong completion of the "
+        "same task.",
+    ),
+    "process-labels": ListedCommand(
+        "process_labels",
+        "ProcessLabelsCommand",
+        "Sample completions, continue them from the end of every step, and keep how often that "
+        "leads to a right answer.",
+    ),
+    "train": ListedCommand(
+        "train",
+        "TrainCommand",
+        "Train a policy on an environment.  The same command continues a run that was stopped.",
+    ),
+    "algorithms": ListedCommand(
+        "algorithms",
+        "AlgorithmsCommand",
+        "List the algorithms, or show one: its equations, its numbers with their defaults, and where they stand.",
+    ),
+    "eval": ListedCommand(
+        "evaluate",
+        "EvalCommand",
+        "Evaluate a model on an environment: avg@n, pass@k, maj@k with 95 % intervals.",
+    ),
+    "plot": ListedCommand(
+        "plot",
+        "PlotCommand",
+        "Draw the curves of a run: reward by part, accuracy, outcomes, unscored, length, entropy, "
+        "evaluations and more.",
+    ),
+    "view": ListedCommand(
+        "view",
+        "ViewCommand",
+        "Look at scored completions and training runs in the browser, until Ctrl-C.",
+    ),
+    "serve": ListedCommand(
+        "serve",
+        "ServeCommand",
+        "Score over HTTP until SIGTERM, SIGHUP or Ctrl-C; requests under way are then finished first.",
+    ),
+    "doctor": ListedCommand(
+        "doctor",
+        "DoctorCommand",
+        "Examine the machine: what is installed, what works, what is missing and how to get it.",
+    ),
+}
+"""In the order in which `rlvr --help` lists them."""
