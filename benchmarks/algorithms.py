@@ -24,7 +24,9 @@ import rlvr
 from benchmarks.trainer_tasks import Sums, warm_started
 from benchmarks.trainer_vs_trl import about
 from rlvr.algo.aggregation import denominators
-from rlvr.algo.presets import Algorithm, Critic, preset
+from rlvr.algo.papers import load_algorithm
+from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.parts import Critic
 from rlvr.statistics import student_interval
 from rlvr.train.config import Config
 from rlvr.train.credit import collate, credit
@@ -62,7 +64,7 @@ def chain_rows(steps: torch.Tensor) -> list[rlvr.Rollout]:
 def chain_error(*, updates: int, seed: int, rows: int = 256, lr: float = 5e-3) -> float:
     """Mean absolute error of the critic's values on the five states of the chain that can still win."""
     critic = Critic(lr=lr, value_clip=None, schedule="linear")
-    algorithm = dataclasses.replace(preset("ppo"), kl=None, whiten=False, critic=critic)
+    algorithm = dataclasses.replace(load_algorithm("ppo"), kl=None, whiten=False, critic=critic)
     made = Policy(*tiny("0123456789", hidden=32, layers=2, heads=4, seed=seed))
     config = Config(
         env="chain",
@@ -71,6 +73,7 @@ def chain_error(*, updates: int, seed: int, rows: int = 256, lr: float = 5e-3) -
         algorithm=algorithm,
         eval_every=None,
         steps=updates,
+        updates=1,  # by which the schedule of the learning rate ends at the last one
         prompts=rows,
     )
     learner, draw = Learner(made, config), torch.Generator().manual_seed(seed)
@@ -104,12 +107,14 @@ def step(args: argparse.Namespace) -> None:
         policy = Policy(*tiny("0123456789abcdef", hidden=256, layers=4, heads=4))
         if lora is not None:
             policy.add_lora(rank=lora)
-        changes = {"kl": preset("grpo").kl, "minibatch": None}  # all with the same reference
+        changes = {
+            "kl": load_algorithm("grpo").kl,
+        }  # all with the same reference
         config = Config(
             env="e",
             model="tiny",
             run=Path("unused"),
-            algorithm=dataclasses.replace(preset(name.split(",")[0]), **changes),
+            algorithm=dataclasses.replace(load_algorithm(name.split(",")[0]), **changes),
             group_size=8,
             prompts=rows // 8,
             max_tokens=length,
@@ -154,13 +159,15 @@ def step(args: argparse.Namespace) -> None:
 
 DEMO: dict[str, Algorithm] = {
     "PPO with critic": dataclasses.replace(
-        preset("ppo"), kl=None, critic=Critic(lr=1e-3, warmup=3)
+        load_algorithm("ppo"), kl=None, critic=Critic(lr=1e-3, warmup=3)
     ),
-    "A2C": dataclasses.replace(preset("a2c"), critic=Critic(lr=1e-3, value_clip=None, warmup=3)),
-    "GRPO": dataclasses.replace(preset("grpo"), kl=None),
-    "VinePPO": dataclasses.replace(preset("vineppo"), kl=None, temperature=1.0),
-    "online DPO": dataclasses.replace(preset("dpo"), dynamic_sampling=False),
-    "RFT": preset("rft"),
+    "A2C": dataclasses.replace(
+        load_algorithm("a2c"), critic=Critic(lr=1e-3, value_clip=None, warmup=3)
+    ),
+    "GRPO": dataclasses.replace(load_algorithm("grpo"), kl=None),
+    "VinePPO": dataclasses.replace(load_algorithm("vineppo"), kl=None, temperature=1.0),
+    "online DPO": dataclasses.replace(load_algorithm("dpo"), dynamic_sampling=False),
+    "RFT": load_algorithm("rft"),
 }
 """With the published numbers, but without KL penalties, and without sampling other groups instead of uniform ones."""
 
@@ -220,7 +227,7 @@ def trained(
         max_tokens=40,
         lr=lr,
         warmup_steps=4,
-        vine_k=3,
+        vine_k=3 if name == "VinePPO" else None,
         eval_every=0,
         eval_tasks=300,
         workers=0,

@@ -59,7 +59,7 @@ def programs(env: HumanEval | MBPP, some: Iterable[Row]) -> Iterator[tuple[str, 
 def judged(verifier: CodeVerifier, work: Iterable[tuple[str, bool, str, Any]]) -> list[Judged]:
     def one(given: tuple[str, bool, str, Any]) -> Judged:
         name, label, program, reference = given
-        return Judged(name, label, verifier.judge(program, reference))
+        return Judged(name, label, verifier.judge_program(program, reference))
 
     with ThreadPoolExecutor(usable_cores()) as threads:
         return list(threads.map(one, work))
@@ -87,7 +87,7 @@ def ways(env: HumanEval | MBPP, path: Path) -> None:
         assert isinstance(suite, TestSuite)
         way = "calls" if split(named(suite)) is not None else "a process of tests"
         began = time.perf_counter()
-        judgement = verifier.judge(program, reference)
+        judgement = verifier.judge_program(program, reference)
         took[way].append(time.perf_counter() - began)
         if way != "calls":
             print(f"    {name}: {way}, {judgement.verdict}")

@@ -65,7 +65,7 @@ def main() -> None:
     print(f"{platform.platform()}, Python {platform.python_version()}")
     print(f"{len(work)} completions, {options.workers} workers\n")
     print("| | wall s | per second | said |\n|---|---|---|---|")
-    env = rlvr.make("humaneval-v2", cpu_s=LIMIT_S)
+    env = rlvr.make("humaneval-v3", cpu_s=LIMIT_S)
     start = perf_counter()
     with rlvr.Scorer(env, workers=options.workers) as scorer:
         ours = [(scored.item.id, scored.score.verdict) for scored in scorer.stream(work)]

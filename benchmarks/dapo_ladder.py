@@ -21,13 +21,14 @@ from rich.console import Console
 
 from benchmarks.trainer_tasks import Sums, warm_started
 from benchmarks.trainer_vs_trl import about
-from rlvr.algo.presets import Algorithm, preset
+from rlvr.algo.papers import load_algorithm
+from rlvr.algo.papers.base import Algorithm
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 from rlvr.train.metrics import read_metrics
 from rlvr.train.policy import Policy
 
-DAPO = preset("dapo")
+DAPO = load_algorithm("dapo")
 PARTS: dict[str, dict[str, Any]] = {
     "clip-higher": {"clip": DAPO.clip},
     "token mean": {"aggregation": "token_mean"},
@@ -39,7 +40,7 @@ MAX_TOKENS, CACHE = 40, 5  # a whole answer has 33 to 35: soft overlong sees wha
 
 def algorithm(parts: tuple[str, ...]) -> Algorithm:
     """GRPO with these parts of DAPO."""
-    found = replace(preset("grpo"), kl=None)
+    found = replace(load_algorithm("grpo"), kl=None)
     for part in parts:
         found = replace(found, **PARTS[part])
     return found
@@ -75,7 +76,8 @@ def _trained(
 ) -> dict[str, float]:
     config = Config(
         env="given", model="given", run=run, algorithm=algorithm(parts), steps=args.steps,
-        prompts=16, group_size=8, minibatch=32, max_tokens=MAX_TOKENS, overlong_cache=CACHE, lr=args.lr, workers=0,
+        prompts=16, group_size=8, updates=2, max_tokens=MAX_TOKENS, lr=args.lr, workers=0,
+        overlong_cache=CACHE if "soft overlong" in parts else None,
         eval_every=0, eval_tasks=300, eval_n=2, rollouts_every=0, checkpoint_every=10**6, seed=seed,
     )  # fmt: skip
     policy, start = Policy.load(model), perf_counter()

@@ -52,7 +52,7 @@ def model(hidden: int, layers: int) -> tuple[Any, Any]:
 
 
 def ours(path: Path, hidden: int, layers: int) -> dict[str, Any]:
-    from rlvr.algo.presets import preset
+    from rlvr.algo.papers import load_algorithm
     from rlvr.train.config import Config
     from rlvr.train.policy import Policy
     from rlvr.train.preferences import PreferenceLearner, examples_of_file
@@ -61,7 +61,7 @@ def ours(path: Path, hidden: int, layers: int) -> dict[str, Any]:
     config = Config(
         model="", run=path.parent / "run", pairs=path, algorithm="dpo", lr=LR, max_tokens=512
     )
-    examples, _ = examples_of_file(path, preset("dpo"), policy.tokenization, max_tokens=512)
+    examples, _ = examples_of_file(path, load_algorithm("dpo"), policy.tokenization, max_tokens=512)
     learner = PreferenceLearner(policy, config)
     losses, started, cpu = [], time.perf_counter(), time.process_time()
     for first in range(0, len(examples.rows), BATCH):

@@ -303,9 +303,9 @@ def code(count: int) -> None:
         asked = [
             {"task": 0, "completion": ends[i % 100 if i % 100 < 4 else i % 2]} for i in range(count)
         ]
-        env = rlvr.make("humaneval-v2", data=str(data))
+        env = rlvr.make("humaneval-v3", data=str(data))
         results = {}
-        served = Served("humaneval-v2", f"data={data}", workers=2)
+        served = Served("humaneval-v3", f"data={data}", workers=2)
         try:
             for name, engine in (
                 ("pool", Pool(workers=2)),

@@ -93,8 +93,8 @@ def verdicts(data: Path) -> Iterator[dict[str, Any]]:
     sources = {
         "math-v2": [("math_pairs", math_rows(data))],
         "gsm8k-v2": [("gsm8k/example_model_solutions.jsonl", gsm8k_rows(data))],
-        "humaneval-v2": [("humaneval", code_rows(data, "humaneval"))],
-        "mbpp-v2": [("mbpp", code_rows(data, "mbpp"))],
+        "humaneval-v3": [("humaneval", code_rows(data, "humaneval"))],
+        "mbpp-v3": [("mbpp", code_rows(data, "mbpp"))],
     }
     for env, parts in sources.items():
         for needed, found in parts:
@@ -147,9 +147,9 @@ def run_of(folder: Path, algorithm: str, steps: int, **settings: Any) -> Any:
     torch.set_num_threads(1)
     policy = Policy(*tiny("0123456789+=\\boxed{} ", hidden=32, layers=2, heads=2, seed=1))
     config = Config(
-        env="sums", model="tiny", run=folder, algorithm=algorithm, steps=steps, prompts=3, group_size=4, minibatch=6,
+        env="sums", model="tiny", run=folder, algorithm=algorithm, steps=steps, prompts=3, group_size=4,
         max_tokens=12, lr=1e-2, eval_every=5, eval_tasks=4, checkpoint_every=6, keep=9, workers=0, rollouts_every=0,
-        vine_k=2, seed=5, device="cpu", **settings,
+        vine_k=2 if algorithm == "vineppo" else None, seed=5, device="cpu", **settings,
     )  # fmt: skip
     with Trainer(
         config, env=Sums().with_reward(digits()), eval_env=Sums(split="test"), policy=policy

@@ -1,15 +1,14 @@
-"""What does a hostile reply cost the host?  CPU seconds to read generated replies, per MB and at worst.
+"""What do hostile replies and outputs cost the caller, and what the reader?
 
     python -m benchmarks.hostile_replies --replies 10000
 
 A reply is what a program writes where the values of its functions are expected: raw bytes as well as values.  Families
 of texts are written to be dear to read, in sizes from a few bytes to megabytes: runs of digits, brackets, strings that
-never end, escapes, tags with the least and the greatest content, keys that collide, empty arrays with long axes.
-Then bytes of some are changed.  Each is read as the judge reads it; only `BadValue` and lost replies are allowed.
+never end, escapes, tags with the least and the greatest content, keys that collide, arrays with many or long axes.
+Then bytes of some are changed.  Outputs are 15 MiB long, and compared with expected ones as long, by each comparator.
+Each is judged as `CodeVerifier` judges it; anything that it raises ends this script.
 
-A reply above the goal is read a few times more, and the least counts, as other programs share the machine's caches.
-The last line says how many seconds per MB the worst reply took.  Replies below 64 KiB count as 64 KiB: what they cost
-is set-up, microseconds each.
+CPU seconds of this process are those of its clock, its memory is the growth of its greatest resident size (VmHWM).
 """
 
 from __future__ import annotations
@@ -18,15 +17,18 @@ import argparse
 import json
 import random
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from time import thread_time
+from pathlib import Path
 from typing import Any
 
-from rlvr.sandbox.guest.calls import CallReply, read_replies
+from rlvr.sandbox.outputs import Output
+from rlvr.sandbox.reader import read_aside, read_each, warm
+from rlvr.verifiers.code import COMPARATORS, CallCase
+from rlvr.verifiers.code.reading import compared, judged_replies
 
-LEAST = 64 << 10
-GOAL_S_PER_MB = 0.2
-AGAIN = 6
+GOAL_CPU_S, GOAL_MIB = 0.05, 32
 
 Family = Callable[[random.Random, int], str]
 
@@ -131,6 +133,7 @@ def odd(rng: random.Random, size: int) -> str:
             {"array": ["<i8", [k, 0], []]},
             {"array": ["<f8", [1] * 32, [1]]},
             {"array": ["O", [0, k], []]},
+            {"array": ["<i8", [k] * (size // 20), []]},
             {"range": [0, k, 1]},
             {"named": ["P", names, *range(len(names))]},
             {"deque": [k, 1, 2]},
@@ -184,24 +187,27 @@ FAMILIES: dict[str, Family] = {
 }  # fmt: skip
 
 
-def replies(count: int, seed: int = 0, most: int = 4 << 20) -> Iterator[tuple[str, bytes]]:
+def replies(
+    count: int, seed: int = 0, most: int = 4 << 20, first: int = 0
+) -> Iterator[tuple[str, bytes]]:
     """(family, bytes) of generated replies; each an answer to one call.
 
     Args:
         count: how many.
         seed: of the draws.
         most: greatest size in bytes; most replies are far smaller.
+        first: the number of the first one's family.
     """
     rng = random.Random(seed)
     names = list(FAMILIES)
     for i in range(count):
-        name = names[i % len(names)]
+        name = names[(first + i) % len(names)]
         size = (
             int(2 ** rng.uniform(4, 18))
             if i % 50
             else int(2 ** rng.uniform(18, most.bit_length() - 1))
         )
-        body = FAMILIES[name](rng, size)
+        body = FAMILIES[name](rng, min(size, most))
         data = f'[0,"{rng.choice(("value", "value", "items"))}",{body}]\n'.encode(
             "ascii", "replace"
         )
@@ -213,11 +219,42 @@ def replies(count: int, seed: int = 0, most: int = 4 << 20) -> Iterator[tuple[st
         yield name, data
 
 
-def cost(data: bytes) -> tuple[float, CallReply | None]:
-    """CPU seconds to read one reply, and what it is."""
-    began = thread_time()
-    [reply] = read_replies(data, 1)
-    return thread_time() - began, reply
+OUTPUTS: dict[str, Callable[[int], bytes]] = {
+    "one line": lambda size: b"1" * size,
+    "short lines": lambda size: b"1\n" * (size // 2),
+    "numbers": lambda size: b"1.0 " * (size // 4),
+    "different numbers": lambda size: b" ".join(b"%d.5" % i for i in range(size // 8)),
+    "no text": lambda size: b"\xff" * size,
+    "emoji": lambda size: "\U0001f600".encode() * (size // 4),
+    "blanks": lambda size: b" " * size,
+}
+"""Outputs by a name, of about so many bytes."""
+
+
+class Cost:
+    """What a block of code costs this process.
+
+    Attributes:
+        cpu_s: CPU seconds.
+        memory_mib: MiB by which it grew at most.
+    """
+
+    def __enter__(self) -> Cost:
+        Path("/proc/self/clear_refs").write_text("5")  # the greatest size is the present one
+        self._before, self._began = _peak_kib(), time.process_time()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.cpu_s = time.process_time() - self._began
+        self.memory_mib = (_peak_kib() - self._before) / 1024
+
+    def __repr__(self) -> str:
+        return f"{self.cpu_s:.3f} CPU s, {self.memory_mib:.0f} MiB"
+
+
+def _peak_kib() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
 
 
 def main() -> int:
@@ -226,26 +263,37 @@ def main() -> int:
     )
     parser.add_argument("--replies", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output-mib", type=int, default=15)
     options = parser.parse_args()
-    worst: dict[str, tuple[float, float, int, bytes]] = {}
-    size = total_s = 0.0
+    warm()
+    case, worst, verdicts = CallCase("f", (), {}, 2), dict[str, list[float]](), Counter[str]()
     for name, data in replies(options.replies, options.seed):
-        took = cost(data)[0]
-        size, total_s = size + len(data), total_s + took
-        counted = max(LEAST, len(data)) / 1e6
-        for _ in range(AGAIN if took > GOAL_S_PER_MB * counted else 0):
-            took = min(took, cost(data)[0])
-        per_mb = took / counted
-        worst[name] = max(worst.get(name, (0.0, 0.0, 0, b"")), (per_mb, took, len(data), data[:60]))
-    print(f"{options.replies} replies, {size / 1e6:.0f} MB, {total_s:.1f} CPU s\n")
-    print("| family | worst CPU s per MB | took ms | bytes | begins |\n|---|---|---|---|---|")
-    for name, (per_mb, took, length, begins) in sorted(worst.items(), key=lambda item: -item[1][0]):
-        print(
-            f"| {name} | {per_mb:.3f} | {took * 1e3:.1f} | {length} | `{begins.decode('ascii', 'replace')}` |"
-        )
-    most = max(found[0] for found in worst.values())
-    print(f"\nworst: {most:.3f} CPU s per MB; goal {GOAL_S_PER_MB}")
-    return int(most > GOAL_S_PER_MB)
+        written = Output.of_text(data)
+        with Cost() as cost:
+            reading = read_each(judged_replies, 1, [case], written.lent())
+        verdicts[reading.lost or (reading.records[0][0] if reading.records else "no reply")] += 1
+        _keep(worst, name, cost, reading.cpu_s)
+    for name, make in OUTPUTS.items():
+        written = Output.of_text(make(options.output_mib << 20))
+        other = Output.of_text(make(options.output_mib << 20)[:-8] + b"9999\n1 1")
+        for comparator in COMPARATORS:
+            for expected in (written, other):
+                with Cost() as cost:
+                    reading = read_aside(compared, comparator, b"", written.lent(), expected.lent())
+                verdicts[reading.lost or reading.records[0][0]] += 1
+                _keep(worst, f"output: {name}, {comparator}", cost, reading.cpu_s)
+    print("| what | caller: CPU ms, at worst | MiB | reader: CPU s |\n|---|---|---|---|")
+    for name, (cpu_s, mib, reader_s) in worst.items():
+        print(f"| {name} | {cpu_s * 1e3:.1f} | {mib:.0f} | {reader_s:.2f} |")
+    print(f"\nverdicts: {dict(verdicts)}")
+    most_s, most_mib = (max(found[i] for found in worst.values()) for i in range(2))
+    print(f"worst: {most_s * 1e3:.1f} CPU ms, {most_mib:.0f} MiB here; goal 50, {GOAL_MIB}")
+    return int(most_s > GOAL_CPU_S or most_mib > GOAL_MIB)
+
+
+def _keep(worst: dict[str, list[float]], name: str, cost: Cost, reader_s: float) -> None:
+    found = [cost.cpu_s, cost.memory_mib, reader_s]
+    worst[name] = list(map(max, worst.get(name, found), found))
 
 
 if __name__ == "__main__":

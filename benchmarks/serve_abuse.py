@@ -583,7 +583,7 @@ def kills(env: str, flags: list[str]) -> None:
     over = threading.Event()
 
     def call(number: int) -> None:
-        with Client(f"http://127.0.0.1:{port}", KEY, batch=20, retries=12) as client:
+        with Client(f"http://127.0.0.1:{port}", KEY, batch=20) as client:
             found[number] = client.score(env, rows[number * 2000 : (number + 1) * 2000])
 
     callers = [threading.Thread(target=call, args=(number,)) for number in range(4)]

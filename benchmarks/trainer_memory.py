@@ -45,7 +45,8 @@ def one(settings: dict[str, Any]) -> dict[str, float]:
     import torch
 
     import rlvr
-    from rlvr.algo.presets import TrustRegion, preset
+    from rlvr.algo.papers import load_algorithm
+    from rlvr.algo.parts import TrustRegion
     from rlvr.train.config import Config
     from rlvr.train.credit import collate
     from rlvr.train.learner import Learner
@@ -71,7 +72,7 @@ def one(settings: dict[str, Any]) -> dict[str, float]:
     }
     config = Config(**common | sizes | settings)
     if config.resolve().algorithm.trust_region is not None:
-        quick = dataclasses.replace(preset("trpo"), trust_region=TrustRegion(cg_steps=1))
+        quick = dataclasses.replace(load_algorithm("trpo"), trust_region=TrustRegion(cg_steps=1))
         config = dataclasses.replace(config, algorithm=quick)
 
     def learner_of(width: int) -> Learner:

@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import rlvr
 from benchmarks.trainer_tasks import MAX_TOKENS, Noise, Sums, random_model
-from rlvr.algo.presets import preset
+from rlvr.algo.papers import load_algorithm
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 from rlvr.train.policy import Policy
@@ -132,7 +132,9 @@ class Recorder:
 
 def of_rlvr(job: Job, folder: Path, recorder: Recorder) -> None:
     """Our trainer, scoring in this process."""
-    dapo = replace(preset("dapo"), dynamic_sampling=job.side == "rlvr-dynamic", overlong="keep")
+    dapo = replace(
+        load_algorithm("dapo"), dynamic_sampling=job.side == "rlvr-dynamic", overlong="keep"
+    )
     config = Config(
         env="given", model="given", run=folder, algorithm=dapo, steps=job.steps, prompts=job.prompts,
         group_size=job.group_size, max_tokens=MAX_TOKENS[job.scenario], lr=job.lr, workers=0, eval_every=None,
