@@ -37,10 +37,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def interruptible():
-    """SIGINT interrupts, here and in child processes, even if the tests were started with it ignored (`nohup`, `&`)."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """SIGINT and SIGHUP act, here and in child processes, even if the tests run under `nohup` or `&`."""
+    actions = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, action) for number, action in actions.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, action in before.items():
+        signal.signal(number, action)
 
 
 @pytest.fixture

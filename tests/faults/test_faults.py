@@ -255,6 +255,7 @@ def test_ctrl_c_while_the_command_loads_is_one_line():
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_ctrl_c_leaves_what_the_first_left(tmp_path, fifo, say):
     """An impatient user: the rows so far are there, and the run can be resumed."""
     rows = right(*range(20))

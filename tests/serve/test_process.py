@@ -131,6 +131,7 @@ def test_no_request_is_lost_while_workers_are_killed():
         )
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_early_refusal_reaches_who_is_still_sending():
     """413 is answered before the body has come, and read all the same.  SIGHUP, of a closed terminal, drains too."""
     with served("--body-mib", "0.01", "--held-mib", "1") as (process, port):
