@@ -16,7 +16,13 @@ from torch import Tensor
 
 from rlvr.algo.masks import zero_masked
 from rlvr.algo.parts import Correction, Level
-from rlvr.algo.ratios import LOG_RATIO, RatioStats, log_ratio, ratio_stats, sequence_mean_log_ratio
+from rlvr.algo.ratios import (
+    RatioStats,
+    log_ratio,
+    ratio_stats,
+    sequence_mean_log_ratio,
+    sequence_ratio,
+)
 
 __all__ = ["CorrectionWeights", "composed", "kept", "masked", "truncated"]
 
@@ -158,9 +164,7 @@ def _weights(
     if level == "token":
         return log_r, log_r.exp()
     if level == "sequence":
-        return log_r, log_r.sum(dim=1, keepdim=True).clamp(-LOG_RATIO, LOG_RATIO).exp().expand_as(
-            log_r
-        )
+        return log_r, sequence_ratio(log_r)
     if level == "geometric":
         return log_r, sequence_mean_log_ratio(log_r, mask).exp().expand_as(log_r)
     raise ValueError(f"level is {level!r}; it must be 'token', 'sequence' or 'geometric'")

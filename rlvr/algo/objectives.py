@@ -19,7 +19,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rlvr.algo.masks import zero_masked
-from rlvr.algo.ratios import LOG_RATIO, RatioStats, log_ratio, ratio_stats, sequence_mean_log_ratio
+from rlvr.algo.ratios import (
+    RatioStats,
+    log_ratio,
+    ratio_stats,
+    sequence_mean_log_ratio,
+    sequence_ratio,
+)
 
 __all__ = [
     "Losses",
@@ -175,9 +181,8 @@ def sequence_clipped(
         ValueError: a bound is out of its range.
     """
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
-    s = log_r.sum(dim=1, keepdim=True).clamp(-LOG_RATIO, LOG_RATIO).exp()
     return _clipped_per_sequence(
-        log_r, s.expand_as(log_r), advantages, completion_mask, low=low, high=high
+        log_r, sequence_ratio(log_r), advantages, completion_mask, low=low, high=high
     )
 
 

@@ -11,7 +11,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["LOG_RATIO", "RatioStats", "log_ratio", "ratio_stats", "sequence_mean_log_ratio"]
+__all__ = [
+    "LOG_RATIO",
+    "RatioStats",
+    "log_ratio",
+    "ratio_stats",
+    "sequence_mean_log_ratio",
+    "sequence_ratio",
+]
 
 LOG_RATIO = 20.0
 """Log ratios are clamped to ± this: exp(88.8) is inf in float32, and a clipped token would then have the gradient
@@ -49,6 +56,16 @@ def sequence_mean_log_ratio(
     return log_ratio.sum(dim=1, keepdim=True) / completion_mask.sum(dim=1, keepdim=True).clamp(
         min=1
     )
+
+
+def sequence_ratio(log_ratio: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """The product of a row's ratios, for each of its tokens: that of the whole completion's probabilities.
+
+    Args:
+        log_ratio: per token, 0 where masked.
+    """
+    whole = log_ratio.sum(dim=1, keepdim=True).clamp(-LOG_RATIO, LOG_RATIO)
+    return whole.exp().expand_as(log_ratio)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Which completions of a group are trained on; advantages are computed from all of them before.
+"""Which completions of a group, or tokens of an update, are treated apart; advantages are computed before.
 
-Axes: P prompts, G completions per prompt.
+Axes: P prompts, G completions per prompt; B rows, T tokens.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["max_variance", "random_subset"]
+__all__ = ["covariances", "max_variance", "random_subset"]
 
 
 def max_variance(
@@ -65,3 +65,17 @@ def random_subset(
     chance = torch.rand(scores.shape, generator=generator).masked_fill(~scored, -1.0)
     rank = chance.argsort(dim=1, descending=True).argsort(dim=1)
     return scored & (rank < size)
+
+
+def covariances(
+    logprobs: Float[Tensor, "B T"], advantages: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T"]:
+    """(log π - mean log π) (A - mean A), means over trained tokens; -inf elsewhere (arXiv:2505.22617).
+
+    Args:
+        logprobs: log π, of a whole update.
+        advantages: A, one per token.
+        mask: True for trained tokens.
+    """
+    centred = [torch.where(mask, x, 0.0) - x[mask].mean() for x in (logprobs, advantages)]
+    return torch.where(mask, centred[0] * centred[1], -torch.inf)

@@ -329,7 +329,7 @@ class _Known:
         values: Sequence[PrefixValues] | None,
         average: float | None,
     ) -> None:
-        self._average = average
+        self._groups, self._average = groups, average
         self._batch, self._algorithm, self._minibatch_of, self._values = (
             batch,
             algorithm,
@@ -346,7 +346,7 @@ class _Known:
     def by_name(self) -> dict[str, Any]:
         """Each input, or the function that computes it."""
         computed = (
-            "scores rewards baseline lengths_tokens minibatch step_rewards step_ends prefix_values "
+            "scores score_parts rewards baseline lengths_tokens minibatch step_rewards step_ends prefix_values "
             "boundaries credited"
         ).split()
         return {
@@ -364,6 +364,23 @@ class _Known:
             torch.zeros(self.completion_mask.shape), self._batch, self._algorithm
         )
         return self._totals + penalties.sum(dim=1).view_as(self._totals)
+
+    @property
+    def score_parts(self) -> Float[Tensor, "P G K"]:
+        """What each part of the reward added to a score, by name; 0 for a part that another environment has."""
+        parts = [
+            [{} if r.score is None else r.score.parts for r in group.rollouts]
+            for group in self._groups
+        ]
+        names = sorted({name for row in parts for one in row for name in one})
+        if not names:
+            raise UsageError(
+                f"{self._algorithm.label} compares the parts of a reward, and the scores have none; use an "
+                "environment with a composed reward, or grpo"
+            )
+        return torch.tensor(
+            [[[one.get(name, 0.0) for name in names] for one in row] for row in parts]
+        )
 
     @property
     def rewards(self) -> Float[Tensor, "B T"]:

@@ -31,6 +31,7 @@ from rlvr.algo.terms import entropy_bonus, explained_variance, top_entropy
 from rlvr.algo.trust_region import dual_ascent
 from rlvr.display import Activity, Advance, uncounted
 from rlvr.errors import RlvrError, UsageError
+from rlvr.samplers.protocol import rollout_seed
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, totals
 from rlvr.train.critic import CriticLearner
@@ -346,11 +347,15 @@ class Learner:
         if "selected" not in algorithm.reads:
             return mini
         assert isinstance(algorithm, PolicyGradient)
-        mask = mini.completion_mask
+        mask, old = mini.completion_mask, mini.old_logprobs
         known = {
             "logprobs": self.logprobs(mini.rows, self.policy),
+            "old_logprobs": mini.behaviour_logprobs if old is None else old,
             "advantages": zero_masked(mini.advantages, mask),
             "mask": mask,
+            "generator": torch.Generator().manual_seed(
+                rollout_seed("select", self.config.seed, self.updates)
+            ),
         }
         return replace(mini, selected=algorithm.select(Inputs(algorithm, known)))
 

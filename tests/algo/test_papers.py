@@ -8,15 +8,15 @@ from typing import get_args
 import pytest
 import torch
 
-from rlvr.algo import aggregation, corrections, kl, parts
+from rlvr.algo import corrections, kl, parts
 from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm, markdown
 from rlvr.algo.papers.base import Inputs
 from rlvr.algo.papers.numbers import numbers
 from rlvr.algo.parts import Clip, Kl
-from rlvr.algo.ratios import log_ratio
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
 from tests.algo.plain import unchecked
+from tests.algo.test_papers_by_hand import loss_with
 from tests.test_package import ROOT
 
 PLAIN = unchecked(parts)
@@ -175,74 +175,16 @@ def test_the_first_line_says_what_an_update_is(tmp_path, name, settings, line):
     assert config.updates_line.startswith(line)
 
 
-def gradient(name: str) -> torch.Tensor:
-    """Of a paper's loss at its defaults, in an update after others: log ratios of about 0.15, advantages of its own."""
-    made = load_algorithm(name)
-    draw = torch.Generator().manual_seed(0)
-    B, T = 16, 20
-    lengths = torch.randint(5, T, (B, 1), generator=draw)
-    mask = torch.arange(T)[None] < lengths
-    old = -torch.rand(B, T, generator=draw, dtype=torch.float64)
-    logprobs = (
-        old + 0.15 * torch.randn(B, T, generator=draw, dtype=torch.float64)
-    ).requires_grad_()
-    scores = torch.randint(0, 2, (2, 8), generator=draw).double() * torch.tensor([[1.0], [3.0]])
-    scored = torch.ones(2, 8, dtype=torch.bool)
-    values = torch.rand(B, T, generator=draw, dtype=torch.float64)
-    last = mask & (torch.arange(T)[None] == lengths - 1)
-    half = torch.arange(T)[None] == lengths // 2  # where a first step ends
-    known = {
-        "scores": scores,
-        "scored": scored,
-        "mask": mask,
-        "rewards": last * scores.view(-1, 1),
-        "values": values,
-        "bootstrap": torch.zeros(B, dtype=torch.float64),
-        "lengths_tokens": lengths.view(2, 8),
-        "minibatch": torch.zeros(2, 8, dtype=torch.long),
-        "baseline": 0.4,
-        "prefix_values": torch.stack([values[:, 0], values[:, 5], scores.view(-1)], dim=1),
-        "boundaries": torch.cat([torch.zeros_like(lengths), lengths // 2, lengths], dim=1),
-        "credited": mask,
-        "step_rewards": (last * scores.view(-1, 1) + 0.5 * half).view(2, 8, T),
-        "step_ends": (last | half).view(2, 8, T),
-    }
-    found = made.advantages(Inputs(made, known))
-    advantages = found[0] if isinstance(found, tuple) else found
-    advantages = advantages.reshape(B, 1) if advantages.numel() == B else advantages.reshape(B, T)
-    inputs = {
-        "logprobs": logprobs,
-        "old_logprobs": old,
-        "advantages": advantages * mask,
-        "mask": mask,
-    }
-    log_r = log_ratio(logprobs, old, mask)
-    update = Inputs(made, inputs | {"logprobs": logprobs.detach()})
-    inputs |= {"log_ratio": log_r, "ratio": log_r.exp(), "selected": made.select(update)}
-    losses = made.loss(Inputs(made, inputs)).losses
-    if made.kl is not None and made.kl.place == "loss":
-        ref = old - 0.1
-        losses = losses + made.kl.coefficient * kl.kl_loss(
-            logprobs, ref, mask, estimator=made.kl.estimator
-        )
-    if made.aggregation == "token_mean":
-        loss = aggregation.token_mean(losses, mask, tokens=int(mask.sum()))
-    elif made.aggregation == "sequence_mean":
-        loss = aggregation.sequence_mean(losses, mask, sequences=B)
-    else:
-        loss = aggregation.constant(
-            losses, mask, sequences=B, length_tokens=made.length_tokens or T
-        )
-    loss.backward()
-    return logprobs.grad
-
-
 POLICIES = [name for name in NAMES if algorithm_class(name).examples is None]
 
 
 def test_no_two_papers_have_the_same_gradient_in_a_later_update():
     """At ratio 1 most are equal, which is why the number of updates is the paper's."""
-    found = {name: gradient(name) for name in POLICIES}
+    found = {}
+    for name in POLICIES:
+        loss, logprobs = loss_with(load_algorithm(name))
+        loss.backward()
+        found[name] = logprobs.grad
     same = {
         (one, other)
         for one, other in itertools.combinations(POLICIES, 2)

@@ -157,7 +157,7 @@ def test_later_changes_win_by_part():
         ('stop = "a"', "stop is str 'a'; it must be a list, each a text"),
         ("packing = nan", "packing is float nan; it must be true or false"),
         ("chat = nan", "chat is float nan; it must be one of 'auto', 'on', 'off'"),
-        ('algorithm = "dappo"', "did you mean 'dapo'"),
+        ('algorithm = "dapoo"', "did you mean 'dapo'"),
         (
             "[clip]\nhigh = 0.3",
             "there is no table 'clip'; write its numbers one by one, such as clip_low",

@@ -71,4 +71,4 @@ class A2C(PolicyGradient):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import reinforce
 
-        return reinforce(inputs.logprobs, inputs.old_logprobs, inputs.advantages, inputs.mask)
+        return reinforce(*inputs.usual)

@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlvr.algo.objectives import Losses
+    from rlvr.algo.returns import AdvantageEstimate
 
 __all__ = [
     "Absent",
+    "ActorCritic",
     "Aggregation",
     "Algorithm",
     "ExampleKind",
@@ -156,6 +158,8 @@ INPUTS: Final[Mapping[str, str]] = {
     "selected": "the tokens that `select` has chosen over the whole update",
     "prefix_values": "values at step boundaries, from completions that fork there",
     "boundaries": "where these boundaries are, in tokens",
+    "score_parts": "what each part of the reward added to each score",
+    "greedy_scores": "the score of a completion without sampling, of each prompt",
     "minibatch": "the number of the update in which each completion is trained, for advantages that are of an update",
     "step_rewards": "the reward of each step on its last token",
     "step_ends": "True on these tokens",
@@ -179,6 +183,11 @@ class Inputs:
 
     def __init__(self, algorithm: Algorithm, values: Mapping[str, Any]) -> None:
         self._algorithm, self._values = algorithm, dict(values)
+
+    @property
+    def usual(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What most losses take first: `logprobs`, `old_logprobs`, `advantages`, `mask`."""
+        return self.logprobs, self.old_logprobs, self.advantages, self.mask
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -391,7 +400,8 @@ class PolicyGradient(Sampled):
         """The tokens of a whole update that `loss` treats apart, as `inputs.selected` [B, T]; None for no selection.
 
         Args:
-            update: `logprobs` under the policy before the update, `advantages` and `mask`, of all its rows.
+            update: `logprobs` under the policy before the update, `old_logprobs`, `advantages` and `mask` of all its
+                rows, and a `generator` for tokens that are drawn.
         """
         return None
 
@@ -415,6 +425,42 @@ class Proximal(PolicyGradient):
             raise UsageError(
                 f"replay with {self.label}, which has values of its own rollouts alone; leave replay out"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorCritic(Proximal):
+    """Advantages from a critic, by GAE (arXiv:1506.02438, eq. 16).
+
+    Attributes:
+        gamma: discount per token.
+        lam: λ of GAE: 0 is TD(0), 1 the Monte-Carlo return.
+        whiten: normalise advantages over all tokens of the batch.
+    """
+
+    reads = frozenset({"values"})
+
+    gamma: float = 1.0
+    lam: float = 0.95
+    whiten: bool = True
+    group_size: int | None = 1
+
+    def check(self) -> None:
+        super().check()
+        require_number("gamma", self.gamma, 0, 1)
+        require_number("lam", self.lam, 0, 1)
+
+    def advantages(self, groups: Inputs) -> AdvantageEstimate:
+        from rlvr.algo.returns import AdvantageEstimate, gae, whiten
+
+        A, R = gae(
+            groups.rewards,
+            groups.values,
+            groups.mask,
+            gamma=self.gamma,
+            lam=self.lam,
+            bootstrap=groups.bootstrap,
+        )
+        return AdvantageEstimate(whiten(A, groups.mask) if self.whiten else A, R)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ J = 1/Σ|o_i| Σ_i Σ_t sg(clip(ρ, 1 - ε_low, 1 + ε_high)) A log π          
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rlvr.algo.papers.base import Inputs, Printed, Proximal
@@ -33,7 +33,7 @@ class CISPO(Proximal):
     paper = "arXiv:2506.13585"
     equations = "eq. 4, 5"
     sources = (
-        "3.1: no lower bound, no KL, dynamic sampling, 16 rounds of updates per batch; "
+        "3.1: no lower bound, no KL, dynamic sampling, 16 rounds of off-policy updates per batch; "
         "their upper bound is not printed: a weight of at most 5 is that of ScaleRL, "
         "arXiv:2510.13786"
     )
@@ -52,11 +52,4 @@ class CISPO(Proximal):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import cispo
 
-        return cispo(
-            inputs.logprobs,
-            inputs.old_logprobs,
-            inputs.advantages,
-            inputs.mask,
-            low=self.clip.low,
-            high=self.clip.high,
-        )
+        return cispo(*inputs.usual, **asdict(self.clip))

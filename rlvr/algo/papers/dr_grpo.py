@@ -5,7 +5,7 @@ J = Σ_i Σ_t min[ρ A, clip(ρ, 1 - ε, 1 + ε) A] / constant,  A_i = r_i - mea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rlvr.algo.papers.base import Inputs, Printed, Proximal
@@ -53,12 +53,4 @@ class DrGRPO(Proximal):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped
 
-        return clipped(
-            inputs.logprobs,
-            inputs.old_logprobs,
-            inputs.advantages,
-            inputs.mask,
-            low=self.clip.low,
-            high=self.clip.high,
-            dual=self.clip.dual,
-        )
+        return clipped(*inputs.usual, **asdict(self.clip))

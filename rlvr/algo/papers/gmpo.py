@@ -1,6 +1,6 @@
 r"""GMPO: geometric-mean policy optimisation (arXiv:2507.20673).
 
-J = 1/G Σ_i { Π_t min[ρ_t^sgn(A), clip(ρ_t, e^-ε, e^ε)^sgn(A)] }^(sgn(A) / |o_i|) A_i       (eq. 4)
+J = 1/G Σ_i { Π_t min[ρ_t^sgn(A), clip(ρ_t, e^-ε, e^ε)^sgn(A)]^sgn(A) }^(1 / |o_i|) A_i
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ class GMPO(Proximal):
     name = "gmpo"
     title = "GMPO"
     paper = "arXiv:2507.20673"
-    equations = "eq. 4"
-    sources = "3.3: the clip (e^-0.4, e^0.4), token by token; no KL; the number of updates is ours"
+    equations = "the GMPO objective"
+    sources = (
+        "the clip (e^-0.4, e^0.4), token by token, and no KL, as in the authors' code in verl "
+        "(geo_mean) and in TRL; the number of updates is ours"
+    )
     needs = frozenset({"siblings"})
     updates = 4
     aggregation = "sequence_mean"

@@ -6,7 +6,7 @@ J = 1/G Σ_i min[s_i A_i, clip(s_i, 1 - ε, 1 + ε) A_i],  A as in GRPO         
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rlvr.algo.papers.base import Inputs, Printed, Proximal
@@ -52,11 +52,4 @@ class GSPO(Proximal):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import gspo
 
-        return gspo(
-            inputs.logprobs,
-            inputs.old_logprobs,
-            inputs.advantages,
-            inputs.mask,
-            low=self.clip.low,
-            high=self.clip.high,
-        )
+        return gspo(*inputs.usual, **asdict(self.clip))

@@ -1,7 +1,7 @@
 r"""KL-Cov: a KL penalty on the tokens of high covariance (arXiv:2505.22617).
 
-Cov_t = (log π_t - mean log π) (A_t - mean A), means over the tokens of the update          (eq. 10)
-J = mean ρ A - β KL(π_old ‖ π) on the share k of tokens with the highest Cov                (eq. 13)
+Cov_t = (log π_t - mean log π) (A_t - mean A), means over the tokens of the update
+J = mean ρ A - β KL(π_old ‖ π) on the share k of tokens with the highest Cov
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ class KLCov(Proximal):
     name = "kl_cov"
     title = "KL-Cov"
     paper = "arXiv:2505.22617"
-    equations = "eq. 10, 13"
+    equations = "sec. 4, KL-Cov"
     sources = (
-        "4.2: k 2e-4, β 1; the KL is |log ρ|, as in the authors' code; verl selects per "
-        "micro-batch, here it is over the whole update; the number of updates is ours"
+        "sec. 4: k 2e-3 (7B) and 2e-4 (32B), β 1; no clip, and the KL is |log ρ|, as in the authors' "
+        "code; verl selects per micro-batch, here it is over the whole update; the number of "
+        "updates is ours"
     )
     needs = frozenset({"siblings"})
     reads = frozenset({"selected"})
@@ -56,12 +57,13 @@ class KLCov(Proximal):
         return group_advantages(groups.scores, groups.scored)
 
     def select(self, update: Inputs) -> Tensor:
-        mask = update.mask
-        logprobs, A = update.logprobs[mask], update.advantages[mask]
-        cov = (logprobs - logprobs.mean()) * (A - A.mean())
-        chosen = cov.new_zeros(len(cov)).bool()
-        chosen[cov.topk(max(1, int(self.share * len(cov)))).indices] = True
-        return mask.clone().masked_scatter(mask, chosen)
+        from rlvr.algo.subsets import covariances
+
+        cov = covariances(update.logprobs, update.advantages, update.mask)
+        held = cov.flatten().topk(max(1, int(self.share * update.mask.sum()))).indices
+        chosen = cov.new_zeros(cov.numel()).bool()
+        chosen[held] = True
+        return chosen.view_as(cov) & update.mask
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import Losses

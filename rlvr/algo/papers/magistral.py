@@ -6,7 +6,7 @@ J as DAPO's, without KL                                                         
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rlvr.algo.papers.base import Inputs, Proximal
@@ -55,12 +55,4 @@ class Magistral(Proximal):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped
 
-        return clipped(
-            inputs.logprobs,
-            inputs.old_logprobs,
-            inputs.advantages,
-            inputs.mask,
-            low=self.clip.low,
-            high=self.clip.high,
-            dual=self.clip.dual,
-        )
+        return clipped(*inputs.usual, **asdict(self.clip))

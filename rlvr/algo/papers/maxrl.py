@@ -1,11 +1,11 @@
 r"""MaxRL: maximum likelihood reinforcement learning (arXiv:2602.02710).
 
-A_i = (r_i - mean(r)) / mean(r) of a group; 0 where no completion is right
+A_i = (r_i - mean(r)) / mean(r) of a group; 0 where no completion is right      (app. D)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rlvr.algo.papers.base import Inputs, Proximal
@@ -31,9 +31,10 @@ class MaxRL(Proximal):
     name = "maxrl"
     title = "MaxRL"
     paper = "arXiv:2602.02710"
-    equations = "sec. 4"
+    equations = "app. D, theorem 5"
     sources = (
-        "the advantage is the paper's; clip, mean over tokens and the number of updates are ours"
+        "the centred estimator, which drops groups without a right completion, as in TRL's example; "
+        "clip, mean over tokens and the number of updates are ours"
     )
     needs = frozenset({"siblings"})
     updates = 4
@@ -48,12 +49,4 @@ class MaxRL(Proximal):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped
 
-        return clipped(
-            inputs.logprobs,
-            inputs.old_logprobs,
-            inputs.advantages,
-            inputs.mask,
-            low=self.clip.low,
-            high=self.clip.high,
-            dual=self.clip.dual,
-        )
+        return clipped(*inputs.usual, **asdict(self.clip))

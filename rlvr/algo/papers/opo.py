@@ -1,8 +1,7 @@
 r"""OPO: on-policy RL with optimal reward baseline (arXiv:2505.23585).
 
-b = Σ_i |y_i| r_i / Σ_i |y_i| of a group,   A_i = r_i - b                                   (eq. 6)
-loss -A log π, one update per batch: exactly on-policy                                      (sec. 3)
-"""
+b = Σ_i |y_i| r_i / Σ_i |y_i| of a group,   A_i = r_i - b
+loss -A log π, one update per batch: exactly on-policy"""
 
 from __future__ import annotations
 
@@ -27,10 +26,13 @@ class OPO(PolicyGradient):
     name = "opo"
     title = "OPO"
     paper = "arXiv:2505.23585"
-    equations = "eq. 6"
-    sources = "sec. 3: no ratio, no clip, no KL, no std; the mean over tokens is ours, as in verl"
+    equations = "length-weighted baseline"
+    sources = (
+        "as in the authors' code in verl: no ratio, no clip, no KL, no std, the mean over tokens, "
+        "and one update of 1024 prompts"
+    )
     needs = frozenset({"siblings", "once"})
-    printed = Printed(updates=1)
+    printed = Printed(prompts=1024, updates=1)
 
     def advantages(self, groups: Inputs) -> Tensor:
         r, scored = groups.scores, groups.scored
@@ -41,4 +43,4 @@ class OPO(PolicyGradient):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import reinforce
 
-        return reinforce(inputs.logprobs, inputs.old_logprobs, inputs.advantages, inputs.mask)
+        return reinforce(*inputs.usual)

@@ -7,31 +7,26 @@ L = L_clip - c_1 (V - R)²                                                      
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Printed, Proximal
+from rlvr.algo.papers.base import ActorCritic, Inputs, Printed
 from rlvr.algo.parts import Clip, Critic, Kl
-from rlvr.validate import require_number
 
 if TYPE_CHECKING:
     from rlvr.algo.objectives import Losses
-    from rlvr.algo.returns import AdvantageEstimate
 
 
 __all__ = ["PPO"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPO(Proximal):
+class PPO(ActorCritic):
     """PPO for language models as in InstructGPT, with a critic.
 
     Attributes:
         clip: the range in which the ratio is kept.
         critic: the value model.
-        gamma: discount per token.
-        lam: λ of GAE: 0 is TD(0), 1 the Monte-Carlo return.
-        whiten: normalise advantages over all tokens of the batch.
     """
 
     name = "ppo"
@@ -43,45 +38,14 @@ class PPO(Proximal):
         "C.4): KL 0.02 in the reward, γ 1, value clip 0.2, batch 512 in mini-batches of "
         "64, one epoch; whitening as in OpenAI's baselines; no critic warm-up is named"
     )
-    reads = frozenset({"values"})
     printed = Printed(prompts=512, group_size=1, updates=8)
     updates = 8
 
     clip: Clip = Clip(low=0.2, high=0.2)
     critic: Critic = Critic()
-    gamma: float = 1.0
-    lam: float = 0.95
-    whiten: bool = True
     kl: Kl | None = Kl("k1", 0.02, "reward")
-    group_size: int | None = 1
-
-    def check(self) -> None:
-        super().check()
-        require_number("gamma", self.gamma, 0, 1)
-        require_number("lam", self.lam, 0, 1)
-
-    def advantages(self, groups: Inputs) -> AdvantageEstimate:
-        from rlvr.algo.returns import AdvantageEstimate, gae, whiten
-
-        A, R = gae(
-            groups.rewards,
-            groups.values,
-            groups.mask,
-            gamma=self.gamma,
-            lam=self.lam,
-            bootstrap=groups.bootstrap,
-        )
-        return AdvantageEstimate(whiten(A, groups.mask) if self.whiten else A, R)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped
 
-        return clipped(
-            inputs.logprobs,
-            inputs.old_logprobs,
-            inputs.advantages,
-            inputs.mask,
-            low=self.clip.low,
-            high=self.clip.high,
-            dual=self.clip.dual,
-        )
+        return clipped(*inputs.usual, **asdict(self.clip))

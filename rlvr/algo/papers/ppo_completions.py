@@ -5,7 +5,7 @@ s_i = π(y_i | x) / π_old(y_i | x),   J = 1/G Σ_i min[s_i A_i, clip(s_i, 1 - �
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rlvr.algo.papers.base import Inputs, Proximal
@@ -47,11 +47,4 @@ class PPOCompletions(Proximal):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import sequence_clipped
 
-        return sequence_clipped(
-            inputs.logprobs,
-            inputs.old_logprobs,
-            inputs.advantages,
-            inputs.mask,
-            low=self.clip.low,
-            high=self.clip.high,
-        )
+        return sequence_clipped(*inputs.usual, **asdict(self.clip))

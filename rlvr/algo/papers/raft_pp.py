@@ -1,14 +1,14 @@
 r"""RAFT++ (arXiv:2504.11343).
 
-J = 1/|o_i| Σ_t min[ρ, clip(ρ, 1 - ε, 1 + ε)] 1[r_i = max_j r_j]                            (sec. 3)
+J = 1/|o_i| Σ_t min[ρ, clip(ρ, 1 - ε, 1 + ε)] 1[r_i = max_j r_j]                            (eq. 6)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.papers.base import Inputs, Printed, Proximal
 from rlvr.algo.parts import Range
 
 if TYPE_CHECKING:
@@ -31,14 +31,15 @@ class RAFTPP(Proximal):
     name = "raft_pp"
     title = "RAFT++"
     paper = "arXiv:2504.11343"
-    equations = "sec. 3"
+    equations = "eq. 6"
     sources = (
-        "sec. 3: importance sampling and clip; the clip is PPO's and the number of "
-        "updates ours; a group whose scores are all equal is left out, as one without a "
-        "right completion has nothing to copy"
+        "sec. 4: 1024 prompts × 4 in mini-batches of 512, learning rate 1e-6, 4096 tokens; the clip "
+        "is PPO's; a group whose scores are all equal is left out, as one without a right completion "
+        "has nothing to copy"
     )
     needs = frozenset({"siblings"})
-    updates = 4
+    printed = Printed(prompts=1024, group_size=4, updates=2, lr=1e-6, max_tokens=4096)
+    updates = 2
     aggregation = "sequence_mean"
 
     clip: Range = Range(low=0.2, high=0.2)
@@ -52,11 +53,4 @@ class RAFTPP(Proximal):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped
 
-        return clipped(
-            inputs.logprobs,
-            inputs.old_logprobs,
-            inputs.advantages,
-            inputs.mask,
-            low=self.clip.low,
-            high=self.clip.high,
-        )
+        return clipped(*inputs.usual, **asdict(self.clip))

@@ -60,4 +60,4 @@ class Reinforce(PolicyGradient):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import reinforce
 
-        return reinforce(inputs.logprobs, inputs.old_logprobs, inputs.advantages, inputs.mask)
+        return reinforce(*inputs.usual)

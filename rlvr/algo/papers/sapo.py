@@ -6,7 +6,7 @@ J = 1/G Σ_i 1/|y_i| Σ_t f(ρ) A                                               
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rlvr.algo.papers.base import Inputs, Proximal
@@ -51,11 +51,4 @@ class SAPO(Proximal):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import sapo
 
-        return sapo(
-            inputs.logprobs,
-            inputs.old_logprobs,
-            inputs.advantages,
-            inputs.mask,
-            positive=self.soft_clip.positive,
-            negative=self.soft_clip.negative,
-        )
+        return sapo(*inputs.usual, **asdict(self.soft_clip))

@@ -9,29 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.papers.base import ActorCritic, Inputs
 from rlvr.algo.parts import Critic, TrustRegion
 from rlvr.errors import UsageError
-from rlvr.validate import require_number
 
 if TYPE_CHECKING:
     from rlvr.algo.objectives import Losses
-    from rlvr.algo.returns import AdvantageEstimate
 
 
 __all__ = ["TRPO"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TRPO(Proximal):
+class TRPO(ActorCritic):
     """Natural gradient steps, for study: a step costs about 25 gradients; float32.
 
     Attributes:
         trust_region: the region in which steps stay.
         critic: the value model, with a backbone of its own.
-        gamma: discount per token.
-        lam: λ of GAE: 0 is TD(0), 1 the Monte-Carlo return.
-        whiten: normalise advantages over all tokens of the batch.
     """
 
     name = "trpo"
@@ -43,39 +38,20 @@ class TRPO(Proximal):
         "iterations.  Damping, the critic as baseline and whitening are those of OpenAI's "
         "code and ours"
     )
-    reads = frozenset({"values"})
 
     trust_region: TrustRegion = TrustRegion()
     critic: Critic = Critic(value_clip=None)
-    gamma: float = 1.0
     lam: float = 1.0
-    whiten: bool = True
-    group_size: int | None = 1
 
     def check(self) -> None:
         super().check()
-        require_number("gamma", self.gamma, 0, 1)
-        require_number("lam", self.lam, 0, 1)
         if self.critic.backbone == "shared":
             raise UsageError(
                 "critic.backbone is 'shared' with trust_region: the value loss would move the policy's layers out of "
                 "the region; give the critic its 'own'"
             )
 
-    def advantages(self, groups: Inputs) -> AdvantageEstimate:
-        from rlvr.algo.returns import AdvantageEstimate, gae, whiten
-
-        A, R = gae(
-            groups.rewards,
-            groups.values,
-            groups.mask,
-            gamma=self.gamma,
-            lam=self.lam,
-            bootstrap=groups.bootstrap,
-        )
-        return AdvantageEstimate(whiten(A, groups.mask) if self.whiten else A, R)
-
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import surrogate
 
-        return surrogate(inputs.logprobs, inputs.old_logprobs, inputs.advantages, inputs.mask)
+        return surrogate(*inputs.usual)

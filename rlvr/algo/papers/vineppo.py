@@ -6,7 +6,7 @@ A(s_t, a_t) = r + V^(s_{t+1}) - V^(s_t), the same for all tokens of a step      
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rlvr.algo.papers.base import Inputs, Printed, Proximal
@@ -60,12 +60,4 @@ class VinePPO(Proximal):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped
 
-        return clipped(
-            inputs.logprobs,
-            inputs.old_logprobs,
-            inputs.advantages,
-            inputs.mask,
-            low=self.clip.low,
-            high=self.clip.high,
-            dual=self.clip.dual,
-        )
+        return clipped(*inputs.usual, **asdict(self.clip))
