@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from random import Random
 from typing import Any
 
 import rlvr
-from rlvr.envs.puzzles import Made, Puzzle
+from rlvr.envs.puzzles import Made, Puzzle, column
 from rlvr.validate import require_whole
 from rlvr.verifiers.logic import ExpressionVerifier
 from rlvr.verifiers.logic_solvers import applied, solve24
@@ -27,9 +27,12 @@ class Countdown(Puzzle):
 
     Options:
         difficulty: from 1 (three numbers up to 10) to 5 (seven numbers up to 100).
+        data: rows with `nums` (or `numbers`) and `target` (Jiayi-Pan/Countdown-Tasks-3to4) to take instead: a file or a
+            hub id.
     """
 
     difficulty: int = 2
+    data: str = ""
     reward = rlvr.Correct(ExpressionVerifier())
 
     def __post_init__(self) -> None:
@@ -48,10 +51,17 @@ class Countdown(Puzzle):
         if not fits or not mine((sorted(numbers), int(value))):
             return None
         target = int(value)
-        prompt = (
-            f"Make {target} from the numbers {', '.join(map(str, numbers))}. {_HOW.format(all='')}"
-        )
-        return Made(prompt, {"numbers": numbers, "target": target}, text)
+        return Made(_asked(numbers, target), {"numbers": numbers, "target": target}, text)
+
+    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+        numbers, target = column(row, "nums", "numbers"), column(row, "target")
+        reference = self.reference_of({"numbers": numbers, "target": target})
+        return rlvr.Task(id, _asked(numbers, target), reference)
+
+
+def _asked(numbers: list[int], target: int) -> str:
+    listed = ", ".join(map(str, numbers))
+    return f"Make {target} from the numbers {listed}. {_HOW.format(all='')}"
 
 
 def _joined(

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import Any, Final
 
 import rlvr
-from rlvr.validate import require_one_of, require_whole
+from rlvr.envs.puzzles import Generator
+from rlvr.validate import require_whole
 from rlvr.verifiers.calls import CallsVerifier
 
 __all__ = ["FunctionCall"]
 
-_SPLITS: Final = {
-    "train": range(8),
-    "validation": range(8, 9),
-    "test": range(9, 10),
-}  # tenths of all requests
 _HOW: Final = 'Answer with a JSON list of calls alone, such as [{"name": "…", "arguments": {…}}].'
 _PYTHON: Final = {
     "str": "string",
@@ -43,7 +39,7 @@ _TOOLS: Final[dict[str, tuple[str, dict[str, str]]]] = {
 
 
 @rlvr.register("function-call-v2")
-class FunctionCall(rlvr.SingleTurnEnv):
+class FunctionCall(Generator):
     """Call the functions that a request needs, in any order.
 
     Options:
@@ -53,21 +49,14 @@ class FunctionCall(rlvr.SingleTurnEnv):
     """
 
     domain = "tools"
+    row_key = "id"
     calls: int = 3
     data: str = ""
     reward = rlvr.Correct(CallsVerifier())
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_whole("calls", self.calls, 1, 8)
-        if not self.data:
-            require_one_of("split", self.split, _SPLITS)
-
-    @property
-    def size(self) -> int | None:
-        return len(self._tasks) if self.data else None
-
-    def tasks(self) -> Iterable[rlvr.Task]:
-        return self.tasks_in(self.data, key="id") if self.data else super().tasks()
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         if "ground_truth" in row:
@@ -97,9 +86,7 @@ class FunctionCall(rlvr.SingleTurnEnv):
         )
         return rlvr.Task(id, prompt, self.reference_of({"functions": functions, "calls": calls}))
 
-    def task(self, index: int) -> rlvr.Task:
-        if self.data:
-            return super().task(index)
+    def draw(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
         while True:
             made = [
@@ -107,7 +94,7 @@ class FunctionCall(rlvr.SingleTurnEnv):
                 for name in rng.choices(sorted(_TOOLS), k=rng.randint(1, self.calls))
             ]
             request = ". ".join(text for text, *_ in made)
-            if rlvr.seeded(self.id, request).randrange(10) in _SPLITS[self.split]:
+            if self.in_split(request):
                 break
         functions = [
             {
@@ -124,10 +111,7 @@ class FunctionCall(rlvr.SingleTurnEnv):
             {name: {key: [value] for key, value in arguments.items()}}
             for _, name, arguments in made
         ]
-        prompt = (
-            f"You can call these functions:\n{json.dumps(functions)}\n\n{request}.\n"
-            'Answer with a JSON list of calls alone, such as [{"name": "…", "arguments": {…}}].'
-        )
+        prompt = f"You can call these functions:\n{json.dumps(functions)}\n\n{request}.\n{_HOW}"
         reference = {"functions": functions, "calls": asked}
         return rlvr.Task(f"{self.id}/{self.split}/{self.calls}/{index}", prompt, reference)
 

@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import rlvr
-from rlvr.validate import require_one_of, require_whole
+from rlvr.envs.puzzles import Generator, column
+from rlvr.validate import require_whole
 from rlvr.verifiers.json_schema import JSONVerifier
 
 __all__ = ["JSONObjects"]
 
-_SPLITS: Final = {
-    "train": range(8),
-    "validation": range(8, 9),
-    "test": range(9, 10),
-}  # tenths of all orders
 _NAMES: Final = "Ada Bruno Chen Dalia Emeka Farid Greta Hiro Ivana Jonas".split()
 _CITIES: Final = "Lagos Turin Quito Hanoi Basel Perth Izmir Cusco".split()
 _THINGS: Final = "lamp chair kettle mirror basket ladder carpet clock".split()
 
 
 @rlvr.register("json-v2")
-class JSONObjects(rlvr.SingleTurnEnv):
+class JSONObjects(Generator):
     """Write a JSON object that a text describes, in the form of a schema.
 
     Options:
         items: greatest number of items in the order.
+        data: rows with `prompt`, perhaps `schema`, and the right document as `completion` or `answer` (json-mode-eval),
+            or `values` by JSON pointer, to take instead: a file or a hub id.
     """
 
     domain = "structured answers"
     items: int = 3
+    data: str = ""
     reward = rlvr.Correct(JSONVerifier())
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_whole("items", self.items, 1, 8)
-        require_one_of("split", self.split, _SPLITS)
 
-    def task(self, index: int) -> rlvr.Task:
+    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+        prompt, schema = column(row, "prompt"), _decoded(row.get("schema"))
+        reference = {} if schema is None else {"schema": schema}
+        if row.get("values") is not None:
+            reference["values"] = _decoded(row["values"])
+        else:
+            reference["whole"] = _decoded(column(row, "completion", "answer"))
+        return rlvr.Task(id, prompt, self.reference_of(reference))
+
+    def draw(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
         while True:
             things = rng.sample(_THINGS, rng.randint(1, self.items))
@@ -46,7 +56,7 @@ class JSONObjects(rlvr.SingleTurnEnv):
                 "city": rng.choice(_CITIES),
                 "express": rng.random() < 0.5,
             }
-            if rlvr.seeded(self.id, str(order), str(items)).randrange(10) in _SPLITS[self.split]:
+            if self.in_split(str(order), str(items)):
                 break
         line = {
             "type": "object",
@@ -77,7 +87,10 @@ class JSONObjects(rlvr.SingleTurnEnv):
         reference = {"schema": schema, "whole": {**order, "items": items}}
         return rlvr.Task(f"{self.id}/{self.split}/{self.items}/{index}", prompt, reference)
 
-    def example(self, task: rlvr.Task) -> str:
-        import json
+    def example(self, task: rlvr.Task) -> str | None:
+        return JSONVerifier().example(task.reference)
 
-        return f"```json\n{json.dumps(task.reference['whole'])}\n```"
+
+def _decoded(value: Any) -> Any:
+    """Data sets have documents and schemas as texts too."""
+    return json.loads(value) if isinstance(value, str) else value

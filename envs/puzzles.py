@@ -1,17 +1,17 @@
-"""What procedural environments share: tasks drawn from a hash, each in one split alone; or rows instead of them."""
+"""What procedural environments share: tasks drawn by their index, each in one split; or rows of data instead."""
 
 from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import rlvr
 from rlvr.validate import require_one_of
 
-__all__ = ["Made", "Puzzle"]
+__all__ = ["Generator", "Made", "Puzzle", "column"]
 
 _SPLITS = {
     "train": range(8),
@@ -30,17 +30,78 @@ class Made(NamedTuple):
     solution: str
 
 
-class Puzzle(rlvr.SingleTurnEnv):
-    """A generator of puzzles.  `make` draws one; a hash of its form assigns it to a split.
+class Generator(rlvr.SingleTurnEnv):
+    """Draws tasks by their index.  With an option `data` that is set, the rows of that data set are the tasks.
 
-    With an option `data` that is set, its rows are the tasks, by `task_from`.
+    A row has `prompt` and a `reference` as the verifier takes it, or the columns that `task_from` reads.
     """
 
-    domain = "logic"
+    row_key: ClassVar[str | None] = None
+    """The column with a row's own name, which takes the place of its number in the task's id."""
 
     def __post_init__(self) -> None:
         if not self._rows:
             require_one_of("split", self.split, _SPLITS)
+
+    @abstractmethod
+    def draw(self, index: int) -> rlvr.Task:
+        """The task at an index; the same in every process.
+
+        Args:
+            index: counted from 0.
+        """
+
+    @property
+    def _rows(self) -> str:
+        """The data set to take tasks from; "" for drawn ones."""
+        return str(self.config.get("data", ""))
+
+    @property
+    def size(self) -> int | None:
+        return len(self._tasks) if self._rows else None
+
+    def tasks(self) -> Iterable[rlvr.Task]:
+        if not self._rows:
+            return super().tasks()
+        return self.tasks_in(self._rows, key=self.row_key, make=self._of_row)
+
+    def task(self, index: int) -> rlvr.Task:
+        return super().task(index) if self._rows else self.draw(index)
+
+    def _of_row(self, row: Mapping[str, Any], id: str) -> rlvr.Task:
+        if "prompt" in row and "reference" in row:
+            return rlvr.Task(id, row["prompt"], self.reference_of(row["reference"]))
+        return self.task_from(row, id)  # type: ignore[call-arg]  # subclasses take an id too
+
+    def in_split(self, *form: Any) -> bool:
+        """Whether a task belongs to the split: a hash of its form decides, so that no two splits share one.
+
+        Args:
+            form: texts that two tasks share if they are the same.
+        """
+        return rlvr.seeded(self.id, *form).randrange(10) in _SPLITS[self.split]
+
+
+def column(row: Mapping[str, Any], *names: str) -> Any:
+    """The value of the first of these columns that a row has, as data sets name one thing differently.
+
+    Args:
+        row: the row.
+        names: of the columns.
+
+    Raises:
+        DataError: it has none of them.
+    """
+    for name in names:
+        if row.get(name) is not None:
+            return row[name]
+    raise rlvr.DataError(f"no column {' or '.join(map(repr, names))}; there is {', '.join(row)}")
+
+
+class Puzzle(Generator):
+    """A generator of puzzles.  `make` draws one; a hash of its form assigns it to a split."""
+
+    domain = "logic"
 
     @abstractmethod
     def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
@@ -51,27 +112,12 @@ class Puzzle(rlvr.SingleTurnEnv):
             mine: whether a puzzle of this form, what two puzzles share if they are the same, belongs to the split.
         """
 
-    @property
-    def _rows(self) -> str:
-        """The data set to take tasks from; "" for procedural ones."""
-        return str(self.config.get("data", ""))
-
     def _mine(self, form: Any) -> bool:
         return hashlib.sha256(repr(form).encode()).digest()[0] * 10 // 256 in _SPLITS[self.split]
 
-    @property
-    def size(self) -> int | None:
-        return len(self._tasks) if self._rows else None
-
-    def tasks(self) -> Iterable[rlvr.Task]:
-        if not self._rows:
-            return super().tasks()
-        return self.tasks_in(self._rows)
-
-    def task(self, index: int) -> rlvr.Task:
-        if self._rows:
-            return super().task(index)
-        options = "/".join(str(value) for name, value in self.config.items() if name != "split")
+    def draw(self, index: int) -> rlvr.Task:
+        told = [str(value) for name, value in self.config.items() if name not in ("split", "data")]
+        options = "/".join(told)
         rng = rlvr.seeded(self.id, self.split, options, index)
         made = next((made for _ in range(_MOST) if (made := self.make(rng, self._mine))), None)
         if made is None:

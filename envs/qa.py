@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import rlvr
-from rlvr.validate import require_one_of
+from rlvr.envs.puzzles import Generator
+from rlvr.validate import require_whole
 from rlvr.verifiers.qa import QAVerifier
 
 __all__ = ["QA"]
 
-_SPLITS: Final = ("train", "validation", "test")
 _NAMES: Final = "Ada Bruno Chen Dalia Emeka Farid Greta Hiro Ivana Jonas Kofi Lena".split()
 _FACTS: Final = {
     "lives in {}": (
@@ -28,7 +28,7 @@ _FORM: Final = "\n\nPut the answer, a few words, in <answer> tags."
 
 
 @rlvr.register("qa-v2")
-class QA(rlvr.SingleTurnEnv):
+class QA(Generator):
     """Answer a question by a few words.
 
     Options:
@@ -45,15 +45,8 @@ class QA(rlvr.SingleTurnEnv):
 
     def __post_init__(self) -> None:
         self.reward = rlvr.Correct(QAVerifier(self.credit))  # type: ignore[misc]  # an instance may shadow its class's
-        if not self.data:
-            require_one_of("split", self.split, _SPLITS)
-            if not 1 <= self.people <= len(_NAMES):
-                raise rlvr.UsageError(
-                    f"people is {self.people}; it must be from 1 to {len(_NAMES)}"
-                )
-
-    def tasks(self) -> Iterable[rlvr.Task]:
-        return self.tasks_in(self.data) if self.data else super().tasks()
+        super().__post_init__()
+        require_whole("people", self.people, 1, len(_NAMES))
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         question = row.get("question")
@@ -61,9 +54,7 @@ class QA(rlvr.SingleTurnEnv):
             raise rlvr.DataError(f"no 'question' or no 'answer' in the row; it has {list(row)}")
         return rlvr.Task(id, question + _FORM, self.reference_of(row["answer"]))
 
-    def task(self, index: int) -> rlvr.Task:
-        if self.data:
-            return super().task(index)
+    def draw(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
         people = rng.sample(_NAMES, self.people)
         columns = [rng.sample(values * 2, self.people) for _, values in _FACTS.values()]
@@ -75,10 +66,6 @@ class QA(rlvr.SingleTurnEnv):
         return rlvr.Task(
             f"{self.id}/{self.split}/{self.people}/{index}", prompt, [columns[asked][who]]
         )
-
-    @property
-    def size(self) -> int | None:
-        return len(self._tasks) if self.data else None
 
     def example(self, task: rlvr.Task) -> str:
         gold = task.reference if isinstance(task.reference, str) else task.reference[0]

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import Any, Final
 
 import rlvr
-from rlvr.validate import require_one_of, require_whole
-from rlvr.verifiers.sql import SQLVerifier
+from rlvr.envs.puzzles import Generator, column
+from rlvr.validate import require_whole
+from rlvr.verifiers.sql import SQLVerifier, tables_of
 
 __all__ = ["SQL"]
 
-_SPLITS: Final = {
-    "train": range(8),
-    "validation": range(8, 9),
-    "test": range(9, 10),
-}  # tenths of all queries
 _THEMES: Final = (
     (
         "members",
@@ -64,22 +61,34 @@ _QUESTIONS: Final = (
 
 
 @rlvr.register("sql-v2")
-class SQL(rlvr.SingleTurnEnv):
+class SQL(Generator):
     """Write one SQLite query for a question about two tables; it must be right on every filling of them.
 
     Options:
         fillings: number of fillings, at least 2; the model sees the schema, and none of them.
+        data: rows to take instead, a file or a hub id, with the columns `question` (or `sql_prompt`), `schema` (or
+            `sql_context`), `query` (or `sql`), and perhaps `fillings`; without them the schema inserts rows.
     """
 
     domain = "structured answers"
     fillings: int = 3
+    data: str = ""
     reward = rlvr.Correct(SQLVerifier())
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_whole("fillings", self.fillings, 2, 10)
-        require_one_of("split", self.split, _SPLITS)
 
-    def task(self, index: int) -> rlvr.Task:
+    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+        schema, query = column(row, "schema", "sql_context"), column(row, "query", "sql")
+        reference = {"schema": schema, "query": query}
+        if row.get("fillings"):
+            reference["fillings"] = row["fillings"]
+        asked = column(row, "question", "sql_prompt")
+        prompt = f"{tables_of(schema)}\n\n{asked}\n\nWrite one SQLite query that gives this."
+        return rlvr.Task(id, prompt, self.reference_of(reference))
+
+    def draw(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
         while True:
             one, group, many, label, value, groups, labels = rng.choice(_THEMES)
@@ -90,7 +99,7 @@ class SQL(rlvr.SingleTurnEnv):
                 "g": rng.choice(groups),
                 "n": str(rng.randint(10, 60)),
             }
-            if rlvr.seeded(self.id, query.format(**words)).randrange(10) in _SPLITS[self.split]:
+            if self.in_split(query.format(**words)):
                 break
         schema = (
             f"CREATE TABLE {one} (id INTEGER PRIMARY KEY, name TEXT, {group} TEXT);\n"
@@ -108,7 +117,7 @@ class SQL(rlvr.SingleTurnEnv):
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, reference)
 
     def example(self, task: rlvr.Task) -> str:
-        return f"```sql\n{task.reference['query']}\n```"
+        return SQLVerifier().example(task.reference)
 
 
 def _owners(rng: Random, groups: tuple[str, ...]) -> list[list[Any]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import isqrt
 from random import Random
 from typing import Any
 
 import rlvr
-from rlvr.envs.puzzles import Made, Puzzle
+from rlvr.envs.puzzles import Made, Puzzle, column
 from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.logic import SudokuVerifier
 from rlvr.verifiers.logic_solvers import box_shape, sudoku_solutions
@@ -20,45 +21,69 @@ class Sudoku(Puzzle):
     """Fill the grid; the answer is checked by the rules, and the given digits must stand.
 
     Options:
-        size: rows of the grid: 6 or 9.
+        rows: of the grid: 6 or 9.
         difficulty: from 1 (a quarter of the cells is empty) to 5 (as many as leave one solution, at most 60 %).
+        data: rows with `puzzle` (or `question`, `quizzes`) to take instead: a file or a hub id.  A puzzle has 16, 36 or
+            81 characters, `.` or `0` where nothing is given, or is a list of lists of digits.
     """
 
-    size: int = 6
+    rows: int = 6
     difficulty: int = 2
+    data: str = ""
     reward = rlvr.Correct(SudokuVerifier())
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_one_of("size", self.size, (6, 9))
+        require_one_of("rows", self.rows, (6, 9))
         require_whole("difficulty", self.difficulty, 1, 5)
 
     def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
-        solved = _filled(rng, self.size)
+        solved = _filled(rng, self.rows)
         names = {
             digit: at for at, digit in enumerate(solved[0])
         }  # the same under other digits is the same puzzle
         if not mine([[names[digit] for digit in row] for row in solved]):
             return None
         puzzle = [list(row) for row in solved]
-        cells = [(row, column) for row in range(self.size) for column in range(self.size)]
+        cells = [(row, place) for row in range(self.rows) for place in range(self.rows)]
         rng.shuffle(cells)
-        left = self.size**2 * (15 + 9 * self.difficulty) // 100
-        for row, column in cells:
+        left = self.rows**2 * (15 + 9 * self.difficulty) // 100
+        for row, place in cells:
             if left == 0:
                 break
-            puzzle[row][column] = 0
+            puzzle[row][place] = 0
             if len(sudoku_solutions(puzzle, most=2)) == 1:
                 left -= 1
             else:
-                puzzle[row][column] = solved[row][column]
-        high, wide = box_shape(self.size)
-        prompt = (
-            f"Fill the empty cells (.) of this sudoku with 1 to {self.size}, so that each row, column and box "
-            f"of {high} rows and {wide} columns has every digit once.\n\n{_text(puzzle)}\n\n"
-            f"Give all {self.size} rows between <answer> and </answer>."
-        )
-        return Made(prompt, puzzle, _text(solved))
+                puzzle[row][place] = solved[row][place]
+        return Made(_asked(puzzle), puzzle, _text(solved))
+
+    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+        puzzle = column(row, "puzzle", "question", "quizzes")
+        puzzle = self.reference_of(_square(puzzle) if isinstance(puzzle, str) else puzzle)
+        return rlvr.Task(id, _asked(puzzle), puzzle)
+
+    def example(self, task: rlvr.Task) -> str | None:
+        return super().example(task) or SudokuVerifier().example(task.reference)
+
+
+def _asked(puzzle: list[list[int]]) -> str:
+    size = len(puzzle)
+    high, wide = box_shape(size)
+    return (
+        f"Fill the empty cells (.) of this sudoku with 1 to {size}, so that each row, column and box "
+        f"of {high} rows and {wide} columns has every digit once.\n\n{_text(puzzle)}\n\n"
+        f"Give all {size} rows between <answer> and </answer>."
+    )
+
+
+def _square(puzzle: str) -> list[list[int]]:
+    """The rows of a puzzle on one line, as data sets have them."""
+    digits = [0 if char in ".0_" else int(char) for char in "".join(puzzle.split())]
+    size = isqrt(len(digits))
+    if size**2 != len(digits):
+        raise rlvr.DataError(f"the puzzle has {len(digits)} characters, which make no square")
+    return [digits[at : at + size] for at in range(0, len(digits), size)]
 
 
 def _filled(rng: Random, size: int) -> list[list[int]]:

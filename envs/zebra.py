@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
 import rlvr
 from rlvr.envs.clues import VALUES, in_words, needed_clues
-from rlvr.envs.puzzles import Made, Puzzle
+from rlvr.envs.puzzles import Made, Puzzle, column
 from rlvr.validate import require_whole
 from rlvr.verifiers.logic import GridVerifier
 
@@ -24,10 +24,13 @@ class Zebra(Puzzle):
     Options:
         houses: from 3 to 5.
         attributes: from 2 to 5.
+        data: rows with `puzzle` and `solution`, a mapping of `header` and `rows` (ZebraLogicBench), to take instead: a
+            file or a hub id.
     """
 
     houses: int = 3
     attributes: int = 3
+    data: str = ""
     reward = rlvr.Correct(GridVerifier())
 
     def __post_init__(self) -> None:
@@ -51,8 +54,27 @@ class Zebra(Puzzle):
         )
         prompt = (
             f"There are {n} houses in a row, numbered 1 to {n} from left to right. Each has one of each: {listed}.\n"
-            f"{said}\nGive one line for each house from 1 to {n}, with {', '.join(kinds)} in this order and commas "
-            "between them, between <answer> and </answer>."
+            f"{said}\n{_how(n, kinds)}"
         )
-        solution = "\n".join(", ".join(row) for row in rows)
-        return Made(prompt, rows, solution)
+        return Made(prompt, rows, _grid(rows))
+
+    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+        puzzle, solution = column(row, "puzzle"), column(row, "solution")
+        head, *others = solution["header"]
+        rows = [cells[1:] for cells in solution["rows"]]
+        if head.lower() != "house" or any(set(cell) == {"_"} for cells in rows for cell in cells):
+            raise rlvr.DataError(f"{id}: the solution has no houses, or its cells are hidden")
+        rows = self.reference_of(rows)
+        prompt = f"{puzzle}\n\n{_how(len(rows), others)}"
+        return rlvr.Task(id, prompt, rows, {"solution": _grid(rows)})
+
+
+def _how(houses: int, kinds: list[str]) -> str:
+    return (
+        f"Give one line for each house from 1 to {houses}, with {', '.join(kinds)} in this order and commas "
+        "between them, between <answer> and </answer>."
+    )
+
+
+def _grid(rows: list[list[str]]) -> str:
+    return "\n".join(", ".join(row) for row in rows)

@@ -26,7 +26,7 @@ from rlvr.types import Outcome, Verdict
 from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
 
-__all__ = ["SQLVerifier"]
+__all__ = ["SQLVerifier", "tables_of"]
 
 _Rows: TypeAlias = list[tuple[Any, ...]]
 
@@ -94,8 +94,8 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
     The reference is a mapping:
 
         schema    the CREATE TABLE statements
-        fillings  a list; each maps a table to its rows, `{"pets": [[1, "Rex"], …]}`.  To a single one, one with every
-                  other row is added.
+        fillings  a list; each maps a table to its rows, `{"pets": [[1, "Rex"], …]}`; if it is missing, the rows that
+                  the schema inserts are one.  To a single one, two are added: every other row, and the rest.
         query     the reference query
         ordered   whether the order of the rows counts; if it is missing, it does where the query has an outer ORDER BY
 
@@ -120,7 +120,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         lines=True,
         longest=10_000,
     )
-    reference_form: ClassVar[str] = "a mapping of schema, fillings, query, and perhaps ordered"
+    reference_form: ClassVar[str] = "a mapping of schema, query, and perhaps fillings and ordered"
     reference_example: ClassVar[Any] = {
         "schema": "CREATE TABLE t (a INTEGER);",
         "fillings": [{"t": [[1], [2]]}, {"t": [[3]]}],
@@ -334,13 +334,11 @@ def _as_text(reference: Any) -> str:
     """A key for the cache."""
     if not isinstance(reference, Mapping):
         raise DataError(
-            f"the reference is {brief(reference)}; it must be a mapping with schema, fillings and query"
+            f"the reference is {brief(reference)}; it must be a mapping with schema and query"
         )
-    for name in ("schema", "fillings", "query"):
+    for name in ("schema", "query"):
         if not reference.get(name):
-            raise DataError(
-                f"the reference has no {name!r}; it must have schema, fillings and query"
-            )
+            raise DataError(f"the reference has no {name!r}; it must have schema and query")
     try:
         text = json.dumps(reference, sort_keys=True, default=dict)
     except (TypeError, ValueError, RecursionError) as error:
@@ -361,13 +359,21 @@ def _prepared(text: str, verifier: SQLVerifier) -> _Known:
     if len(schema) > _SCHEMA_BYTES:
         raise DataError(f"the schema has {len(schema):,} letters; the limit is {_SCHEMA_BYTES:,}")
     schema = _without_prologue(schema)
-    fillings = reference["fillings"]
-    if not isinstance(fillings, list) or not all(isinstance(one, dict) for one in fillings):
+    if reference.get("fillings") is None:
+        schema, fillings = _inserted(verifier, schema)
+    else:
+        fillings = reference["fillings"]
+    if (
+        not fillings
+        or not isinstance(fillings, list)
+        or not all(isinstance(one, dict) for one in fillings)
+    ):
         raise DataError(
             f"fillings is {brief(fillings)}; it must be a list of mappings from a table to its rows"
         )
     if len(fillings) == 1:
-        fillings = [*fillings, {table: rows[::2] for table, rows in fillings[0].items()}]
+        halves = ({table: rows[at::2] for table, rows in fillings[0].items()} for at in (0, 1))
+        fillings = [*fillings, *halves]
     scripts = tuple(_script(schema, filling) for filling in fillings)
     try:
         results = tuple(verifier._run(script, query, is_new=True) for script in scripts)
@@ -381,6 +387,43 @@ def _prepared(text: str, verifier: SQLVerifier) -> _Known:
             "right; give fillings on which they differ"
         )
     return _Known(scripts, results, ordered)
+
+
+def tables_of(schema: str) -> str:
+    """The statements of a schema that make tables, indices and views, without the rows that it inserts.
+
+    Args:
+        schema: statements.
+    """
+    made = (statement.strip() for statement in _STATEMENT.findall(schema))
+    return "\n".join(f"{text};" for text in made if text[:6].upper() == "CREATE")
+
+
+def _inserted(verifier: SQLVerifier, schema: str) -> tuple[str, list[dict[str, Any]]]:
+    """A schema without rows, and the one filling that a schema inserts.
+
+    Raises:
+        DataError: it cannot be made, see `SQLVerifier._fill`; or the name of a table has other signs than letters.
+    """
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        verifier._fill(database, _Script(schema, ()))
+        database.set_authorizer(None)
+        database.set_progress_handler(None, 0)
+        made = database.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
+        tables = [
+            name for name, kind, _ in made if kind == "table" and not name.startswith("sqlite_")
+        ]
+        if odd := [name for name in tables if not _NAME.fullmatch(name)]:
+            raise DataError(f"the table {odd[0]!r}: names have letters, digits and _ alone")
+        rows = {
+            name: [list(row) for row in database.execute(f'SELECT * FROM "{name}"')]
+            for name in tables
+        }
+    finally:
+        database.close()
+    statements = (text for name, _, text in made if text and not name.startswith("sqlite_"))
+    return ";\n".join(statements), [rows]
 
 
 def _script(schema: str, filling: Mapping[str, Any]) -> _Script:

@@ -488,13 +488,15 @@ class TasksEnv(Environment):
         make = make or self.task_from  # type: ignore[assignment]  # subclasses take an id too
         primary = self.reward.primary
         verifier = None if primary is None else primary.verifier
-        left, count, made = LeftOut(), 0, 0
+        left, count, made, names = LeftOut(), 0, 0, set[Any]()
         for index, line in enumerate(lines):
             count += 1
             try:
                 if line.row is None:
                     raise DataError(line.error)
                 own = None if key is None else line.row.get(key)
+                if own is not None and own in names:
+                    raise DataError(f"another row has the {key} {own!r} too")
                 task = make(line.row, f"{self.id}/{self.split}/{index if own is None else own}")  # type: ignore[misc]
                 if task is not None:
                     read_reference(verifier, task.reference)
@@ -510,6 +512,7 @@ class TasksEnv(Environment):
                 continue
             if task is not None:
                 made += 1
+                names.add(own)
                 yield task
         self._report(where, left, count, made)
 

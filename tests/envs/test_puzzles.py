@@ -17,7 +17,7 @@ PUZZLES: list[tuple[str, dict[str, Any]]] = [
     ("kk-v2", {"people": 2}),
     ("kk-v2", {"people": 6}),
     ("sudoku-v2", {"difficulty": 5}),
-    ("sudoku-v2", {"size": 9}),
+    ("sudoku-v2", {"rows": 9}),
     ("zebra-v2", {"houses": 3, "attributes": 2}),
     ("zebra-v2", {"houses": 4, "attributes": 3}),
 ]
