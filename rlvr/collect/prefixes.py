@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from rlvr.collect.groups import Groups
 from rlvr.collect.scheduler import Play, run
@@ -21,6 +21,7 @@ from rlvr.samplers.protocol import (
     Request,
     Sample,
     Sampler,
+    Sampling,
     TokenIds,
     beginning_of,
     cut_at_stop,
@@ -114,6 +115,7 @@ def prefix_values_and_costs(
     *,
     k: int,
     steps: str | Sequence[Sequence[int]] = "\n",
+    greedy: bool = False,
 ) -> tuple[list[PrefixValues], dict[str, float]]:
     """What `prefix_values` returns, and its costs as metrics.
 
@@ -122,6 +124,7 @@ def prefix_values_and_costs(
 
     Args:
         groups, rollouts, k, steps: as in `prefix_values`.
+        greedy: take the most likely tokens instead of sampling.
 
     Raises:
         UsageError: as in `prefix_values`.
@@ -150,7 +153,8 @@ def prefix_values_and_costs(
         for b in bounds[:-1]:
             forks.setdefault(_state(rollout, b), (rollout, b))
     groups.background.take_timings()  # time before this call does not count
-    each, tokens = _scored(groups, list(forks.values()), k)
+    sampling = replace(groups.sampling, temperature=0.0) if greedy else groups.sampling
+    each, tokens = _scored(groups, list(forks.values()), k, sampling)
     scores = dict(zip(forks, each, strict=True))
     unscored = sum(score.total is None for some in each for score in some)
     costs = {"forks": k * len(forks), "forks_unscored": unscored, "fork_tokens": tokens}
@@ -179,14 +183,14 @@ def _checked(bounds: Sequence[int], rollout: Rollout) -> tuple[int, ...]:
 
 
 def _scored(
-    groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int
+    groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int, sampling: Sampling
 ) -> tuple[list[list[Score]], int]:
     """Scores of `k` completions from each (rollout, boundary), and the number of their tokens."""
     futures: dict[int, Future[list[Score]]] = {}
     tokens = 0
     try:
         for number, sample in run(
-            _plays(groups, forks, k), groups.sampler, groups.background, groups.schedule
+            _plays(groups, forks, k, sampling), groups.sampler, groups.background, groups.schedule
         ):
             futures[number] = _begin(groups, *forks[number // k], sample)
             tokens += len(sample.completion_ids)
@@ -199,13 +203,15 @@ def _scored(
             future.cancel()
 
 
-def _plays(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> Iterator[Play[Sample]]:
+def _plays(
+    groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int, sampling: Sampling
+) -> Iterator[Play[Sample]]:
     for p, (rollout, boundary) in enumerate(forks):
         task, context = _state(rollout, boundary)
         limit = groups.limit_of(rollout.task) - boundary
         for j in range(k):
             seed = rollout_seed(*groups.key, "fork", task, _digest(context), j)
-            yield _fork(Request((p, j), context, groups.sampling, seed, limit, rollout=j))
+            yield _fork(Request((p, j), context, sampling, seed, limit, rollout=j))
 
 
 def _fork(request: Request) -> Play[Sample]:

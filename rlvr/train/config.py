@@ -306,7 +306,7 @@ class Config:
         soft = "soft" in (self.overlong or algorithm.overlong)
         readers: dict[str, tuple[bool, str]] = {
             "vine_k": (
-                "prefix_values" in algorithm.reads,
+                "prefix_values" in algorithm.reads and algorithm.forks == "steps",
                 "algorithms with forks, such as vineppo",
             ),
             "max_rounds": (

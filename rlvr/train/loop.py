@@ -281,10 +281,12 @@ class Trainer:
     def _collect(self, step: int) -> RolloutBatch:
         """Collect the batch that a step trains on; `step` is also the version of the weights that it begins with."""
         config = self._settings
+        forks = "prefix_values" in config.algorithm.reads and config.algorithm.forks
         return collect_batch(
             self.collector,
             config.prompts,
-            vine_k=config.vine_k if "prefix_values" in config.algorithm.reads else None,
+            vine_k=config.vine_k if forks == "steps" else None,
+            greedy=forks == "greedy",
             ahead=min(max(0, config.max_staleness - 1), config.steps - 1 - step),
             trained_at=step,
         )

@@ -132,23 +132,29 @@ def collect_batch(
     prompts: int,
     *,
     vine_k: int | None = None,
+    greedy: bool = False,
     ahead: int = 0,
     trained_at: int | None = None,
 ) -> RolloutBatch:
-    """Collect the groups of one step and, for VinePPO, the values of their prefixes.
+    """Collect the groups of one step and, for VinePPO and ReMax, the values of their prefixes.
 
     Args:
         collector: samples and scores.
         prompts: number of groups.
         vine_k: completions from each prefix (K); None for no prefix values.
+        greedy: instead, a completion of the most likely tokens from each prompt, for ReMax.
         ahead, trained_at: see `Collector.collect`.
     """
     started = time.perf_counter()
     collected = collector.collect(prompts, ahead=ahead, trained_at=trained_at)
     values, numbers = None, dict(collected.stats)
-    if vine_k is not None and collected.groups:
+    if (greedy or vine_k is not None) and collected.groups:
         rollouts = [rollout for group in collected.groups for rollout in group.rollouts]
-        values, costs = prefix_values_and_costs(collector.groups, rollouts, k=vine_k)
+        forks: dict[str, Any] = {"k": vine_k}
+        if greedy:
+            steps = [sorted({0, len(rollout.completion_ids)}) for rollout in rollouts]
+            forks = {"k": 1, "greedy": True, "steps": steps}
+        values, costs = prefix_values_and_costs(collector.groups, rollouts, **forks)
         numbers |= {name: numbers.get(name, 0.0) + spent for name, spent in costs.items()}
     wall_s = time.perf_counter() - started
     return RolloutBatch(

@@ -435,7 +435,7 @@ CASES = {
 for simple in (
     *(grpo, grpo_process, dapo, prorl, dr_grpo, rloo, reinforce, reinforce_pp, magistral, vineppo),
     *(reinforce_pp_baseline, ppo, ppo_kl, trpo, a2c, gspo, luspo, ppo_completions, sapo, cispo),
-    *(gmpo, opo, raft_pp, maxrl, gpg, pass_k, dro, gdpo, vespo),
+    *(gmpo, opo, raft_pp, maxrl, gpg, pass_k, dro, gdpo, vespo, remax),
 ):
     CASES[simple.__name__] = (simple, {})
 
@@ -474,7 +474,6 @@ def known_of_groups(beta):
         "minibatch": torch.zeros(2, G, dtype=torch.long),
         "baseline": mean(SCORES),
         "score_parts": tensor(PARTS).view(2, G, 3),
-        "greedy_scores": tensor(GREEDY)[:, None],
         "prefix_values": tensor(values),
         "boundaries": torch.tensor([b if len(b) == 3 else [*b, b[-1]] for b in at]),
         "step_rewards": on_tokens(steps).view(2, G, T),
@@ -492,6 +491,12 @@ def loss_with(made: Algorithm, new: np.ndarray = NEW) -> tuple[torch.Tensor, tor
     in_reward = made.kl is not None and made.kl.place == "reward"
     known = known_of_groups(made.kl.coefficient if in_reward else 0.0)
     mask = known["mask"]
+    if made.forks == "greedy":
+        ends = [[GREEDY[i // G], SCORES[i]] for i in range(8)]
+        known |= {
+            "prefix_values": tensor(ends),
+            "boundaries": torch.tensor([[0, length] for length in LENGTHS]),
+        }
     found = made.advantages(Inputs(made, known))
     A = found[0] if isinstance(found, tuple) else found
     A = A.reshape(8, 1) * mask if A.numel() == 8 else A.reshape(8, T)

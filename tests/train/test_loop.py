@@ -17,6 +17,7 @@ from rlvr.algo.advantages import group_advantages
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.parts import Reset
 from rlvr.collect.prefixes import prefix_values_and_costs
+from rlvr.data.rollouts import read_rollouts
 from rlvr.data.rows import read_whole
 from rlvr.errors import UsageError
 from rlvr.train.alarm import NothingScored
@@ -533,6 +534,21 @@ def test_what_forks_cost_is_in_the_step(tmp_path, monkeypatch):
         (row["tokens"] + row["fork_tokens"]) / row["step_s"]
     )
     assert row["generation_s"] > 1000
+
+
+def test_remax_takes_one_greedy_completion_of_each_prompt(tmp_path):
+    """The same for all completions of a prompt; a completion's advantage is its score less the greedy one's."""
+    settings = {"algorithm": "remax", "group_size": 3, "rollouts_every": 1}
+    with trainer(tmp_path / "run", steps=1, **settings) as made:
+        made.run()
+        rows = read_rollouts(tmp_path / "run" / "rollouts" / "step-00000001.parquet", range(12))
+    assert (metrics(made)[0]["forks"], metrics(made)[0]["fork_tokens"] <= 4 * 4) == (4, True)
+    for start in range(0, 12, 3):
+        greedy = {row["score"] - row["advantage"] for row in rows[start : start + 3]}
+        assert len(greedy) == 1
+        assert greedy <= {0.0, 1.0}
+    with pytest.raises(UsageError, match="vine_k is int 3, and nothing reads it with remax"):
+        trainer(tmp_path / "other", algorithm="remax", vine_k=3)
 
 
 GROWTH = """

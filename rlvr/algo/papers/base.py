@@ -159,7 +159,6 @@ INPUTS: Final[Mapping[str, str]] = {
     "prefix_values": "values at step boundaries, from completions that fork there",
     "boundaries": "where these boundaries are, in tokens",
     "score_parts": "what each part of the reward added to each score",
-    "greedy_scores": "the score of a completion without sampling, of each prompt",
     "minibatch": "the number of the update in which each completion is trained, for advantages that are of an update",
     "step_rewards": "the reward of each step on its last token",
     "step_ends": "True on these tokens",
@@ -226,6 +225,7 @@ class Algorithm(Absent):
         examples: what is learned from instead of advantages; None for algorithms with advantages.
         regularised: whether the loss has a gradient where advantages are 0.
         takes_rewards: whether a KL penalty can be in the reward.
+        forks: where new completions give prefix values: K of them at every step, or a greedy one at the prompt.
         spec: what `--algorithm` was, for one from a user's file.
         digest: of that file.
     """
@@ -242,6 +242,7 @@ class Algorithm(Absent):
     examples: ClassVar[ExampleKind | None] = None
     regularised: ClassVar[bool] = False
     takes_rewards: ClassVar[bool] = True
+    forks: ClassVar[Literal["steps", "greedy"]] = "steps"
     spec: ClassVar[str] = ""
     digest: ClassVar[str] = ""
 
