@@ -17,7 +17,6 @@ import os
 import random
 import signal
 import socket
-import struct
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -30,10 +29,9 @@ from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.restricted import Restricted
 from rlvr.sandbox.guest.watch import Watch
 
-__all__ = ["HUNG_UP", "TAKEN", "main", "prepare"]
+__all__ = ["NOT_READY", "main", "prepare"]
 
-TAKEN = struct.Struct("<ii")  # what the zygote is told: serial number of the box, id of the request
-HUNG_UP = 3  # exit code: the host closed its end, or the slot cannot be used any more
+NOT_READY = 3  # exit code: it could not be prepared, and took no request
 
 _RUNS = (
     500  # of one box; then a new one takes its place, without whatever the runs may have left in it
@@ -54,23 +52,21 @@ def prepare(config: Mapping[str, Any]) -> None:
 
 def main(
     slot: socket.socket,
-    note: int,
     serial: int,
     meters: list[int],
     config: Mapping[str, Any],
     level: Namespaces | Restricted,
 ) -> NoReturn:
-    """Run one request after another.  An exception ends the box with code 1, and the zygote tells the host.
+    """Run one request after another.  Any exit code but 0 and `NOT_READY` ends the slot.
 
     Args:
         slot: the socket to the host.
-        note: a pipe to the zygote, which is told of each request that a box takes.
         serial: the box's number.
         meters: descriptors of the cgroup's CPU time and of its memory events, -1 for those that it lacks.
         config: see `SlotPool`.
         level: sets the run apart from the host.
     """
-    code = 1
+    code = NOT_READY
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -85,23 +81,24 @@ def main(
             random.seed()  # else every run would draw the same random numbers, the zygote's
             message, fds, _, _ = socket.recv_fds(slot, _REQUEST_BYTES, _FDS)
             if not message:
-                os._exit(HUNG_UP)
+                os._exit(1)  # the host closed its end
+            code = 1
             request = json.loads(message)
-            os.write(note, TAKEN.pack(serial, request["id"]))
             run = _WATCHES[request.get("watch", "")](request, fds, meters, score, config, level)
             reply = buffer.filled(run.reply(buffer))
             clean = level.leave_run("partner_cpu_s" in request)
             slot.send(reply)
             buffer.wipe()
             if not clean:
-                os._exit(HUNG_UP)  # and the slot with it: its network is not as before
+                os._exit(1)  # its network, the slot's, is not as before
             if not (run.over and level.again()):
                 break
             for fd in fds:
                 os.close(fd)
+            code = NOT_READY
         level.leave_box()
         code = 0
-    except BaseException:  # noqa: BLE001  a failure of ours: the zygote tells the host
+    except BaseException:  # noqa: BLE001  a failure of ours, for the keeper's stderr, which the host reads
         import traceback
 
         traceback.print_exc()

@@ -1,14 +1,15 @@
 """The zygote: pid 1 of a slot's namespaces, with the standard library loaded, and parent of its boxes.
 
 It keeps boxes ready: each is a process in a pid and mount namespace of its own that has its scratch mounted and
-waits on the slot's socket.  A request from the host goes straight to a box; the zygote only learns which box took it,
-and forks another box when one ends.  It never reads a request, so it never sees a program.
+waits on the slot's socket.  A request from the host goes straight to a box; the zygote only forks another box when one
+ends.  It never reads a request, so it never sees a program.
 
 What is said of namespaces, here and in `box`, is so at the level of that name; `restricted` says what stands for them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -97,18 +98,19 @@ def _serve(
     config: Mapping[str, Any],
     level: Namespaces | Restricted,
 ) -> None:
-    """Keep boxes ready for ever.  Two pipes wake us: `taken`, where a box writes its serial number, and SIGCHLD's."""
-    taken, note = os.pipe()
+    """Keep boxes ready until one of them ends with its work undone; then the slot ends too.
+
+    Of a box that was killed it cannot be told whether it had a request, or had just been woken for one that no
+    other box will now see.  The host sees the slot's end at once, and asks another.
+    """
     ended, wake = os.pipe()
-    for fd in (taken, ended, wake):
+    for fd in (ended, wake):
         os.set_blocking(fd, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     poll = select.poll()
-    poll.register(taken, select.POLLIN)
     poll.register(ended, select.POLLIN)
-    boxes: dict[int, int] = {}  # pid → serial number
-    work: dict[int, int] = {}  # serial number of a box that was taken → id of its latest request
+    boxes: set[int] = set()
     serial = failures = 0
     while True:
         while len(boxes) < config["stock"]:
@@ -121,41 +123,26 @@ def _serve(
                 break  # a program uses up the slot's limits; we are woken when its box ends
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                for fd in (taken, ended, wake):
+                for fd in (ended, wake):
                     os.close(fd)
-                box.main(slot, note, serial, meters, config, level)
-            boxes[pid] = serial
+                box.main(slot, serial, meters, config, level)
+            boxes.add(pid)
         poll.poll()
-        _all_of(ended)
-        dead = list(_reaped())  # before `taken` is read, so that it has all that these have written
-        work.update(box.TAKEN.iter_unpack(_all_of(taken)))
-        if any(code not in (0, box.HUNG_UP) for pid, code in dead if pid in boxes):
-            level.end_boxes()
-        for pid, code in dead:
+        with contextlib.suppress(BlockingIOError):
+            os.read(ended, 4096)
+        for pid, code in _reaped():
             if pid not in boxes:  # an orphan of a box
                 continue
-            request = work.pop(boxes.pop(pid), None)
-            if code == box.HUNG_UP:
-                os._exit(0)
-            if request is None:  # it ended before it took one
+            boxes.remove(pid)
+            if code == box.NOT_READY:
                 failures += 1
-                if failures == _FAILURES:
-                    raise OSError(
-                        f"{failures} boxes in a row ended with {code} before they took a request"
-                    )
-            elif (
-                code != 0
-            ):  # killed, by the memory limit or from outside: it cannot answer for itself
-                slot.send(json.dumps({"died": code, "id": request}).encode())
+            elif code != 0:
+                level.end_boxes()
+                os._exit(0)
             else:
                 failures = 0
-
-
-def _all_of(pipe: int) -> bytes:
-    try:
-        return os.read(pipe, 4096)
-    except BlockingIOError:
-        return b""
+            if failures == _FAILURES:
+                raise OSError(f"{failures} boxes in a row could not be prepared")
 
 
 def _reaped() -> Iterator[tuple[int, int]]:

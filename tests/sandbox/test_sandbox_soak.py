@@ -266,6 +266,16 @@ def test_a_box_killed_during_a_run_is_ours_to_answer_for(sandbox, kills):
     assert sandbox.run(HELLO, "1").text == "2\n"
 
 
+def test_a_box_killed_as_it_waits_ends_its_slot(sandbox):
+    """It may have been woken for a request that no other box would see: that run waited for all its wall time."""
+    sandbox.run(HELLO, "1")
+    [zygote] = zygotes(sandbox)
+    box = next(pid for pid in descendants(zygote) if parent(pid) == zygote)
+    os.kill(box, signal.SIGKILL)
+    assert gone([zygote])
+    assert sandbox.run(HELLO, "1").text == "2\n"
+
+
 def test_slots_that_died_while_idle_are_no_tries():
     """Any number of them: the run goes to one that lives."""
     with Sandbox(limits=LIMITS, workers=5) as sandbox:
