@@ -21,7 +21,13 @@ from benchmarks.real.model import converted
 __all__ = ["PARTS", "Failed", "Place"]
 
 SUMS = "rlvr.recipes.smol_sums.sums:OneDigitSums"
-FIVE = ("arithmetic-v1", "qa-v1", "json-v1", "sql-v1", "kk-v1")
+FIVE = {  # with the options that a model of this size has a chance at
+    "arithmetic-v1": ("difficulty=1", "operations=+"),
+    "qa-v2": ("people=1", "credit=f1"),
+    "json-v2": ("items=1",),
+    "iftrain-v2": ("instructions=1",),
+    "kk-v2": ("people=2",),
+}
 QUESTION = "What is the capital of France?"
 
 
@@ -123,23 +129,26 @@ def dry(place: Place) -> str:
 
 
 def score(place: Place) -> str:
-    """Five environments on the model's completions: all scored, and the same when scored again."""
-    seen = []
-    for env in FIVE:
+    """Five environments on the model's completions: all scored, some paid, the same scored again."""
+    seen, paid = [], 0.0
+    for env, options in FIVE.items():
         kept = place.fresh(f"{env}.jsonl")
+        flags = [word for option in options for word in ("--option", option)]
         place.rlvr(
-            "eval", env, "--model", place.model, "--limit", 8, "--max-tokens", 48,
+            "eval", env, *flags, "--model", place.model, "--limit", 8, "--max-tokens", 48,
             "--temperature", 0, "--rollouts", kept, "--overwrite",
         )  # fmt: skip
         records = list(rows(kept))
         require(len(records) == 8, f"{env}: {len(records)} of 8 completions")
         require(all(r["outcome"] != "unscored" for r in records), f"{env}: some are unscored")
         again = place.fresh(f"{env}.again.jsonl")
-        place.rlvr("score", env, _columns(place, env, records), "-o", again, "--overwrite")
+        place.rlvr("score", env, *flags, _columns(place, env, records), "-o", again, "--overwrite")
         totals = [r["total"] for r in records]
         require([r["total"] for r in rows(again)] == totals, f"{env}: scored again, others")
         place.rlvr("replay", again)
-        seen.append(f"{env} {sum(totals):g} of 8")
+        seen.append(f"{env} {sum(totals):.3g} of 8")
+        paid += sum(totals)
+    require(0 < paid < 8 * len(FIVE), f"all the same: {', '.join(seen)}")
     return ", ".join(seen)
 
 
