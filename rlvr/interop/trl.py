@@ -68,6 +68,7 @@ def to_trl(
     conversational: bool = False,
     group_size: int | None = None,
     unscored: float | None = None,
+    beginning: str = "",
     workers: int | None = None,
     wall_s: float = WALL_S,
     memory_mib: int | None = MEMORY_MIB,
@@ -83,6 +84,8 @@ def to_trl(
             needs whole groups: `per_device_train_batch_size` has to be a multiple of it.
         unscored: the reward for UNSCORED completions; by default None, which TRL masks.  With a TRL before 1.6, which
             counts None as 0, the default raises `rlvr.Unscored`.
+        beginning: the text with which the model's chat template begins every reply, such as `"<think>\\n"`.  TRL
+            counts it to the prompt; with it given, the reward sees each completion whole.
         workers, wall_s, memory_mib: see `rlvr.Scorer`.  By default one worker per core, divided among the processes
             that `torchrun` or `accelerate` started on this machine.
 
@@ -98,6 +101,7 @@ def to_trl(
         conversational=conversational,
         group_size=group_size,
         unscored=unscored,
+        beginning=beginning,
         **settings,
     )
 
@@ -110,7 +114,8 @@ class TRLReward(Adapter):
     `why` and `answer`.
 
     Args:
-        env, tasks, conversational, group_size, unscored, settings: see `to_trl`; its other arguments are the settings.
+        env, tasks, conversational, group_size, unscored, beginning, settings: see `to_trl`; its other arguments are
+            the settings.
     """
 
     def __init__(
@@ -121,9 +126,15 @@ class TRLReward(Adapter):
         conversational: bool,
         group_size: int | None,
         unscored: float | None,
+        beginning: str,
         **settings: Any,
     ) -> None:
         super().__init__(env, **settings)
+        if not isinstance(beginning, str):
+            raise UsageError(
+                f"beginning is {brief(beginning)}; give the text, such as '<think>\\n'"
+            )
+        self._beginning = beginning
         self.__name__ = env.id  # TRL's name for the metrics
         self._tasks, self._conversational = tasks, conversational
         self._group_size, self._unscored = (
@@ -195,7 +206,8 @@ class TRLReward(Adapter):
                 if isinstance(key, str):
                     tasks[key] = task
             length = None if completion_ids is None else len(completion_ids[i])
-            work.append((task, Completion(_text(completion), length_tokens=length)))
+            text = self._beginning + _text(completion)
+            work.append((task, Completion(text, length_tokens=length)))
         scores = score_batch(self.scorer, work, group_size=self._group_size)
         if log_metric is not None and scores:
             for name, value in _metrics(scores).items():

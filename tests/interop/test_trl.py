@@ -42,6 +42,27 @@ def test_our_failure_is_none_and_harms_no_sibling(reward):
     assert asked(reward, ["0", "@kill", "2"]) == [1.0, None, 1.0]
 
 
+def test_a_reply_that_the_template_begins_is_rewarded_whole():
+    """TRL counts a prefilled `<think>` to the prompt; a reward for the format would pay every completion 0."""
+
+    class Thinks(rlvr.SingleTurnEnv):
+        id = "thinks-v1"
+        reward = rlvr.Format("<think>...</think> <answer>...</answer>")
+
+        def task(self, index):
+            return rlvr.Task(str(index), "?", reference="x")
+
+        def verify(self, task, completion):
+            return rlvr.Verdict("correct")
+
+    said = ["Two.</think> <answer>2</answer>"]
+    for beginning, total in (("", 0.0), ("<think>\n", 1.0)):
+        with to_trl(Thinks(), tasks=1, workers=0, beginning=beginning) as made:
+            assert asked(made, said) == [total]
+    with pytest.raises(rlvr.UsageError, match="beginning is int 1; give the text"):
+        to_trl(Thinks(), beginning=1)
+
+
 def test_a_trl_that_counts_none_as_zero_is_not_told_none(reward, monkeypatch):
     """Before 1.6 TRL sums None as 0: our failure would be the policy's."""
     from rlvr.interop import trl
