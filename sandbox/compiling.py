@@ -72,7 +72,7 @@ class Compiler:
             )
         command = tool(language)
         if command is None:
-            return {}, {}, Run(Ending.IE, why=missing(language))
+            return {}, {}, Run(Ending.IE, why=str(missing(language)))
         files, built = files_of(program), _NOTHING
         if LANGUAGES[language].compile:
             binary, built = self._binary(program, command)

@@ -100,7 +100,7 @@ class Session:
         if language == "bash":
             bash = tool("bash")
             if bash is None:
-                raise SandboxFailed(missing("bash"))
+                raise SandboxFailed(str(missing("bash")))
             header = {
                 "kind": "exec",
                 "argv": [bash, "--norc", "--noprofile", "-c", BASH],

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from rlvr.errors import UsageError
+from rlvr.errors import MissingDependency, UsageError
 from rlvr.sandbox.languages import LANGUAGES, ProgramLanguage
 from rlvr.sandbox.records import Program
 
@@ -222,13 +222,16 @@ def tool(language: str) -> str | None:
         language: a key of `LANGUAGES`, but not "python".
     """
     row = LANGUAGES[language]
-    found = shutil.which(
-        row.tool, path=os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin"
-    )
+    found = _found(row)
     if found and (folder := _folder_of(row, found)):  # what is in PATH may only start the tool
         own = Path(folder, "bin", row.tool)
         return str(own.resolve()) if own.exists() else os.path.realpath(found)
     return found and os.path.realpath(found)
+
+
+def _found(row: ProgramLanguage) -> str | None:
+    path = os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin"
+    return shutil.which(row.tool, path=path)
 
 
 def _folder_of(row: ProgramLanguage, command: str) -> str:
@@ -252,24 +255,28 @@ def _tool_files(language: str) -> list[str]:
     if command is None:
         return []
     row = LANGUAGES[language]
-    found = shutil.which(
-        row.tool, path=os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin"
-    )
-    folder = _folder_of(row, found or command)
-    if not folder:
-        return [command]
-    links = [path.resolve() for path in Path(folder).iterdir() if path.is_symlink()]
-    return [folder, os.path.realpath(folder), *(str(path) for path in links), command]
+    folder = _folder_of(row, _found(row) or command)
+    if not folder or any(Path(path).is_relative_to(folder) for path in _SYSTEM):
+        return [command]  # Debian's tools say /usr, of which a program sees no more than `_SYSTEM`
+    parts = [Path(folder, part) for part in row.parts] or [
+        Path(folder),
+        *(path for path in Path(folder).iterdir() if path.is_symlink()),
+    ]
+    return [*map(str, parts), *map(os.path.realpath, parts), command]
 
 
-def missing(language: str) -> str:
-    """Why a language cannot run here, with the remedy.
+def missing(language: str) -> MissingDependency | None:
+    """The error for a language whose tool this host lacks; None if it is there.
 
     Args:
-        language: one for which `tool` gives None.
+        language: a key of `LANGUAGES`.
     """
-    it = LANGUAGES[language]
-    return f"no {it.tool} on this host, so no {language} runs; install it (apt-get install {it.package})"
+    row = LANGUAGES[language]
+    if not row.tool or tool(language) is not None:
+        return None
+    return MissingDependency(
+        f"{row.tool}, for programs in {language},", "", f"apt-get install {row.package}"
+    )
 
 
 def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> dict[str, Any]:

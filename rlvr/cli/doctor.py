@@ -190,7 +190,7 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
     from rlvr.sandbox import Ending, Limits, Program, Sandbox
     from rlvr.sandbox.languages import LANGUAGES
     from rlvr.sandbox.levels import LEVELS
-    from rlvr.sandbox.toolchains import GREETINGS, missing, tool
+    from rlvr.sandbox.toolchains import GREETINGS, missing
     from rlvr.verifiers.code import extract
 
     with contextlib.closing(Sandbox(workers=1, limits=Limits(memory_mib=1024))) as sandbox:
@@ -218,8 +218,8 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
             return
         for program in GREETINGS:
             language = program.language
-            if language != "python" and tool(language) is None:
-                yield PartStatus("languages", language, None, "no", missing(language))
+            if error := missing(language):
+                yield PartStatus("languages", language, None, "no", str(error))
                 continue
             fence = LANGUAGES[language].fences[0]
             block = extract(f"```{fence}\n{LANGUAGES[language].hello}\n```", language)

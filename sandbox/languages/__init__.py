@@ -13,7 +13,18 @@ from pathlib import Path
 from typing import Final
 
 from rlvr.errors import UsageError
-from rlvr.sandbox.languages import bash, c, cpp, go, java, javascript, python, rust, typescript
+from rlvr.sandbox.languages import (
+    bash,
+    c,
+    cpp,
+    go,
+    java,
+    javascript,
+    pypy,
+    python,
+    rust,
+    typescript,
+)
 from rlvr.sandbox.languages.base import PRECOMPILED, PROGRAM, ProgramLanguage
 
 __all__ = [
@@ -26,7 +37,7 @@ __all__ = [
 ]
 
 _VARIABLE: Final = "RLVR_LANGUAGES"
-_MODULES: Final = (python, cpp, c, java, rust, go, javascript, typescript, bash)
+_MODULES: Final = (python, pypy, cpp, c, java, rust, go, javascript, typescript, bash)
 
 LANGUAGES: Final[dict[str, ProgramLanguage]] = {}
 """By the name that `Program` takes."""

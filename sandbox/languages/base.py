@@ -47,6 +47,7 @@ class ProgramLanguage:
         standard: value of {standard}.
         entry: source → the name of the main file, and {entry}; None where it is always `main`.
         where: command line that prints the folder of the tool's files, where they may lie outside of /usr.
+        parts: what a program sees of that folder; all of it if empty.
         env: variables of the tool's and the program's environment.
         calls: functions of a program can be called, and tests can run beside it.
     """
@@ -69,5 +70,6 @@ class ProgramLanguage:
     standard: str = ""
     entry: Callable[[str], tuple[str, str]] | None = None
     where: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     calls: bool = False

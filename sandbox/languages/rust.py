@@ -23,4 +23,5 @@ ROW = ProgramLanguage(
     ),
     time_factor=1.0,
     where=("{tool}", "--print", "sysroot"),
+    parts=("lib",),  # the folder may be one that other software shares, such as ~/.local
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.errors import IsolationUnavailable, UsageError
+from rlvr.errors import DataError, IsolationUnavailable, MissingDependency, UsageError
 from rlvr.sandbox import (
     Call,
     Ending,
@@ -344,20 +344,59 @@ def test_a_suite_sees_values_and_the_program_sees_no_tests(sandbox):
 def test_every_language_runs(sandbox, program):
     """A machine without Python, C++, node or bash fails here with the doctor's words; others are skipped by name."""
     asked = ("python", "cpp", "javascript", "bash")
-    if program.language not in asked and toolchains.tool(program.language) is None:
-        pytest.skip(toolchains.missing(program.language))
+    if program.language not in asked and (error := toolchains.missing(program.language)):
+        pytest.skip(str(error))
     run = sandbox.run(program, limits=Limits(memory_mib=1024))
     assert run.ending is Ending.OK, run.why
     assert run.text.strip()
 
 
-def test_a_missing_toolchain_is_ours_to_mend(sandbox, monkeypatch):
+NO_SUCH_TOOL = "from rlvr.sandbox.languages import ProgramLanguage\nROW = ProgramLanguage('x', '', tool='no-tool', package='p')"
+
+
+@pytest.fixture
+def without(monkeypatch, tmp_path):
+    """A language whose tool this host lacks."""
+    monkeypatch.setenv("RLVR_LANGUAGES", "")
+    file = tmp_path / "lacking.py"
+    file.write_text(NO_SUCH_TOOL)
+    languages.register("lacking", file)
+    yield "lacking"
+    del LANGUAGES["lacking"]
+
+
+def test_a_missing_toolchain_is_ours_to_mend(sandbox, without):
     """IE with the remedy: it says nothing about the program."""
-    monkeypatch.setattr("rlvr.sandbox.compiling.tool", lambda language: None)
-    run = sandbox.run(Program("javascript", "console.log(1)"))
+    run = sandbox.run(Program(without, "print"))
     assert run.ending is Ending.IE
-    assert "no node on this host" in run.why
-    assert "install" in run.why
+    assert "no-tool" in run.why
+    assert "apt-get install p" in run.why
+
+
+def test_a_missing_toolchain_is_one_error_before_any_completion(without):
+    """A completion's fence chose the language that is missing, and with it UNSCORED; and each was one error more."""
+    for language in (without, ["python", without]):
+        with pytest.raises(MissingDependency, match="apt-get install p"):
+            CodeVerifier(language=language)
+    reference = {"inputs": ["1"], "outputs": ["2"], "checker": {"source": "", "language": without}}
+    with pytest.raises(DataError, match="the reference brings a program: no-tool"):
+        CodeVerifier().read(reference)
+
+
+def test_a_tool_that_lives_in_usr_shows_no_more_of_it(monkeypatch, tmp_path):
+    """Debian's rustc says that its folder is /usr: programs then saw all of it, /usr/local of the host too."""
+    monkeypatch.setenv("RLVR_LANGUAGES", "")
+    for name, says, parts in (("at_usr", "/usr", ()), ("at_home", tmp_path, ("lib",))):
+        file = tmp_path / f"{name}.py"
+        row = f"ROW = ProgramLanguage('x', '', tool='sh', where=('echo', {str(says)!r}), parts={parts})"
+        file.write_text("from rlvr.sandbox.languages import ProgramLanguage\n" + row)
+        languages.register(name, file)
+    try:
+        command = toolchains.tool("at_usr")
+        assert toolchains._tool_files("at_usr") == [command]
+        assert set(toolchains._tool_files("at_home")) == {str(tmp_path / "lib"), command}
+    finally:
+        del LANGUAGES["at_usr"], LANGUAGES["at_home"]
 
 
 def test_cpp_is_compiled_once(sandbox):
@@ -608,6 +647,7 @@ def test_the_page_of_languages_is_made_from_the_rows():
 
 ADDS_ONE = {
     "python": "print(int(input()) + 1)",
+    "pypy": "import sys\nprint(int(input()) + ('PyPy' in sys.version))",
     "c": '#include <stdio.h>\nint main() { int x; scanf("%d", &x); printf("%d\\n", x + 1); }',
     "cpp": "#include <iostream>\nint main() { int x; std::cin >> x; std::cout << x + 1; }",
     "cpp20": "#include <iostream>\n#include <span>\nint main() { int x; std::cin >> x;"
@@ -627,8 +667,8 @@ ADDS_ONE = {
 @pytest.mark.parametrize("name", ADDS_ONE)
 def test_every_language_is_judged_from_a_fence(name):
     """C and Java raised KeyError.  A block of another language beside it does not count; bare code does."""
-    if LANGUAGES[name].tool and toolchains.tool(name) is None:
-        pytest.skip(toolchains.missing(name))
+    if error := toolchains.missing(name):
+        pytest.skip(str(error))
     verifier = CodeVerifier(language=name, limits=Limits(cpu_s=5, wall_s=60), total_wall_s=200)
     reference = {"inputs": ["41\n"], "outputs": ["42\n"]}
     source = ADDS_ONE[name]
@@ -688,8 +728,8 @@ def test_a_keeper_that_is_killed_again_and_again_costs_only_time():
 
 
 def java() -> None:
-    if toolchains.tool("java") is None:
-        pytest.skip(toolchains.missing("java"))
+    if error := toolchains.missing("java"):
+        pytest.skip(str(error))
 
 
 @pytest.mark.slow
@@ -722,8 +762,8 @@ def test_java_has_classes_input_exit_codes_and_limits(sandbox):
 
 
 def test_c_is_compiled_and_linked_with_the_mathematics(sandbox):
-    if toolchains.tool("c") is None:
-        pytest.skip(toolchains.missing("c"))
+    if error := toolchains.missing("c"):
+        pytest.skip(str(error))
     source = '#include <math.h>\n#include <stdio.h>\nint main(void) { double x; scanf("%lf", &x); printf("%.3f", sqrt(x)); }'
     assert sandbox.run(Program("c", source), "2").text == "1.414"
     assert sandbox.run(Program("c", "int main(void) { return undeclared; }")).ending is Ending.CE

@@ -10,6 +10,7 @@ from rlvr.errors import DataError, SandboxFailed, UsageError
 from rlvr.sandbox import Limits, Program, TestSuite
 from rlvr.sandbox.languages import LANGUAGES
 from rlvr.sandbox.levels import LEVELS
+from rlvr.sandbox.toolchains import missing
 from rlvr.text import after_thinking
 from rlvr.types import Outcome, Task, Verdict
 from rlvr.validate import require_one_of, require_whole
@@ -63,6 +64,7 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
 
     Raises:
         UsageError: a setting cannot work.
+        MissingDependency: this host has no compiler or interpreter for a language.
     """
 
     language: str | Sequence[str] = "python"
@@ -89,6 +91,11 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
             if not self.language:
                 raise UsageError("language is empty; name at least one, such as 'python'")
             object.__setattr__(self, "language", tuple(self.language))
+        for (
+            name
+        ) in self._languages:  # not at the first program: a completion's fence may choose one
+            if error := missing(name):
+                raise error
         require_one_of("sandbox", self.sandbox, LEVELS)
         require_whole("most_memory_mib", self.most_memory_mib, 1)
         if not isinstance(self.compare, Program | CheckerProgram | Interactor):
@@ -110,9 +117,13 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
             reference: see `verify`.
 
         Raises:
-            DataError: it cannot be read, needs another language, or a program that does nothing would pass.
+            DataError: it cannot be read, needs another language or a compiler that is missing here, or a program that
+                does nothing would pass.
         """
         asked = read(reference)
+        for program in _own_programs(asked):
+            if error := missing(program.language):
+                raise DataError(f"the reference brings a program: {error}")
         interactor = asked.checker if isinstance(asked.checker, Interactor) else None
         wanted = [asked.memory_mib, None if interactor is None else interactor.memory_mib]
         if (most := max(mib or 0 for mib in wanted)) > self.most_memory_mib:
@@ -238,3 +249,10 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
         value = judgement.fraction if self.partial else 0.0
         why = f"{judgement.verdict}: {judgement.why}"
         return Verdict(Outcome.WRONG, value, why, code, detail)
+
+
+def _own_programs(asked: CodeReference) -> list[Program]:
+    """The programs that a reference brings."""
+    judge = asked.checker
+    solution = judge.solution if isinstance(judge, Interactor) else None
+    return [program for program in (judge and judge.program, solution) if program]
