@@ -90,6 +90,7 @@ class Config:
         reward_model_weight: What the reward model's score, in [0, 1], is multiplied by; above 0.  None: 0.2.
         reward_model_bounds: The score is limited to these two numbers first: what a guess can be worth has a limit.
             None: 0 and 1.
+        reward_range: Map the reward's bounds to these two numbers, such as -1 and 1 as in DAPO.  None: as it is.
         lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None: train all weights.
         lora_alpha: The adapter's products are scaled by this over the rank.  None: twice the rank.
         lora_targets: Endings of the names of the layers that get an adapter, such as q_proj v_proj.  None given: all
@@ -132,7 +133,12 @@ class Config:
             algorithm's correction makes up for it; if it has none, truncated importance sampling does.  So with vLLM.
         vine_k: Completions per step of a rollout from which VinePPO estimates values (K).  None: 9, as in the paper.
         eval_every: Steps between evaluations.  0: only before the first and after the last step.  None: never.
-        eval_split: Split of the evaluation tasks.  Give a validation split if the algorithm resets on stalled scores.
+        eval_split: Split of the evaluation tasks.  They only report: nothing in a run depends on them.
+        validation_tasks: Training tasks that are held out, by which resets on a stall and RUN/best, the best model of
+            the run, are decided; of generated tasks, this many of a split of their own.  None: 100, but at most a tenth
+            of the tasks, if the algorithm resets on a stall, or else 0.
+        validation_every: Steps between validations; others come before the first and after the last step.
+            None: 25.
         eval_tasks: Number of evaluation tasks; all tasks of the split if it has fewer.
         eval_n: Completions per evaluation task.
         eval_temperature: Sampling temperature of evaluations.  None: that of training.
@@ -181,6 +187,7 @@ class Config:
     reward_model: str | None = None
     reward_model_weight: float | None = None
     reward_model_bounds: tuple[float, float] | None = None
+    reward_range: tuple[float, float] | None = None
     lora_rank: int | None = None
     lora_alpha: float | None = None
     lora_targets: Annotated[tuple[str, ...], arg(help_behavior_hint=_default_hint)] = ()
@@ -214,6 +221,8 @@ class Config:
     vine_k: int | None = None
     eval_every: int | None = 0
     eval_split: str = "test"
+    validation_tasks: int | None = None
+    validation_every: int | None = None
     eval_tasks: int = 100
     eval_n: int = 1
     eval_temperature: float | None = None
@@ -282,6 +291,8 @@ class Config:
             "updates": updates,
             "max_rounds": self.max_rounds or 10,
             "vine_k": self.vine_k or 9,
+            "validation_tasks": self._validation_tasks(algorithm),
+            "validation_every": self.validation_every or 25,
             "reward_model_weight": self.reward_model_weight or 0.2,
             "reward_model_bounds": self.reward_model_bounds or (0.0, 1.0),
             "temperature": temperature,
@@ -301,6 +312,11 @@ class Config:
         }  # a subclass may have more
         return ResolvedConfig(**{**settings, **chosen}, written=written)
 
+    def _validation_tasks(self, algorithm: Algorithm) -> int:
+        reset = algorithm.reset
+        stalls = reset is not None and reset.stall_validations is not None
+        return (100 if stalls else 0) if self.validation_tasks is None else self.validation_tasks
+
     def _require_read(self, algorithm: Algorithm) -> None:
         """Refuse settings that nothing in this run reads."""
         soft = "soft" in (self.overlong or algorithm.overlong)
@@ -312,6 +328,11 @@ class Config:
             "max_rounds": (
                 algorithm.dynamic_sampling and algorithm.refill and self.pairs is None,
                 "dynamic sampling that samples other groups (--dynamic-sampling true)",
+            ),
+            "validation_tasks": (self.pairs is None, "runs that sample"),
+            "validation_every": (
+                self._validation_tasks(algorithm) > 0,
+                "a validation split (--validation-tasks)",
             ),
             "overlong_cache": (soft, "the soft punishment (--overlong soft)"),
             "reward_model_weight": (
@@ -351,8 +372,9 @@ class ResolvedConfig(Config):
 
     Attributes:
         algorithm: The algorithm itself, with `overlong` and with the correction that `max_staleness` and `replay` need.
-        prompts, group_size, updates, temperature, overlong, overlong_cache, max_rounds, vine_k, reward_model_weight,
-            reward_model_bounds, eval_temperature, canary: See `Config`; never None.
+        prompts, group_size, updates, temperature, overlong, overlong_cache, max_rounds, vine_k, validation_tasks,
+            validation_every, reward_model_weight, reward_model_bounds, eval_temperature, canary: See `Config`; never
+            None.
         written: The settings as they were written.
     """
 
@@ -362,6 +384,8 @@ class ResolvedConfig(Config):
     updates: int
     max_rounds: int
     vine_k: int
+    validation_tasks: int
+    validation_every: int
     reward_model_weight: float
     reward_model_bounds: tuple[float, float]
     temperature: float
@@ -390,6 +414,11 @@ class ResolvedConfig(Config):
             raise UsageError(
                 f"reward_model is {self.reward_model!r}, and the algorithm learns from verdicts and pairs, not from "
                 "rewards; leave it out, or choose an algorithm such as 'grpo'"
+            )
+        if self.reward_range is not None and algorithm.examples is not None:
+            raise UsageError(
+                f"reward_range is {self.reward_range!r}, and {algorithm.label} learns from verdicts and pairs, not "
+                "from rewards; leave it out, or choose an algorithm such as 'grpo'"
             )
         if not self.env and self.pairs is None:
             raise UsageError("env is missing; give the id of an environment, such as gsm8k-v2")
@@ -438,16 +467,11 @@ class ResolvedConfig(Config):
             raise UsageError(
                 f"subset.size is {algorithm.subset.size} of a group_size of {self.group_size}; it is less than that"
             )
-        reset = algorithm.reset
-        if (
-            reset is not None
-            and reset.stall_validations is not None
-            and not self.eval_every
-            and not reset.every_steps
-        ):
+        stalls = algorithm.reset is not None and algorithm.reset.stall_validations is not None
+        if stalls and not self.validation_tasks:
             raise UsageError(
-                f"this algorithm resets when validation stalls, and eval_every is {self.eval_every}; say how many "
-                "steps lie between evaluations, such as 50, and on which split: eval_split='validation'"
+                f"validation_tasks is 0, and {algorithm.label} resets when the score on held-out tasks stalls; "
+                "leave it out, or have no such reset, by --reset none"
             )
 
     def _require_second_derivatives(self) -> None:
@@ -503,6 +527,11 @@ class ResolvedConfig(Config):
     def resolve(self) -> ResolvedConfig:
         """Itself."""
         return self
+
+    @property
+    def validation_by_default(self) -> bool:
+        """Whether `validation_tasks` was not given, so that it may be fewer."""
+        return self._written["validation_tasks"] is None
 
     @property
     def updates_per_batch(self) -> int:
@@ -598,6 +627,15 @@ def _require_score_bounds(name: str, value: object) -> tuple[float, ...]:
     return (low, high)
 
 
+def _require_range(name: str, value: object) -> tuple[float, ...]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise UsageError(f"{name} is {value!r}; it must be two numbers, such as (-1, 1)")
+    low, high = (require_number(f"{name}[{i}]", bound) for i, bound in enumerate(value))
+    if low >= high:
+        raise UsageError(f"{name} is {value!r}; the first must be below the second")
+    return (low, high)
+
+
 def _require_scorer(name: str, value: object) -> str | None:
     if value is None:
         return None
@@ -624,10 +662,15 @@ _CHECKS: Final[Mapping[str, _Check]] = {
         partial(require_whole, least=0),
     ),
     **dict.fromkeys(
-        ("prompts", "group_size", "updates", "max_rounds", "vine_k", "overlong_cache", "lora_rank"),
+        (
+            *("prompts", "group_size", "updates", "max_rounds", "vine_k", "overlong_cache"),
+            *("validation_every", "lora_rank"),
+        ),
         partial(require_optional_whole, least=1),
     ),
-    **dict.fromkeys(("eval_every", "workers"), partial(require_optional_whole, least=0)),
+    **dict.fromkeys(
+        ("eval_every", "workers", "validation_tasks"), partial(require_optional_whole, least=0)
+    ),
     **dict.fromkeys(("lr", "grad_clip"), partial(require_number, above=0)),
     "weight_decay": partial(require_number, least=0),
     "betas": _require_betas,
@@ -646,6 +689,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {
         partial(require_number, above=0, hint="or leave reward_model out")
     ),
     "reward_model_bounds": _or_none(_require_score_bounds),
+    "reward_range": _or_none(_require_range),
     "lora_targets": _require_texts,
     "lora_alpha": _or_none(partial(require_number, above=0)),
     "eval_temperature": _or_none(partial(require_number, least=0)),

@@ -37,6 +37,7 @@ from rlvr.train.setup import (
     say_prompts,
 )
 from rlvr.train.speed import CutSampler, Speed, measure_speed
+from rlvr.train.validation import validation_split
 from rlvr.types import Group
 
 __all__ = ["dry_run", "settings_table", "speed_lines"]
@@ -74,6 +75,7 @@ def dry_run(
         _line(out, f"{settings.algorithm.paper}: {settings.algorithm.sources}")
     device_of(config.device)
     env, eval_env = environments(config, env, eval_env)
+    env, _ = validation_split(settings, env)
     _, changes = examine_run_dir(config.run, describe_run(config, env, eval_env))
     for name, (before, now) in changes.items():
         _line(out, f"{name} would be {now!r} from here on, and was {before!r}")

@@ -54,6 +54,7 @@ from rlvr.train.setup import (
     prepare_policy,
     say_prompts,
 )
+from rlvr.train.validation import Standing, validation_split
 from rlvr.types import Task
 from rlvr.workers.threads import Threads
 
@@ -103,10 +104,8 @@ class Trainer:
         config = self._settings
         self.step = 0
         self.reports: dict[int, EvaluationReport] = {}
-        self._best, self._stalled = (
-            float("-inf"),
-            0,
-        )  # best validation score, and validations since, for the reset
+        self._standing = Standing()
+        self.validation_env: Environment | None = None
         self._ahead: RolloutBatch | None = None
         self._trained: dict[
             int, Trained
@@ -131,6 +130,7 @@ class Trainer:
             self.ranks.require_same("settings", json.dumps(config.recorded, sort_keys=True))
             if self.ranks.first:
                 self.env, self.eval_env = environments(config, env, eval_env)
+                self.env, self.validation_env = validation_split(config, self.env)
                 description = describe_run(config, self.env, self.eval_env)
                 self._open.enter_context(claim_run_dir(config.run, description, self._say))
             if policy is None:
@@ -187,6 +187,7 @@ class Trainer:
             )
         )
         self._eval_scorer = self._scorer(self.eval_env)
+        self._validation_scorer = self._scorer(self.validation_env)
         prompt_tokens = longest_prompt(self.collector.groups)
         self.forecast = forecast(
             self.policy, config, prompt_tokens=prompt_tokens, world=self.ranks.world
@@ -212,19 +213,21 @@ class Trainer:
         ranks, stop = self.ranks, False
         with self._loggers() as log, checkpoint.stop_requested(self._say) as stopped:
             self._set_generators()  # last, so that numbers drawn during the set-up do not change the run
-            if self.step == 0 and config.eval_every is not None and ranks.first:
-                log(0, self._evaluate())
+            if self.step == 0:
+                numbers = self._looks(True)
+                if numbers and ranks.first:
+                    log(0, numbers)
             while self.step < config.steps and not (stop := stop or ranks.any(stopped())):
                 started = time.perf_counter()
                 numbers = self._one_step() if ranks.first else self._one_step_of_others()
-                if self._is_due(config.eval_every) and ranks.first:
-                    numbers |= self._evaluate()
+                numbers |= self._looks(False)
                 mixing = config.algorithm.mixing
                 if mixing is not None and self.step % mixing.every_steps == 0:
                     self.learner.mix()
                 if ranks.from_first(self._wants_reset(numbers) if ranks.first else None):
                     self.learner.reset()
-                    self._best, self._stalled, numbers["reset"] = float("-inf"), 0, 1.0
+                    self._standing.reset()
+                    numbers["reset"] = 1.0
                 if ranks.first:
                     for line in self._alarms.check(numbers):
                         self._say(line)
@@ -435,37 +438,69 @@ class Trainer:
             self.step == self._settings.steps or bool(every and self.step % every == 0)
         )
 
-    def _evaluate(self) -> dict[str, float]:
-        """Evaluate the policy, and count the validations since the best one."""
+    def _looks(self, before: bool) -> dict[str, float]:
+        """The evaluation and the validation that are due; the best policy on the latter is kept in RUN/best.
+
+        Args:
+            before: whether this is before the first step.
+        """
         config, started = self._settings, time.perf_counter()
-        assert self.eval_env is not None
-        report = self.reports[self.step] = evaluate(
-            self.eval_env,
+        numbers: dict[str, float] = {}
+        evaluates = config.eval_every is not None if before else self._is_due(config.eval_every)
+        if evaluates and self.ranks.first:
+            report = self.reports[self.step] = self._report(
+                self.eval_env, self._eval_scorer, config.eval_tasks
+            )
+            numbers = evaluation_metrics(report)
+        if config.validation_tasks and (before or self._is_due(config.validation_every)):
+            is_best = False
+            if self.ranks.first:
+                report = self._report(
+                    self.validation_env, self._validation_scorer, config.validation_tasks
+                )
+                numbers |= evaluation_metrics(report, "validation")
+                is_best = self._standing.take(report) and not before
+            if self.ranks.from_first(is_best if self.ranks.first else None):
+                self._keep_best()
+        if numbers:
+            numbers["eval_s"] = time.perf_counter() - started
+        return numbers
+
+    def _report(
+        self, env: Environment | None, scorer: Scorer | None, tasks: int
+    ) -> EvaluationReport:
+        config = self._settings
+        assert env is not None
+        return evaluate(
+            env,
             self.sampler,
             sampling=replace(self._sampling(config.eval_temperature), top_p=config.eval_top_p),
             n=config.eval_n,
-            limit=config.eval_tasks,
-            scorer=self._eval_scorer,
+            limit=tasks,
+            scorer=scorer,
             seed=config.seed,
             max_turns=config.max_turns,
             step_s=config.step_s,
             schedule=config.turn_schedule,
             progress=self._activity,
         )
-        if (
-            f"avg@{config.eval_n}" in report.metrics
-        ):  # it is missing if no completion could be scored
-            value = report.metrics[f"avg@{config.eval_n}"].value
-            self._best, self._stalled = (
-                (value, 0) if value > self._best else (self._best, self._stalled + 1)
-            )
-        return {**evaluation_metrics(report), "eval_s": time.perf_counter() - started}
+
+    def _keep_best(self) -> None:
+        """Write the policy to RUN/best, with the step and the score that it has there."""
+        if (policy := self.policy.whole()) is None:
+            return
+        with whole_folder(self._settings.run / "best") as folder:
+            policy.save(folder)
+            found = {"step": self.step, f"avg@{self._settings.eval_n}": self._standing.top}
+            (folder / "validation.json").write_text(json.dumps(found), encoding="utf-8")
+        self._say(f"step {self.step}: the best on the validation split so far, kept in RUN/best")
 
     def _wants_reset(self, numbers: Mapping[str, float]) -> bool:
         reset = self._settings.algorithm.reset
         if reset is None:
             return False
-        stalled = reset.stall_validations is not None and self._stalled >= reset.stall_validations
+        patience = reset.stall_validations
+        stalled = patience is not None and self._standing.stalled >= patience
         held = reset.kl_share is not None and numbers.get("kl_share", 0.0) > reset.kl_share
         return (
             stalled
@@ -494,7 +529,7 @@ class Trainer:
             learned,
             self.collector.state_dict(),
             self._ahead and self._ahead.state_dict(),
-            [self._best, self._stalled, self._opinion and self._opinion.state_dict()],
+            [self._standing.state_dict(), self._opinion and self._opinion.state_dict()],
             checkpoint.rng_state(self.policy.device),
             self._replay and self._replay.state_dict(),
         )
@@ -528,9 +563,10 @@ class Trainer:
             if self._replay is not None and state["replay"]:
                 self._replay.load_state_dict(state["replay"], self.collector)
             self._ahead = state["ahead"] and RolloutBatch.from_state(state["ahead"], self.collector)
-        self._best, self._stalled, *counts = state["validation"]
-        if self._opinion is not None and counts and counts[0]:
-            self._opinion.load_state_dict(counts[0])
+        standing, opinion = state["validation"]
+        self._standing.load_state_dict(standing)
+        if self._opinion is not None and opinion:
+            self._opinion.load_state_dict(opinion)
         self._rng = state["rng"]
         self._sync()
         self._say(f"continuing after step {self.step}, from {path}")

@@ -298,23 +298,24 @@ def open_loggers(
         yield log
 
 
-def evaluation_metrics(report: EvaluationReport) -> dict[str, float]:
+def evaluation_metrics(report: EvaluationReport, of: str = "eval") -> dict[str, float]:
     """The metrics of an evaluation, with `eval/` before their names.
 
     Args:
         report: of the evaluation.
+        of: what stands there instead.
     """
     numbers = {
-        "eval/length": report.length,
-        "eval/truncated": report.truncated,
-        "eval/unscored": float(report.unscored),
-        "eval/too_long": float(len(report.too_long)),
+        f"{of}/length": report.length,
+        f"{of}/truncated": report.truncated,
+        f"{of}/unscored": float(report.unscored),
+        f"{of}/too_long": float(len(report.too_long)),
     }
     for name, found in report.metrics.items():
         numbers |= {
-            f"eval/{name}": found.value,
-            f"eval/{name}/low": found.low,
-            f"eval/{name}/high": found.high,
+            f"{of}/{name}": found.value,
+            f"{of}/{name}/low": found.low,
+            f"{of}/{name}/high": found.high,
         }
     return numbers
 

@@ -259,9 +259,10 @@ def _may_change(name: str, settings: Mapping[str, Any]) -> bool:
         return bool(
             settings["schedule"] == "constant"
         )  # the other schedules depend on the number of steps
+    if name in ("settings.eval_n", "settings.eval_temperature", "settings.eval_top_p"):
+        return not settings.get("validation_tasks")  # which is sampled with these
     if name.startswith(("settings.eval_", "eval_env")):
-        reset = settings["algorithm"].get("reset")
-        return reset is None or reset["stall_validations"] is None
+        return True
     return name in _MAY_CHANGE
 
 

@@ -79,6 +79,8 @@ def environments(
         env = _with_reward_model(
             env, _reward_model_part(config.reward_model, config.device), config.resolve()
         )
+    if config.reward_range is not None:
+        env = _with_range(env, *config.reward_range)
     _require_siblings(env, config.resolve())
     return _with_overlong(env, config.resolve()), eval_env
 
@@ -113,6 +115,23 @@ def _with_reward_model(env: Environment, part: GroupPart, config: ResolvedConfig
     low, high = config.reward_model_bounds
     said = part if (low, high) == part.bounds else part.clip(low, high)
     return env.with_reward(env.reward + config.reward_model_weight * said)
+
+
+def _with_range(env: Environment, least: float, most: float) -> Environment:
+    """The environment with its reward's bounds mapped to others: DAPO's paper has -1 and 1 (arXiv:2503.14476, 2.4)."""
+    if isinstance(env, Mixture):
+        return env.each(lambda share, own: _with_range(own, least, most))
+    if not isinstance(env, TasksEnv):
+        raise UsageError(
+            f"{env.id} has several turns and computes its score itself, so reward_range cannot map it; leave it out"
+        )
+    low, high = env.reward.bounds
+    if low == high:
+        raise UsageError(
+            f"the reward {env.reward} is always {low:g}, so that reward_range has nothing to map; leave it out"
+        )
+    scale = (most - least) / (high - low)
+    return env.with_reward(scale * env.reward + (least - scale * low))
 
 
 def _require_separate(env: Environment, eval_env: Environment, most: int) -> None:

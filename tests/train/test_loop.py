@@ -20,10 +20,14 @@ from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.data.rollouts import read_rollouts
 from rlvr.data.rows import read_whole
 from rlvr.errors import UsageError
+from rlvr.train import checkpoint
 from rlvr.train.alarm import NothingScored
 from rlvr.train.canary import CanaryFailed
+from rlvr.train.config import Config
 from rlvr.train.credit import Credit, credit
 from rlvr.train.learner import Diverged, Learner
+from rlvr.train.policy import Policy
+from rlvr.train.validation import validation_split
 from tests.collect.collecting import Count
 from tests.train.bandit import Bandit, policy, trainer
 
@@ -41,6 +45,17 @@ class Hopeless(Bandit):
 
     def verify(self, task, completion):
         return rlvr.Verdict(rlvr.Outcome.WRONG, why="hopeless")
+
+
+class Listed(Bandit):
+    """So many tasks and no more."""
+
+    count: int = 40
+    task = rlvr.SingleTurnEnv.task
+
+    def tasks(self):
+        for index in range(self.count):
+            yield rlvr.Task(f"{self.id}/{index}", f"{index}=", reference="a digit below 5")
 
 
 def test_a_run_leaves_what_people_need_to_read_it(tmp_path):
@@ -317,18 +332,68 @@ def test_prorl_resets_when_validation_stalls(tmp_path):
         env=Hopeless(),
         algorithm=prorl,
         steps=6,
-        eval_every=1,
-        eval_tasks=4,
+        validation_every=1,
+        validation_tasks=4,
         max_rounds=1,
     ) as made:
         made.run()
     assert [row["step"] for row in metrics(made) if row.get("reset")] == [2, 5]
+    assert not (tmp_path / "run" / "best").exists()  # none was better than the start
 
 
 def test_a_stall_that_nobody_looks_for_is_refused():
-    """ProRL without evaluations would never reset."""
-    with pytest.raises(UsageError, match="eval_every is 0; say how many"):
-        trainer(None, algorithm="prorl", eval_every=0)
+    """ProRL without a validation split would never reset; as it is it has one, of a tenth of the tasks at most."""
+    with pytest.raises(UsageError, match="validation_tasks is 0, and prorl resets when"):
+        trainer(None, algorithm="prorl", validation_tasks=0)
+    with pytest.raises(
+        UsageError, match="validation_every is int 5, and nothing reads it with grpo"
+    ):
+        trainer(None, algorithm="grpo", validation_every=5)
+    config = Config(env="e", model="m", run=Path("r"), algorithm="prorl").resolve()
+    assert (config.validation_tasks, config.validation_every) == (100, 25)
+    kept, held = validation_split(config, Listed())
+    assert (kept.size, held.size) == (36, 4)
+    ids = [[env.task(i).id for i in range(env.size)] for env in (kept, held)]
+    assert sorted(ids[0] + ids[1]) == sorted(Listed().task(i).id for i in range(40))
+    generated, other = validation_split(config, Bandit())
+    assert (generated.split, other.split) == ("train", "validation")
+
+
+@pytest.mark.parametrize("count", [40, 41])
+def test_a_validation_split_leaves_tasks_to_train_on(count):
+    """And the other way round: nine tasks have no tenth."""
+    given = {"env": "e", "model": "m", "run": Path("r")}
+    config = Config(**given, validation_tasks=count).resolve()
+    with pytest.raises(UsageError, match=rf"has 40 tasks .* of which {count} would be held out"):
+        validation_split(config, Listed())
+    with pytest.raises(UsageError, match="of which 0 would be held out for validation; give"):
+        validation_split(Config(**given, algorithm="prorl").resolve(), Listed(count=9))
+
+
+def test_the_best_policy_on_the_validation_split_is_kept(tmp_path):
+    """It computes what the policy did at that step; the test split decides nothing."""
+    settings = {"steps": 6, "validation_every": 2, "validation_tasks": 20, "checkpoint_every": 2}
+    with trainer(tmp_path / "run", keep=9, **settings) as made:
+        made.run()
+        rows = metrics(made)
+    scores = {row["step"]: row["validation/avg@1"] for row in rows if "validation/avg@1" in row}
+    assert list(scores) == [0, 2, 4, 6]
+    top = max(scores, key=lambda step: scores[step])
+    found = json.loads((tmp_path / "run" / "best" / "validation.json").read_text())
+    assert found == {"step": top, "avg@1": scores[top]}
+    kept = Policy.load(str(tmp_path / "run" / "best")).state_dict()
+    then = checkpoint.load(checkpoint.path_of(tmp_path / "run" / "checkpoints", top))["learner"]
+    assert all(torch.equal(kept[name], value) for name, value in then["policy"].items())
+
+
+def test_a_reward_range_maps_the_bounds(tmp_path):
+    """DAPO's rewards are -1 and 1."""
+    with trainer(tmp_path / "run", steps=1, reward_range=(-1, 1)) as made:
+        made.run()
+    row = metrics(made)[0]
+    assert row["reward"] == pytest.approx(2 * row["accuracy"] - 1)
+    with pytest.raises(UsageError, match=r"reward_range is \(1, 1\); the first must be below"):
+        trainer(tmp_path / "other", reward_range=(1, 1))
 
 
 def test_an_environment_of_several_turns_is_trained_on(tmp_path):

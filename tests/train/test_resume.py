@@ -34,8 +34,8 @@ DUAL = dataclasses.replace(
 RUNS = {
     "grpo": {"algorithm": "grpo", "updates": 2},
     "dapo": {"algorithm": "dapo", "updates": 2, "warmup_steps": 3, "schedule": "cosine"},
-    "prorl": {"algorithm": PRORL, "eval_every": 1, "eval_tasks": 8, "updates": 4},
-    "prorl-stall": {"algorithm": STALL, "eval_every": 1, "eval_tasks": 1},
+    "prorl": {"algorithm": PRORL, "validation_every": 1, "validation_tasks": 8, "updates": 4},
+    "prorl-stall": {"algorithm": STALL, "validation_every": 1, "validation_tasks": 1},
     "one-step-off": {"algorithm": "dapo", "max_staleness": 1, "prompts": 3},
     "vineppo-one-step-off": {"algorithm": "vineppo", "max_staleness": 1, "vine_k": 2, "prompts": 2},
     "rloo": {"algorithm": "rloo", "eval_every": 2, "eval_tasks": 4, "schedule": "linear"},
@@ -231,16 +231,22 @@ def test_settings_that_change_nothing_learned_may_change(tmp_path, capsys):
 
 
 def test_settings_that_decide_may_not(tmp_path):
-    """A schedule is stretched over all steps; a stall is counted on the tasks that are evaluated."""
+    """A schedule is stretched over all steps; a stall is counted on the tasks that are held out."""
     with trainer(tmp_path / "linear", steps=2, schedule="linear") as made:
         made.run()
     with pytest.raises(UsageError, match=r"settings\.steps: int 2 there, int 3 here"):
         trainer(tmp_path / "linear", steps=3, schedule="linear")
-    stall = {"algorithm": STALL, "eval_every": 1, "eval_tasks": 1, "steps": 1, "group_size": 16}
+    stall = {
+        "algorithm": STALL,
+        "validation_every": 1,
+        "validation_tasks": 1,
+        "steps": 1,
+        "group_size": 16,
+    }
     with trainer(tmp_path / "stall", **stall) as made:
         made.run()
-    with pytest.raises(UsageError, match=r"settings\.eval_tasks"):
-        trainer(tmp_path / "stall", **stall | {"eval_tasks": 2})
+    with pytest.raises(UsageError, match=r"settings\.validation_tasks"):
+        trainer(tmp_path / "stall", **stall | {"validation_tasks": 2})
 
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +20,7 @@ from typing import Any, Final
 
 from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.papers.numbers import changed
+from rlvr.algo.parts import Clip, Kl, Range
 from rlvr.errors import UsageError
 from rlvr.validate import nearest
 
@@ -134,18 +134,32 @@ def _digest(module: ModuleType) -> str:
 
 def markdown() -> str:
     """The published algorithms as a Markdown table, for docs/algorithms.md."""
-    lines = ["| name | algorithm | equations | updates; the paper's | numbers of its own |"]
-    lines.append("|---|---|---|---|---|")
+    lines = ["| name | algorithm | equations | updates; the paper's | mean over | numbers |"]
+    lines.append("|---|---|---|---|---|---|")
     for name in NAMES:
-        kind = algorithm_class(name)
-        printed = kind.printed.updates
-        own = ", ".join(f"`{one}`" for one in _own_fields(kind)) or "–"
-        updates = f"{kind.updates}; {'ours' if printed is None else printed}"
+        made = load_algorithm(name)
+        printed = made.printed.updates
+        updates = f"{made.updates}; {'ours' if printed is None else printed}"
+        equations = f"{made.paper}, {made.equations}"
+        own = ", ".join(_shown(made, one) for one in type(made).__annotations__) or "–"
         lines.append(
-            f"| `{name}` | {kind.title} | {kind.paper}, {kind.equations} | {updates} | {own} |"
+            f"| `{name}` | {made.title} | {equations} | {updates} | {_mean_over(made)} | {own} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def _own_fields(kind: type[Algorithm]) -> Mapping[str, Any]:
-    return kind.__annotations__
+def _mean_over(made: Algorithm) -> str:
+    if made.examples is not None:
+        return made.examples
+    if made.aggregation == "constant":
+        return "sums" if made.length_tokens == 1 else "a constant length"
+    return {"token_mean": "tokens", "sequence_mean": "completions"}[made.aggregation]
+
+
+def _shown(made: Algorithm, name: str) -> str:
+    value = getattr(made, name)
+    if isinstance(value, Clip | Range):
+        return f"`{name}` {value.low:g}, {value.high:g}"
+    if isinstance(value, Kl):
+        return f"`{name}` {value.estimator} {value.coefficient:g}, {value.place}"
+    return f"`{name}` {value:g}" if type(value) in (int, float) else f"`{name}`"

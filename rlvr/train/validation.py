@@ -1,0 +1,127 @@
+"""What a run decides by: tasks held out of training, for resets and the best model; the test split only reports."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any, Final
+
+from rlvr.collect.evaluation import EvaluationReport
+from rlvr.environment import Environment, Mixture, TasksEnv
+from rlvr.errors import UsageError
+from rlvr.train.config import ResolvedConfig
+
+__all__ = ["Standing", "validation_split"]
+
+SPLIT: Final = "validation"
+_MOST: Final = 10
+"""By default at most one task in so many is held out."""
+
+
+def validation_split(
+    config: ResolvedConfig, env: Environment
+) -> tuple[Environment, Environment | None]:
+    """The environment without the tasks that are held out, and one of these tasks; None without validation.
+
+    Where tasks are generated without end, they come from a split of their own, named validation.  Which ones are held
+    out depends on their ids alone.
+
+    Args:
+        config: settings of the run.
+        env: the training environment.
+
+    Raises:
+        UsageError: no task would be left for training, or for validation.
+    """
+    if not config.validation_tasks:
+        return env, None
+    if isinstance(env, Mixture):
+        parts = {name: validation_split(config, env.env_of(name)) for name in env.shares}
+        kept = env.each(lambda share, _: parts[str(share.name)][0])
+        return kept, env.each(lambda share, _: parts[str(share.name)][1])  # type: ignore[arg-type,return-value]
+    if not isinstance(env, TasksEnv) or env.size is None:
+        return env, _generated(env)
+    return _cut(env, _count(config, env))
+
+
+def _count(config: ResolvedConfig, env: TasksEnv) -> int:
+    size, wanted = env.size or 0, config.validation_tasks
+    if config.validation_by_default:
+        wanted = min(wanted, size // _MOST)
+    if not 0 < wanted < size:
+        raise UsageError(
+            f"{env.id} has {size} tasks in split {env.split!r}, of which {wanted} would be held out for validation; "
+            f"give --validation-tasks a number from 1 to {max(1, size - 1)}, or leave out what needs a validation "
+            "split, such as with --reset none"
+        )
+    return wanted
+
+
+def _generated(env: Environment) -> Environment:
+    if env.split == SPLIT:
+        raise UsageError(
+            f"split is {SPLIT!r}, and validation reads that split of {env.id}; train on another one"
+        )
+    return type(env)(**{**env.config, "split": SPLIT}).with_reward(env.reward)
+
+
+def _cut(env: TasksEnv, count: int) -> tuple[TasksEnv, TasksEnv]:
+    tasks = [env.task(index) for index in range(env.size or 0)]
+    held = {task.id for task in sorted(tasks, key=lambda task: _drawn(task.id))[:count]}
+
+    def part(of: list[Any]) -> TasksEnv:
+        other = env.without_tasks()
+        vars(other)["_tasks"] = of  # where they are kept once they are made
+        return other
+
+    kept = [task for task in tasks if task.id not in held]
+    return part(kept), part([task for task in tasks if task.id in held])
+
+
+def _drawn(id: str) -> bytes:
+    return hashlib.sha256(id.encode()).digest()
+
+
+class Standing:
+    """How the policy stands on the validation split.
+
+    Attributes:
+        best: the best share of right completions since the last reset.
+        stalled: validations in a row without a new best.
+        top: the best of the whole run.
+    """
+
+    def __init__(self) -> None:
+        self.best, self.stalled, self.top = -math.inf, 0, -math.inf
+
+    def take(self, report: EvaluationReport) -> bool:
+        """Count a validation; returns whether it is the best one of the run.
+
+        Args:
+            report: of the validation; one in which nothing could be scored is not counted.
+        """
+        found = report.metrics.get(f"avg@{report.n}")
+        if found is None:
+            return False
+        self.stalled = 0 if found.value > self.best else self.stalled + 1
+        self.best = max(self.best, found.value)
+        is_top = found.value > self.top
+        self.top = max(self.top, found.value)
+        return is_top
+
+    def reset(self) -> None:
+        """Begin anew after a reset; the best of the run stays."""
+        self.best, self.stalled = -math.inf, 0
+
+    def state_dict(self) -> list[float]:
+        """For a checkpoint."""
+        return [self.best, self.stalled, self.top]
+
+    def load_state_dict(self, state: list[float]) -> None:
+        """Continue from what `state_dict` returned.
+
+        Args:
+            state: what it returned.
+        """
+        self.best, stalled, self.top = state
+        self.stalled = int(stalled)
