@@ -35,6 +35,7 @@ __all__ = [
     "ExtractionMethod",
     "Flaw",
     "Form",
+    "WIDE_DIGITS",
     "bare",
     "boxed",
     "extract",
@@ -45,6 +46,9 @@ __all__ = [
 
 DEFAULT_MARKERS: Final[tuple[str, ...]] = ()
 """No markers; an environment names those that its prompt asks for, such as `("####",)`."""
+
+WIDE_DIGITS: Final = {0xFF10 + digit: ord("0") + digit for digit in range(10)}
+"""For `str.translate`: full-width digits, as East Asian keyboards write them, as plain ones."""
 
 ExtractionMethod = Literal[
     "box", "open-box", "bare-box", "tag", "marker", "phrase", "expression", "fence", "bare"

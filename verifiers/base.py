@@ -28,7 +28,20 @@ from rlvr.errors import DataError, RlvrError, UsageError, brief
 from rlvr.types import Outcome, Task, Verdict, is_async
 from rlvr.verifiers.answers import Form, find_answer
 
-__all__ = ["BaseVerifier"]
+__all__ = ["BaseVerifier", "WRAPPINGS"]
+
+WRAPPINGS: Final = (
+    "box",
+    "tag",
+    "marker",
+    "phrase",
+    "bold",
+    "dollars",
+    "thinking",
+    "corrected",
+    "spaces",
+)
+"""What the inherited `extract` takes off, by the names of `rlvr.testing.rewritings`."""
 
 _A = TypeVar("_A")
 """What `extract` finds."""
@@ -73,7 +86,8 @@ class BaseVerifier(ABC, Generic[_A, _R]):
         form: which wrappings of an answer count beside box, tag, marker and phrase, see `Form`.
         reference_form: the form of a reference in a few words, for `rlvr verifiers`.
         reference_example: a reference, for `rlvr verifiers`.
-        rewritings: which rewritings of an answer keep its verdict, by their names in `rlvr.testing.rewritings`.
+        rewritings: which rewritings of an answer keep its verdict, by their names in `rlvr.testing.rewritings`;
+            `rlvr check` holds the verifier to them.  None of them: the answer is the whole text, or a program.
         is_async: whether `judge` is async, so that verdicts have to be awaited.
 
     Raises:
@@ -87,7 +101,7 @@ class BaseVerifier(ABC, Generic[_A, _R]):
     form: ClassVar[Form] = Form()
     reference_form: ClassVar[str] = "any"
     reference_example: ClassVar[Any] = None
-    rewritings: ClassVar[tuple[str, ...]] = ()
+    rewritings: ClassVar[tuple[str, ...]] = WRAPPINGS
     is_async: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.answers import Answer, Form
-from rlvr.verifiers.base import BaseVerifier
+from rlvr.verifiers.answers import WIDE_DIGITS, Answer, Form
+from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.science import ScienceVerifier, Trusted
 
 __all__ = [
@@ -108,6 +108,7 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
     version: ClassVar[int] = 2
     form: ClassVar[Form] = Form(longest=_LONGEST)
     reference_form: ClassVar[str] = "a balanced equation, a formula, or a quantity with its unit"
+    rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop", "wide digits")
     reference_example: ClassVar[str] = "2 H2 + O2 -> 2 H2O"
 
     def read(self, reference: Any) -> _Asked:
@@ -139,7 +140,7 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
             answer: from `extract`.
             reference: from `read`.
         """
-        text = answer.text
+        text = answer.text.translate(WIDE_DIGITS).rstrip(". ")
         if isinstance(reference, Species):
             said = read_formula(text)
             if said is None:

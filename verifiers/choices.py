@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
 from rlvr.verifiers.answers import Answer, Form
-from rlvr.verifiers.base import BaseVerifier
+from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.math import MathPolicy, MathVerifier
 
 __all__ = ["ChoiceVerifier", "Choices", "LETTERS"]
@@ -73,6 +73,7 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
     reference_form: ClassVar[str] = (
         "a mapping of options, a list of texts, and answer, the text of one"
     )
+    rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop")
     reference_example: ClassVar[Any] = {"options": ["4", "5"], "answer": "5"}
 
     def read(self, reference: Any) -> Choices:

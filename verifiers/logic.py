@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final
 
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.answers import Answer, Form
-from rlvr.verifiers.base import BaseVerifier
+from rlvr.verifiers.answers import WIDE_DIGITS, Answer, Form
+from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.logic_solvers import BOXES, sudoku_solutions
 
 __all__ = [
@@ -63,6 +63,7 @@ class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
     version: ClassVar[int] = 2
     form: ClassVar[Form] = Form(lines=True)
     reference_form: ClassVar[str] = "a mapping from each name to its role"
+    rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop")
     reference_example: ClassVar[Any] = {"Ann": "knight", "Bob": "knave"}
 
     def read(self, reference: Any) -> Mapping[str, str]:
@@ -179,6 +180,7 @@ class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
     version: ClassVar[int] = 2
     form: ClassVar[Form] = Form(lines=True, longest=4000)
     reference_form: ClassVar[str] = "a list of rows, each a list of texts"
+    rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "capitals", "full stop", "wide digits")
     reference_example: ClassVar[Any] = [["red", "cat"], ["blue", "dog"]]
 
     def read(self, reference: Any) -> tuple[tuple[str, ...], ...]:
@@ -260,6 +262,7 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
     version: ClassVar[int] = 2
     form: ClassVar[Form] = Form(lines=True)
     reference_form: ClassVar[str] = "4, 6 or 9 rows of as many digits, 0 where nothing is given"
+    rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop", "wide digits")
     reference_example: ClassVar[Any] = [[1, 0, 0, 0], [0, 0, 3, 0], [0, 4, 0, 0], [0, 0, 0, 2]]
 
     def read(self, reference: Any) -> tuple[tuple[int, ...], ...]:
@@ -293,7 +296,7 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
         size = len(reference)
         bare = _ROWS.sub("\n", answer.text.replace("\\\\", "\n"))
         bare = re.sub(r"\\?(?:begin|end)\{[a-z]{1,10}\}|\\hline", "", bare)
-        bare = re.sub(r"[ \t,|;&\[\]*`$]+", "", bare)
+        bare = re.sub(r"[ \t,|;&\[\]*`$]+", "", bare.translate(WIDE_DIGITS)).rstrip(".")
         lines = [line for line in bare.split("\n") if line.strip("-+=")]
         if len(lines) == 1 and len(lines[0]) == size**2:
             lines = [lines[0][at : at + size] for at in range(0, size**2, size)]
@@ -335,7 +338,7 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
 # -------------------------------------------------------------------------------------------------- expressions
 
 _TOKEN = re.compile(r"\s*(?:([0-9]{1,9})(?:\.0{1,9})?(?![0-9.])|([-+*/()]))")
-_SIGNS = str.maketrans(
+_SIGNS = WIDE_DIGITS | str.maketrans(
     {"×": "*", "·": "*", "⋅": "*", "∗": "*", "÷": "/", "−": "-", "–": "-", "[": "(", "]": ")"}
 )
 _COMMANDS = (
@@ -467,6 +470,7 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
     version: ClassVar[int] = 2
     form: ClassVar[Form] = Form(longest=_LONGEST)
     reference_form: ClassVar[str] = "a mapping of numbers, target, and perhaps all"
+    rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop", "wide digits")
     reference_example: ClassVar[Any] = {"numbers": [6, 4, 1, 1], "target": 24}
 
     def read(self, reference: Any) -> Numbers:

@@ -15,7 +15,7 @@ from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
 from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.answers import Answer, Form
-from rlvr.verifiers.base import BaseVerifier
+from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.short_answers import normal_form, same_answer
 
 __all__ = ["QAVerifier", "f1"]
@@ -43,6 +43,7 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
     version: ClassVar[int] = 2
     form: ClassVar[Form] = Form(fences=frozenset(("", "text")), bare=True, longest=100_000)
     reference_form: ClassVar[str] = "a text, or a list of texts of which each is right"
+    rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "capitals", "full stop", "wide digits")
     reference_example: ClassVar[Any] = ["Paris", "the city of Paris"]
 
     def __post_init__(self) -> None:

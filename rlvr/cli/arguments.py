@@ -30,6 +30,7 @@ __all__ = [
     "Overwrite",
     "PatienceSeconds",
     "SandboxLevel",
+    "StrictRows",
     "SystemText",
     "TemplateOptions",
     "WallSeconds",
@@ -40,6 +41,7 @@ __all__ = [
     "options_of",
     "print_json",
     "require_outputs",
+    "rows_with",
     "say_if_unprotected",
     "say_line",
     "template_options_of",
@@ -89,6 +91,9 @@ SandboxLevel: TypeAlias = Annotated[
     arg(
         help="Level of the sandbox, in environments that run programs: namespaces (the default) or restricted."
     ),
+]
+StrictRows: TypeAlias = Annotated[
+    bool, arg(help="Stop at the first row that cannot be used, instead of leaving it out.")
 ]
 ChatFlag: TypeAlias = Annotated[
     ChatMode,
@@ -255,18 +260,51 @@ def with_level(given: Sequence[str], sandbox: str | None, *envs: str) -> Sequenc
     return [*given, f"sandbox={sandbox}"]
 
 
-def environment_of(env: str, given: Sequence[str], sandbox: str | None = None) -> Environment:
+def environment_of(
+    env: str, given: Sequence[str], sandbox: str | None = None, *, strict: bool = False
+) -> Environment:
     """The environment with this id or place, with the options of these NAME=VALUE pairs.
 
     Args:
         env: what `rlvr.make` takes.
         given: see `options_of`.
         sandbox: see `with_level`.
+        strict: whether a row that cannot be used is an error.
 
     Raises:
         UsageError: there is no such environment or option.
     """
-    return make(env, **options_of(defaults_of(env), with_level(given, sandbox, env)))
+    made = make(env, **options_of(defaults_of(env), with_level(given, sandbox, env)))
+    if strict:
+        made.stop_at_bad_rows()
+    return made
+
+
+def rows_with(
+    verifier: str, given: Sequence[str], *, data: str | None = None
+) -> tuple[str, Sequence[str]]:
+    """The environment `rows-v2` with a verifier, as its id and NAME=VALUE pairs.
+
+    Args:
+        verifier: a name of `rlvr verifiers`, or the place of one.
+        given: settings of the verifier, and options of `rows-v2` itself: data, prompt, reference.
+        data: the rows; None where completions come with theirs.
+
+    Raises:
+        UsageError: a pair without "=".
+    """
+    own = {"data", "prompt", "reference"}
+    kept, settings = [], {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--option {pair}: write NAME=VALUE, such as --option credit=f1")
+        if name in own:
+            kept.append(pair)
+        else:
+            settings[name] = read_option(f"--option {pair}", None, value)
+    rows = [] if data is None else [f"data={data}"]
+    return "rows-v2", [*rows, *kept, f"settings={json.dumps(settings)}", f"verifier={verifier}"]
 
 
 def engine_at(address: str | None, patience_s: float) -> Engine | None:

@@ -16,9 +16,11 @@ from rlvr.cli.arguments import (
     NameValues,
     Overwrite,
     SandboxLevel,
+    StrictRows,
     environment_of,
     print_json,
     require_outputs,
+    rows_with,
 )
 from rlvr.data.files import write_whole
 from rlvr.scoring import WALL_S
@@ -35,9 +37,16 @@ class CheckCommand:
     Scores answers that must be right and a catalogue of answers that must not be, in this process, in others and in
     threads; compares tasks and splits.  Exit code 1 if there are holes or warnings.  docs/writing/checking.md explains
     each name.
+
+    Example: rlvr check my_verifier.py:OneOf --data rows.jsonl
+
+    With --data it checks a verifier on rows of prompt and reference.
     """
 
     env: EnvironmentArgument
+    data: Annotated[str | None, arg(metavar="ROWS")] = None
+    """Check a verifier on these rows, a file or a hub id: ENV is then a name of `rlvr verifiers`, or
+    path/to/file.py:name of your own."""
     tasks: int = 20
     """Number of tasks that are drawn for scoring."""
     every: bool = False
@@ -51,11 +60,12 @@ class CheckCommand:
     workers: int | None = None
     """Number of worker processes; by default one per core where more than 20 tasks are drawn, else one."""
     only: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: all)")] = ()
-    """Checks to run, out of: tasks references exploits repeats episodes."""
+    """Checks to run, out of: tasks references exploits verifier repeats episodes."""
     skip: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: none)")] = ()
     """Names of checks or holes to leave out."""
     option: NameValues = ()
-    """Set an option of the environment; may be repeated."""
+    """Set an option of the environment, or a setting of the verifier; may be repeated."""
+    strict: StrictRows = False
     sandbox: SandboxLevel = None
     html: Path | None = None
     """Write the report to this HTML page; needs the extra `view`."""
@@ -69,8 +79,11 @@ class CheckCommand:
         from rlvr.testing import check
 
         require_outputs([self.html, self.output], [], overwrite=self.overwrite)
+        env, options = self.env, self.option
+        if self.data is not None:
+            env, options = rows_with(self.env, self.option, data=self.data)
         report = check(
-            environment_of(self.env, self.option, self.sandbox),
+            environment_of(env, options, self.sandbox, strict=self.strict),
             tasks=None if self.every else self.tasks,
             seed=self.seed,
             budget_s=self.budget_s,

@@ -24,6 +24,7 @@ from rlvr.cli.arguments import (
     Overwrite,
     PatienceSeconds,
     SandboxLevel,
+    StrictRows,
     SystemText,
     TemplateOptions,
     Workers,
@@ -120,6 +121,7 @@ class EvalCommand:
     """Greatest number of turns of an episode, in environments with several turns."""
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
+    strict: StrictRows = False
     sandbox: SandboxLevel = None
     chat: ChatFlag = "auto"
     system: SystemText = None
@@ -150,7 +152,7 @@ class EvalCommand:
         if self.output is not None:
             require_output(self.output, overwrite=True, device=True)
         self._require_fitting()
-        env = environment_of(self.env, self.option, self.sandbox)
+        env = environment_of(self.env, self.option, self.sandbox, strict=self.strict)
         if self.endpoint is not None and self.rollouts is None:  # they cost money, so they are kept
             self.rollouts = Path(
                 re.sub(r"[^\w.-]+", "-", f"{env.id}-{self.model}") + ".rollouts.jsonl"
@@ -204,7 +206,7 @@ class EvalCommand:
             alarm = import_optional("rlvr.train.alarm", "train")
             say_line(err, alarm.never_ends(sampler.tokenization.format))
         if self.output is not None:
-            self._write_report(report, kept, chat)
+            self._write_report(report, kept, chat, getattr(env, "left_out", None))
         return int(bool(report.unscored))
 
     def _require_fitting(self) -> None:
@@ -327,13 +329,18 @@ class EvalCommand:
             )
 
     def _write_report(
-        self, report: EvaluationReport, kept: RolloutFile | None, chat: Mapping[str, Any] | None
+        self,
+        report: EvaluationReport,
+        kept: RolloutFile | None,
+        chat: Mapping[str, Any] | None,
+        left_out: Mapping[str, int] | None,
     ) -> None:
         assert self.output is not None
         about = {
             "model": self.model,
             "chat": chat,
             "usage": kept.usage.as_dict(self.price) if kept is not None else None,
+            "rows_left_out": left_out,
         }
         text = json.dumps(report.as_dict() | about, indent=2, default=str) + "\n"
         if self.output.exists() and not self.output.is_file():

@@ -29,6 +29,7 @@ from rlvr.cli.arguments import (
     Workers,
     engine_at,
     environment_of,
+    rows_with,
 )
 from rlvr.console import labelled
 from rlvr.data.columns import Columns
@@ -37,7 +38,6 @@ from rlvr.data.lines import Line, Row
 from rlvr.data.rows import Journal, KeptLines, dump_row
 from rlvr.display import LeftOut, progress_bar
 from rlvr.environment import Environment
-from rlvr.environment.registry import read_option
 from rlvr.errors import DataError, UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scored, Scorer
 from rlvr.scoring.blocks import Block, Blocks, digest_of_lines
@@ -217,17 +217,8 @@ class ScoreCommand:
                     f"{self.env}: say what to score, as in `rlvr score {self.env} FILE -o OUT`"
                 )
             return self.env, self.files, self.option
-        own = {"data", "prompt", "reference"}  # options of the environment itself
-        kept = [pair for pair in self.option if pair.partition("=")[0] in own]
-        settings = {}
-        for pair in self.option:
-            name, equals, value = pair.partition("=")
-            if name not in own and equals:
-                settings[name] = read_option(f"--option {pair}", None, value)
-            elif not equals:
-                raise UsageError(f"--option {pair}: write NAME=VALUE, such as --option credit=f1")
-        options = (*kept, f"settings={json.dumps(settings)}", f"verifier={self.verifier}")
-        return "rows-v2", (self.env, *self.files), options
+        env, options = rows_with(self.verifier, self.option)
+        return env, (self.env, *self.files), options
 
 
 def _peek(source: _Source, env: Environment, out: Console) -> int:

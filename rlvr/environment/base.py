@@ -239,6 +239,14 @@ class Environment(ABC):
         read_reference(None if primary is None else primary.verifier, value)
         return value
 
+    def stop_at_bad_rows(self) -> None:
+        """Make a row that cannot be used an error, instead of leaving it out: `--strict` of commands.
+
+        Raises:
+            UsageError: the environment reads no rows.
+        """
+        raise UsageError(f"{self.id} reads no rows, so that none of them can stop it")
+
     def find(self, task: str | int) -> Task:
         """The task with this id, or at this index.
 
@@ -443,8 +451,14 @@ class TasksEnv(Environment):
 
     _rng: random.Random | None = field(default=None, init=False, repr=False)
 
-    strict_rows: ClassVar[bool] = False
-    """True: a row that cannot be used stops the run, instead of being left out; commands set it by `--strict`."""
+    strict_rows: bool = field(default=False, init=False, repr=False)
+    """True: a row that cannot be used stops the run, see `stop_at_bad_rows`."""
+
+    left_out: Mapping[str, int] | None = field(default=None, init=False, repr=False)
+    """Number of rows that were left out when the tasks were last read, by an example of each reason; None before."""
+
+    def stop_at_bad_rows(self) -> None:
+        self.strict_rows = True
 
     def tasks(self) -> Iterable[Task]:
         """All tasks of the split, in a fixed order; without end if `task` generates them."""
@@ -518,6 +532,7 @@ class TasksEnv(Environment):
 
     def _report(self, where: str, left: LeftOut, count: int, made: int) -> None:
         """Say which rows were left out; too many are an error."""
+        self.left_out = dict(left.reasons(20))
         if not left.count:
             return
         said = f"{self.id}: {left.count:,} of {count:,} rows of {where} cannot be used"

@@ -184,6 +184,10 @@ class Mixture(SingleTurnEnv):
         fields = {"env": env, "weight": share.weight, "name": share.name, "options": dict(options)}
         return fields | {"group_size": share.group_size, "max_tokens": share.max_tokens}
 
+    def stop_at_bad_rows(self) -> None:
+        for name in self.shares:
+            self.env_of(name).stop_at_bad_rows()
+
     def env_of(self, name: str) -> SingleTurnEnv:
         """The environment with this name.
 

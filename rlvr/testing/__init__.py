@@ -7,6 +7,7 @@
 
 checks    `check` and `check_environment`, made of tasks, scores, repeats and episodes
 exploits  the catalogue of completions that deserve nothing, with `answers` for texts that must not count
+verifiers the properties of a verifier on `BaseVerifier`, with `rewritings` of right answers
 findings  the holes by name, and the report
 audit     verdicts compared with labels; `rlvr.viewer.reports` shows them as HTML
 """

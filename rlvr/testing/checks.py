@@ -22,6 +22,7 @@ from rlvr.testing.repeats import (
 )
 from rlvr.testing.scores import TimeBudget, Tries, score_tasks
 from rlvr.testing.tasks import check_tasks, sample
+from rlvr.testing.verifiers import check_verifier
 from rlvr.validate import require_optional_whole, require_seconds
 
 __all__ = ["check", "check_environment"]
@@ -141,6 +142,8 @@ def _check_single(
     if any(map(found.wants, ("references", "exploits", "repeats"))):
         scored = score_tasks(env, drawn, found, budget, random.Random(seed), wall_s, workers)
         done.tries, done.shares, done.answers = scored.tries, scored.shares, scored.answers
+    if found.wants("verifier") and not any(it.hole == "hang" for it in found.listed()):
+        check_verifier(env, drawn, found)
     if found.wants("repeats"):
         check_repeats(env, done, found, budget, seed, wall_s)
     if found.wants("episodes"):

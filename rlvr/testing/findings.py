@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHECKS", "CheckReport", "Finding", "Findings", "HOLES", "Severity"]
 
-CHECKS: Final = ("tasks", "references", "exploits", "repeats", "episodes")
+CHECKS: Final = ("tasks", "references", "exploits", "verifier", "repeats", "episodes")
 """The groups of checks, in the order in which they run."""
 
 _LONGEST = 500  # characters of a result: its reason may quote the whole completion
@@ -91,6 +91,12 @@ _EXPLOITS: Final = {
     "out-of-bounds": "a value or a total is out of its bounds",
     "no-reason": "a verdict has no reason",
 }
+_VERIFIER: Final = {
+    "reference-raises": "a reference of another form is neither read nor refused by DataError",
+    "rewritten": "a right answer, rewritten as the verifier declares to take it, is not CORRECT",
+    "alternatives": "a right answer beside a wrong one, as 'A or B', is CORRECT",
+    "long-text": "a text of up to a megabyte takes more than half a CPU second",
+}
 _REPEATS: Final = {
     "unpicklable": "the environment cannot be pickled for another process",
     "cannot-start": "the environment cannot be loaded in another process",
@@ -106,7 +112,14 @@ _EPISODES: Final = {
     "not-checked": "something was left out",
 }
 
-HOLES: Final[Mapping[str, str]] = {**_TASKS, **_REFERENCES, **_EXPLOITS, **_REPEATS, **_EPISODES}
+HOLES: Final[Mapping[str, str]] = {
+    **_TASKS,
+    **_REFERENCES,
+    **_EXPLOITS,
+    **_VERIFIER,
+    **_REPEATS,
+    **_EPISODES,
+}
 """The meaning of each name in `Finding.hole`."""
 
 

@@ -58,6 +58,7 @@ class Config:
         run: Folder for all files of the run.  An empty folder starts a run; one that holds a run with the same
             settings continues it.
         env_options: Options of the environment, such as {"difficulty": 3}.
+        strict: Stop at the first row of the environment that cannot be used, instead of leaving it out.
         eval_options: Options that differ in evaluation, such as {"data": "test.jsonl"}.
         algorithm: Name of a published algorithm, or FILE.py:CLASS or PACKAGE.MODULE:CLASS of your own.  In Python also
             an `Algorithm`, such as `load_algorithm("dapo", clip_high=0.3)`.
@@ -164,6 +165,7 @@ class Config:
     model: str
     run: Path
     env_options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
+    strict: bool = False
     eval_options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
     algorithm: Annotated[
         str | Algorithm, arg(constructor=str, metavar="NAME", help_behavior_hint=_default_hint)

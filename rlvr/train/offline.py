@@ -103,6 +103,8 @@ class OfflineTrainer:
                 **settings.eval_options,
             }
             self._eval_env = make(settings.env, **options)
+            if settings.strict:
+                self._eval_env.stop_at_bad_rows()
         with ExitStack() as self._open:
             file = {"sha256": hashlib.sha256(settings.pairs.read_bytes()).hexdigest()}
             description = {**describe_run(settings, None, self._eval_env), "pairs": file}

@@ -73,6 +73,9 @@ def environments(
         )
     if env is None:
         env = make(config.env, **{"split": "train", **config.env_options})
+    for one in (env, eval_env) if config.strict else ():
+        if one is not None:
+            one.stop_at_bad_rows()
     if eval_env is not None:
         _require_separate(env, eval_env, config.eval_tasks)
     if config.reward_model is not None:

@@ -263,3 +263,25 @@ def test_a_filter_that_cannot_be_done_exits_with_2(say, tmp_path, flags: list[st
     assert message in said
     assert [it.name for it in tmp_path.iterdir()] == ["in.jsonl"]
     assert say("filter", path, "-o", path)[0] == 2
+
+
+def test_check_takes_a_verifier_and_rows(say, tmp_path: Path):
+    """By name or place; without rows the name is no environment."""
+    rows = [{"prompt": "Capital of France?", "reference": "Paris"}]
+    data = write(tmp_path / "rows.jsonl", [*rows, {"prompt": "Of Peru?", "reference": "Lima"}])
+    code, said = say("check", "qa", "--data", data, "--only", "verifier", "--option", "words=5")
+    assert (code, "0 holes" in said) == (0, True)
+    (tmp_path / "own.py").write_text("def yes(completion, reference):\n    return True\n")
+    code, said = say("check", f"{tmp_path / 'own.py'}:yes", "--data", data, "--only", "exploits")
+    assert (code, "prompt-echo" in said) == (1, True)
+
+
+@pytest.mark.filterwarnings("default::rlvr.errors.DataWarning")
+def test_strict_stops_at_the_first_bad_row(say, tmp_path: Path):
+    """Without it one row of many is left out."""
+    rows = [{"prompt": f"{i}?", "reference": "Paris"} for i in range(30)]
+    data = write(tmp_path / "rows.jsonl", [*rows, {"prompt": "?", "reference": []}])
+    code, said = say("check", "qa", "--data", data, "--only", "verifier", "--tasks", 1)
+    assert (code, "1 of 31 rows" in said) == (0, True)
+    code, said = say("check", "qa", "--data", data, "--only", "verifier", "--strict")
+    assert (code, "row 30" in said) == (1, True)

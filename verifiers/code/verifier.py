@@ -82,6 +82,7 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
     python: str | None = None
     version: ClassVar[int] = 3
     reference_form: ClassVar[str] = "cases: inputs and outputs, calls, or a test suite"
+    rewritings: ClassVar[tuple[str, ...]] = ()  # programs
     reference_example: ClassVar[Any] = {"inputs": ["1"], "outputs": ["2"]}
 
     def __post_init__(self) -> None:

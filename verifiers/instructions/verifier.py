@@ -68,6 +68,7 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
     share: bool = False
     version: ClassVar[int] = 2
     reference_form: ClassVar[str] = "a list of mappings of kind and arguments"
+    rewritings: ClassVar[tuple[str, ...]] = ()  # the whole text is judged
     reference_example: ClassVar[Any] = [{"kind": "punctuation:no_comma", "arguments": {}}]
 
     def __post_init__(self) -> None:

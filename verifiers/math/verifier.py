@@ -14,7 +14,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.text import prompt_text
 from rlvr.types import Outcome, Task, Verdict, plain_reference
 from rlvr.verifiers.answers import DEFAULT_MARKERS, Extraction, bare, extract, last_expression
-from rlvr.verifiers.base import BaseVerifier
+from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.math import forms, symbolic
 from rlvr.verifiers.math.fold import fold, squeeze, with_points
 from rlvr.verifiers.math.form import is_numeral, unfinished
@@ -92,6 +92,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
     reference_form: ClassVar[str] = (
         "an expression, a number, or a list of them, of which any is right"
     )
+    rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop", "wide digits")
     reference_example: ClassVar[str] = "1/2"
 
     def __post_init__(self) -> None:

@@ -1,0 +1,177 @@
+"""The properties that a verifier on `BaseVerifier` must have, tried on the tasks of an environment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from rlvr.environment import SingleTurnEnv
+from rlvr.errors import RlvrError
+from rlvr.testing.exploits import harmless
+from rlvr.testing.findings import Findings, Severity
+from rlvr.testing.rewritings import REWRITINGS, both_answers
+from rlvr.types import Task, Verdict
+from rlvr.verifiers.answers import Answer, find_answer
+from rlvr.verifiers.base import BaseVerifier
+
+__all__ = ["LONG_TEXTS", "check_verifier", "strange_references"]
+
+_CPU_S: Final = 0.5  # for a verdict on any text up to a megabyte
+_SIZES: Final = (
+    1_000,
+    30_000,
+    1_000_000,
+)  # characters; a text that is slow at one is not tried longer
+_OTHERS: Final = 3  # other tasks' answers that are put beside the right one
+
+LONG_TEXTS: Final = (
+    "a", "a ", "1", "1 ", "(", "{", "[", "-", "=", "\n", "**", "$", "\\boxed{", "\\boxed{1}", "<answer>",
+    "<answer>1</answer>", "```\n", "Answer: ", "the answer is 1. ", "a or ", '{"a":', "I", "é", "٣", "x^", "1,", "| a ",
+    "- a\n",
+)  # fmt: skip
+"""Texts that are repeated up to a megabyte."""
+
+_STRANGE: Final = (
+    None, True, 5, -1, 10**400, 1.5, float("nan"), float("inf"), "", " ", "\x00", "\ud800", "x", "(", "1" * 5000,
+    b"x", [], [[]], [None], ["", ""], ["x", None], {}, {"": None}, {"a": 1}, {"a": {"b": []}}, [{"kind": 5}],
+)  # fmt: skip
+
+
+class _Known(NamedTuple):
+    """A task with an example that was found right, and the bare answer in it."""
+
+    task: Task
+    answer: str
+
+
+def check_verifier(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> None:
+    """Try the properties of the environment's verifier, if it stands on `BaseVerifier` and judges without waiting.
+
+    Args:
+        env: the environment.
+        tasks: the sample.
+        found: where findings go.
+    """
+    primary = env.reward.primary
+    verifier = None if primary is None else primary.verifier
+    if not isinstance(verifier, BaseVerifier):
+        return
+    for task in tasks[:1]:
+        _try_references(verifier, task, found)
+    if verifier.is_async or not verifier.rewritings:
+        return
+    known = [
+        _Known(task, answer)
+        for task in tasks
+        if (answer := _answer_of(env, verifier, task)) is not None
+    ]
+    for number, one in enumerate(known):
+        _try_rewritings(verifier, one, found)
+        others = [*known[number + 1 :], *known[:number]]
+        _try_both(verifier, one, [other.answer for other in others[:_OTHERS]], found)
+    if known:
+        _try_long_texts(verifier, known[0].task, found)
+
+
+def strange_references(reference: Any) -> Iterator[Any]:
+    """References as strangers write them: other types, and this one with any part replaced or left out.
+
+    Args:
+        reference: one that can be read.
+    """
+    yield from _STRANGE
+    yield from _changed(reference)
+
+
+def _changed(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            yield {key: one for key, one in value.items() if key != name}
+            yield from ({**value, name: other} for other in (*_STRANGE, *_changed(part)))
+        yield {**value, "another": 1}
+    elif isinstance(value, list | tuple):
+        for at, part in enumerate(value[:3]):
+            for other in (*_STRANGE, *_changed(part)):
+                yield [*value[:at], other, *value[at + 1 :]]
+        yield [*value, *value]
+
+
+def _try_references(verifier: BaseVerifier[Any, Any], task: Task, found: Findings) -> None:
+    for reference in strange_references(task.reference):
+        found.tried("reference-raises")
+        try:
+            verifier.read(reference)
+        except RlvrError:
+            continue
+        except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
+            said, wanted = f"{type(error).__name__}: {error}", "read, or refused by DataError"
+            case = {"task": task.id, "completion": harmless(repr(reference))}
+            found.add("reference-raises", Severity.HOLE, **case, got=said, wanted=wanted)
+
+
+def _answer_of(env: SingleTurnEnv, verifier: BaseVerifier[Any, Any], task: Task) -> str | None:
+    """The bare answer of a right example; None if there is none, or it cannot be told."""
+    try:
+        example = env.example(task)
+        if example is None or not verifier.verify(example, task.reference, task).correct:
+            return None  # which other checks report
+    except RlvrError:
+        return None
+    answer = find_answer(example, verifier.form, task)
+    return answer.text if isinstance(answer, Answer) else None
+
+
+def _try_rewritings(verifier: BaseVerifier[Any, Any], known: _Known, found: Findings) -> None:
+    for name in verifier.rewritings:
+        text = REWRITINGS[name](known.answer)
+        if text is None:
+            continue
+        found.tried("rewritten")
+        verdict = verifier.verify(text, known.task.reference, known.task)
+        if not verdict.correct:
+            found.add(
+                "rewritten", Severity.HOLE, task=known.task.id, completion=harmless(text),
+                got=_said(verdict), wanted=f"correct: the same answer, rewritten by {name!r}",
+            )  # fmt: skip
+
+
+def _try_both(
+    verifier: BaseVerifier[Any, Any], known: _Known, others: Sequence[str], found: Findings
+) -> None:
+    reference = known.task.reference
+    for other in others:
+        if verifier.verify(f"<answer>{other}</answer>", reference, known.task).correct:
+            continue
+        for text in both_answers(known.answer, other):
+            found.tried("alternatives")
+            verdict = verifier.verify(text, reference, known.task)
+            if verdict.correct:
+                found.add(
+                    "alternatives", Severity.HOLE, task=known.task.id, completion=harmless(text),
+                    got=_said(verdict), wanted="not correct: it leaves the choice to the verifier",
+                )  # fmt: skip
+
+
+def _try_long_texts(verifier: BaseVerifier[Any, Any], task: Task, found: Findings) -> None:
+    for piece in LONG_TEXTS:
+        for size in _SIZES:
+            text = piece * (size // len(piece))
+            found.tried("long-text")
+            took_s = _cpu_s(verifier, text, task)
+            if took_s > _CPU_S:
+                found.add(
+                    "long-text", Severity.HOLE, task=task.id, completion=harmless(text),
+                    got=f"{took_s:.1f} CPU s for {size:,} characters", wanted=f"at most {_CPU_S:g} CPU s",
+                )  # fmt: skip
+                break
+
+
+def _cpu_s(verifier: BaseVerifier[Any, Any], text: str, task: Task) -> float:
+    started = time.thread_time()
+    verifier.verify(text, task.reference, task)
+    return time.thread_time() - started
+
+
+def _said(verdict: Verdict) -> str:
+    return f"{verdict.outcome} ({verdict.why[:200]})"
