@@ -282,7 +282,7 @@ def environment_of(
 
 def rows_with(
     verifier: str, given: Sequence[str], *, data: str | None = None
-) -> tuple[str, Sequence[str]]:
+) -> tuple[str, tuple[str, ...]]:
     """The environment `rows-v2` with a verifier, as its id and NAME=VALUE pairs.
 
     Args:
@@ -304,7 +304,8 @@ def rows_with(
         else:
             settings[name] = read_option(f"--option {pair}", None, value)
     rows = [] if data is None else [f"data={data}"]
-    return "rows-v2", [*rows, *kept, f"settings={json.dumps(settings)}", f"verifier={verifier}"]
+    options = (*rows, *kept, f"settings={json.dumps(settings)}", f"verifier={verifier}")
+    return "rows-v2", options
 
 
 def engine_at(address: str | None, patience_s: float) -> Engine | None:

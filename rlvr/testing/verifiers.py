@@ -32,7 +32,7 @@ LONG_TEXTS: Final = (
 )  # fmt: skip
 """Texts that are repeated up to a megabyte."""
 
-_STRANGE: Final = (
+_STRANGE: Final[tuple[Any, ...]] = (
     None, True, 5, -1, 10**400, 1.5, float("nan"), float("inf"), "", " ", "\x00", "\ud800", "x", "(", "1" * 5000,
     b"x", [], [[]], [None], ["", ""], ["x", None], {}, {"": None}, {"a": 1}, {"a": {"b": []}}, [{"kind": 5}],
 )  # fmt: skip

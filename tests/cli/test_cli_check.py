@@ -284,4 +284,4 @@ def test_strict_stops_at_the_first_bad_row(say, tmp_path: Path):
     code, said = say("check", "qa", "--data", data, "--only", "verifier", "--tasks", 1)
     assert (code, "1 of 31 rows" in said) == (0, True)
     code, said = say("check", "qa", "--data", data, "--only", "verifier", "--strict")
-    assert (code, "row 30" in said) == (1, True)
+    assert (code, "row 30: the reference is list []" in said) == (2, True)
