@@ -19,7 +19,7 @@ import marshal
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from typing import Any, ClassVar, Final, Generic, TypeVar, final
@@ -170,6 +170,20 @@ class BaseVerifier(ABC, Generic[_A, _R]):
         """
         self.read(reference)
         return None
+
+    def faults(self, reference: Any) -> Iterable[tuple[str, str]]:
+        """What is wrong with a program that a reference brings to judge with, found by trying it.
+
+        Args:
+            reference: as `read` takes it.
+
+        Returns:
+            Names of `rlvr.testing.HOLES` ("checker-accepts", …), each with what was seen.
+
+        Raises:
+            DataError: see `read`.
+        """
+        return ()
 
     @final
     def verify(self, completion: str, reference: Any, task: Task | None = None) -> Verdict:

@@ -53,6 +53,9 @@ _REFERENCES: Final = {
     "reference-rejected": "the example, which should be right, is not CORRECT",
     "reference-partial": "the example is CORRECT with less than full credit",
     "reference-below-maximum": "the example earns less than the reward's upper bound",
+    "checker-accepts": "a task's checker or interactor accepts what cannot be right, in every case",
+    "checker-rejects": "a task's checker or interactor does not accept what is known to be right",
+    "checker-untried": "a task's interactor was not tried with a right program",
 }
 _EXPLOITS: Final = {
     "empty": "no text at all",

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from rlvr.environment import SingleTurnEnv
-from rlvr.errors import RlvrError, UsageError
+from rlvr.errors import DataError, RlvrError, Unscored, UsageError
 from rlvr.rewards.parts import Format
 from rlvr.scoring import Scorer
 from rlvr.testing.answers import answer_in, mentions, plain_answer
@@ -44,6 +44,7 @@ _OTHERS = (
 _HANGS = 2  # each costs twice the limit, as a lost completion is tried again
 _LOST_EXAMPLES = 3
 _OURS: Final = frozenset({"IsolationUnavailable", "SandboxFailed", "MissingDependency"})
+_OF_CHECKERS: Final = ("checker-accepts", "checker-rejects", "checker-untried")
 _MIN_TOKENS = 16  # so that parts that read the length treat all short texts alike
 
 # Partial credit for these proves nothing: a program may pass some tests, and an answer may be partly right.
@@ -300,6 +301,7 @@ def _examples(
         if budget.spent or run.hopeless:
             budget.left_out += len(tasks) - number
             break
+        _try_checker(run, task)
         try:
             example = run.env.example(task)
             if not (example is None or isinstance(example, str)):
@@ -368,6 +370,24 @@ def _is_readable(run: _Run, task: Task) -> bool:
         )
         return False
     return True
+
+
+def _try_checker(run: _Run, task: Task) -> None:
+    """Add what is wrong with a program that the reference brings to judge with."""
+    primary = run.env.reward.primary
+    verifier = None if primary is None else primary.verifier
+    if not isinstance(verifier, BaseVerifier) or not run.found.wants("references"):
+        return
+    for hole in _OF_CHECKERS:
+        run.found.tried(hole)
+    try:
+        for hole, seen in verifier.faults(task.reference):
+            severity = Severity.NOTE if hole == "checker-untried" else Severity.HOLE
+            run.found.add(hole, severity, task=task.id, got=seen)
+    except DataError:
+        return  # "reference-unreadable" says it
+    except Unscored as error:
+        raise UsageError(f"{run.env.id} cannot be scored on this machine: {error}") from None
 
 
 def _judge_example(run: _Run, task: Task, example: str, score: Score) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from rlvr.errors import DataError, SandboxFailed, UsageError
-from rlvr.sandbox import Limits, Program, TestSuite
+from rlvr.sandbox import Limits, Program, Sandbox, TestSuite
 from rlvr.sandbox.languages import LANGUAGES
 from rlvr.sandbox.levels import LEVELS
 from rlvr.sandbox.toolchains import missing
@@ -21,6 +21,7 @@ from rlvr.verifiers.code.compare import comparator
 from rlvr.verifiers.code.continuation import preceded
 from rlvr.verifiers.code.extract import extract
 from rlvr.verifiers.code.judge import judge as run_cases
+from rlvr.verifiers.code.probes import Probes
 from rlvr.verifiers.code.shared import shared_sandbox
 from rlvr.verifiers.code.verdicts import CaseVerdict, Judgement
 
@@ -209,18 +210,44 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
             Program(language, preceded(asked.imports, source) if asked.imports else source),
             asked.cases,
             asked.checker or self.compare,
-            sandbox=shared_sandbox(
-                workers=self.workers,
-                python=self.python,
-                packages=tuple(self.packages),
-                allow_missing=frozenset(self.allow_missing),
-                level=self.sandbox,
-            ),
+            sandbox=self._shared_sandbox(),
             limits=self._limits(asked, language),
             stop=not (self.partial or self.report),
             total_cpu_s=self.total_cpu_s,
             total_wall_s=self.total_wall_s,
         )
+
+    def _shared_sandbox(self) -> Sandbox:
+        return shared_sandbox(
+            workers=self.workers,
+            python=self.python,
+            packages=tuple(self.packages),
+            allow_missing=frozenset(self.allow_missing),
+            level=self.sandbox,
+        )
+
+    def faults(self, reference: Any) -> Iterator[tuple[str, str]]:
+        """What is wrong with the checker or the interactor; see `BaseVerifier.faults`.
+
+        Args:
+            reference: see `verify`.
+
+        Raises:
+            DataError, IsolationUnavailable: see `verify`.
+        """
+        asked = self.read(reference)
+        judge = asked.checker or self.compare
+        if isinstance(asked.cases, TestSuite) or not isinstance(asked.cases[0], StdioCase):
+            return
+        cases = [case for case in asked.cases if isinstance(case, StdioCase)]
+        limits = self._limits(asked, self._languages[0])
+        probes = Probes(self._shared_sandbox(), limits, self.total_cpu_s, self.total_wall_s)
+        if isinstance(judge, Program):
+            judge = CheckerProgram(judge)
+        if isinstance(judge, CheckerProgram):
+            yield from probes.of_checker(judge, cases)
+        elif isinstance(judge, Interactor):
+            yield from probes.of_interactor(judge, cases)
 
     def _limits(self, asked: CodeReference, language: str) -> Limits:
         """The limits of one case: the reference's, where it has some, and no less memory than the language needs."""
