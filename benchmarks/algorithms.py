@@ -23,13 +23,13 @@ from rich.console import Console
 import rlvr
 from benchmarks.trainer_tasks import Sums, warm_started
 from benchmarks.trainer_vs_trl import about
-from rlvr.algo.aggregation import denominators
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.parts import Critic
 from rlvr.statistics import student_interval
 from rlvr.train.config import Config
 from rlvr.train.credit import collate, credit
+from rlvr.train.critic import CriticLearner
 from rlvr.train.learner import Learner
 from rlvr.train.loop import Trainer
 from rlvr.train.metrics import read_metrics
@@ -77,17 +77,17 @@ def chain_error(*, updates: int, seed: int, rows: int = 256, lr: float = 5e-3) -
         prompts=rows,
     )
     learner, draw = Learner(made, config), torch.Generator().manual_seed(seed)
-    assert learner.critic is not None
+    critic = learner.part(CriticLearner)
+    assert critic is not None
     for _ in range(updates):
         sampled = chain_rows(torch.randint(0, 2, (rows, STEPS), generator=draw))
         groups = [rlvr.Group(row.task, [row]) for row in sampled]
         batch = learner.prepared(collate(groups))
         batch = dataclasses.replace(batch, **credit(groups, batch, algorithm)._asdict())
-        learner.critic.optimizer.zero_grad()
-        learner.critic.backward(batch, denominators(batch.completion_mask))
-        torch.nn.utils.clip_grad_norm_(learner.critic.parameters, 1.0)
-        learner.critic.step()
-    values, _ = learner.critic.values(chain_rows(torch.ones(1, STEPS)))
+        critic.clear()
+        critic.backward(batch)
+        critic.step()
+    values, _ = critic.values(chain_rows(torch.ones(1, STEPS)))
     wanted = 2.0 ** -torch.arange(STEPS, 0, -1)
     return float((values[0] - wanted).abs().mean())
 

@@ -409,7 +409,9 @@ class TokenRow(NamedTuple):
     Attributes:
         prompt_ids: tokens of the prompt.
         completion_ids: tokens of the completion; may be empty.
+        truncated: True if the completion hit the token limit.
     """
 
     prompt_ids: Sequence[int]
     completion_ids: Sequence[int]
+    truncated: bool = False

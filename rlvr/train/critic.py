@@ -11,22 +11,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rlvr.algo.aggregation import Denominators, token_mean
-from rlvr.algo.terms import value_loss
-from rlvr.errors import DataError
+from rlvr.algo.aggregation import token_mean
+from rlvr.algo.terms import explained_variance, value_loss
+from rlvr.errors import DataError, UsageError
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.batches import Padded
-from rlvr.train.config import ResolvedConfig
 from rlvr.train.credit import Batch
+from rlvr.train.part import Part
 from rlvr.train.policy import Policy, RootModule
 from rlvr.train.schedule import scheduled
 from rlvr.types import Rollout
+
+if TYPE_CHECKING:  # it calls the parts
+    from rlvr.train.learner import Learner
 
 __all__ = ["CriticLearner", "ValueModule"]
 
@@ -65,34 +69,50 @@ class ValueModule(RootModule):
             return self.head(states.float()).squeeze(-1), None
 
 
-class CriticLearner:
+class CriticLearner(Part):
     """The critic with its optimiser.
 
     Args:
-        policy: as the run begins; its micro-batching, precision and adapter are the critic's too.
-        config: settings of the run, whose algorithm has a critic.
+        learner: as the run begins; its policy's micro-batching, precision, adapter and shards are the critic's too.
 
     Attributes:
         updates: optimiser steps so far.
         steps: training steps so far, of which the first `warmup` leave the policy alone.
+
+    Raises:
+        UsageError: it shares the policy's layers, and these are sharded over several ranks.
     """
 
-    def __init__(self, policy: Policy, config: ResolvedConfig) -> None:
-        assert config.algorithm.critic is not None
-        self.config, self.settings = config, config.algorithm.critic
+    name = "critic"
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
+        assert learner.algorithm.critic is not None
+        self.config, self.settings = learner.config, learner.algorithm.critic
         self.updates = self.steps = 0
         self._own = self.settings.backbone == "own"
-        self._model = copy.copy(policy)
-        if self._own:
-            self._model.model = _twin(policy.model)
+        if not self._own and learner.ranks.world > 1:
+            raise UsageError(
+                "critic_backbone is 'shared', and one module shards the layers; on several ranks the critic has its "
+                "own: leave critic_backbone out"
+            )
+        policy = learner.policy
+        self._model = policy.copied() if self._own else copy.copy(policy)
         self._model.root = self._root = ValueModule(policy, self._model.model)
         self._layers = (
             [p for p in self._model.model.parameters() if p.requires_grad] if self._own else []
         )
+        if learner.ranks.world > 1:
+            self._model.shard(learner.ranks)
+            self._layers = [p for p in self._model.model.parameters() if p.requires_grad]
         self.parameters = [*self._layers, *self._root.head.parameters()]
         self.optimizer = torch.optim.AdamW(
-            self.parameters, self.lr, betas=config.betas, weight_decay=config.weight_decay
+            self.parameters, self.lr, betas=self.config.betas, weight_decay=self.config.weight_decay
         )
+
+    @classmethod
+    def of(cls, learner: Learner) -> CriticLearner | None:
+        return None if learner.algorithm.critic is None else cls(learner)
 
     @property
     def lr(self) -> float:
@@ -107,9 +127,13 @@ class CriticLearner:
         )
 
     @property
-    def is_warming_up(self) -> bool:
+    def holds_policy(self) -> bool:
         """True in the steps in which only the critic learns."""
         return self.steps < self.settings.warmup
+
+    def before(self, batch: Batch) -> Batch:
+        values, after = self.values(batch.rows)
+        return replace(batch, values=values, bootstrap=after)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def values(self, rows: Sequence[Rollout]) -> tuple[Float[Tensor, "B T"], Float[Tensor, " B"]]:
@@ -127,18 +151,21 @@ class CriticLearner:
         inside = torch.arange(found.shape[1] - 1) < lengths[:, None]
         return torch.where(inside, found[:, :-1], 0.0), torch.where(truncated, after, 0.0)
 
-    def backward(self, mini: Batch, whole: Denominators) -> dict[str, float]:
-        """Add the gradient of a mini-batch's value loss, the mean over its trained tokens; returns what is logged.
+    def learns(self, mini: Batch) -> bool:
+        return bool(mini.completion_mask.any())
+
+    def backward(self, mini: Batch) -> dict[str, float]:
+        """Add the gradient of an update's value loss, the mean over its trained tokens, and clip it.
 
         Args:
             mini: with `values` and `returns`.
-            whole: its denominators.
         """
-        self._root.learns_layers = self._own or not self.is_warming_up
+        self._root.learns_layers = self._own or not self.holds_policy
         rows = mini.completion_mask.any(dim=1).nonzero().flatten().tolist()
         factor = 1.0 if self._own else self.settings.coefficient
+        tokens = int(mini.completion_mask.sum())
         sums = torch.zeros(2, device=self._model.device)
-        for indices in self._model.micro_batches([mini.rows[i] for i in rows]):
+        for indices, counts in self._model.plan([mini.rows[i] for i in rows]):
             micro = mini.part([rows[i] for i in indices])
             values = self._model.logprobs(micro.rows)
             assert micro.values is not None
@@ -147,10 +174,13 @@ class CriticLearner:
                 t.to(values.device) for t in (micro.values, micro.returns, micro.completion_mask)
             )
             losses, clipped = value_loss(values, old, returns, mask, clip=self.settings.value_clip)
-            loss = token_mean(losses, mask, tokens=whole.tokens)
-            (factor * loss).backward()
-            sums += torch.stack([loss.detach(), clipped.detach() / whole.tokens])
-        return dict(zip(("value_loss", "value_clipped"), sums.tolist(), strict=True))
+            loss = token_mean(losses, mask, tokens=tokens)
+            (factor * loss * counts).backward()
+            sums += torch.stack([loss.detach(), clipped.detach() / tokens]) * counts
+        numbers = self.learner.ranks.sum(sums).tolist()
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip)
+        found = dict(zip(("value_loss", "value_clipped"), numbers, strict=True))
+        return found | {"critic_grad_norm": float(norm)}
 
     def step(self) -> None:
         """Make an optimiser step."""
@@ -158,8 +188,17 @@ class CriticLearner:
         self.optimizer.step()
         self.updates += 1
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that the next update depends on."""
+    def clear(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def after(self, batch: Batch) -> dict[str, float]:
+        assert batch.values is not None
+        assert batch.returns is not None
+        self.steps += 1
+        explained = explained_variance(batch.values, batch.returns, batch.completion_mask)
+        return {"explained_variance": explained, "critic_lr": self.lr}
+
+    def state(self) -> dict[str, Any]:
         return {
             "layers": [p.detach() for p in self._layers],
             "head": self._root.head.state_dict(),
@@ -167,28 +206,21 @@ class CriticLearner:
             "counts": [self.updates, self.steps],
         }
 
-    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
-        """Continue from what `state_dict` returned.
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state` returned.
 
         Args:
-            state: what `state_dict` returned.
+            state: what it returned.
 
         Raises:
-            DataError: it is of a run without a critic, or with another backbone.
+            DataError: the critic has another backbone.
         """
-        if state is None or len(state["layers"]) != len(self._layers):
-            raise DataError(
-                "this checkpoint has no critic, or one with another backbone; give a new folder"
-            )
+        if len(state["layers"]) != len(self._layers):
+            raise DataError("this checkpoint's critic has another backbone; give a new folder")
+        ranks, head = self.learner.ranks, self._root.head
         with torch.no_grad():
             for mine, theirs in zip(self._layers, state["layers"], strict=True):
-                mine.copy_(theirs)
-        self._root.head.load_state_dict(state["head"])
-        self.optimizer.load_state_dict(state["optimizer"])
+                mine.copy_(ranks.spread(theirs, mine))
+        head.load_state_dict(ranks.spread(state["head"], head.state_dict()))
+        ranks.load_optimizer(self.optimizer, state["optimizer"], self.parameters)
         self.updates, self.steps = state["counts"]
-
-
-def _twin(model: Any) -> Any:
-    """A copy of a model, in which frozen weights, as beside a LoRA adapter, are the same tensors."""
-    frozen = {id(p): p for p in model.parameters() if not p.requires_grad}
-    return copy.deepcopy(model, dict(frozen))

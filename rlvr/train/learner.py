@@ -1,47 +1,43 @@
 """The update of the policy from a batch with advantages.
 
-mini-batches ─▶ micro-batches, bucketed by length ─▶ objective × correction + KL + entropy ─▶ backward ─▶ clip ─▶ AdamW
-            └─▶ with a critic, its value loss ─▶ backward ─▶ clip ─▶ AdamW of its own
+before ─▶ per update: micro-batches, bucketed by length ─▶ loss and penalties ─▶ backward ─▶ clip ─▶ AdamW ─▶ after
 
-Denominators are those of the whole mini-batch, so the gradient does not depend on how its rows are split.
+What algorithms share, such as KL, critic and corrections, are parts (`rlvr.train.parts`); the learner calls them and
+names none.  Denominators are those of the whole update, so the gradient does not depend on how its rows are split.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from rlvr.algo import aggregation
-from rlvr.algo.advantages import moving_average
 from rlvr.algo.aggregation import Denominators, denominators
-from rlvr.algo.control import next_beta, next_entropy_coefficient, ziegler_beta
-from rlvr.algo.corrections import composed
-from rlvr.algo.kl import kl_loss
 from rlvr.algo.masks import zero_masked
 from rlvr.algo.objectives import Losses
-from rlvr.algo.papers.base import Algorithm, Inputs, PolicyGradient
+from rlvr.algo.papers.base import Inputs
 from rlvr.algo.ratios import RatioStats, log_ratio, ratio_stats
-from rlvr.algo.terms import entropy_bonus, explained_variance, top_entropy
-from rlvr.algo.trust_region import dual_ascent
 from rlvr.display import Activity, Advance, uncounted
-from rlvr.errors import RlvrError, UsageError
-from rlvr.samplers.protocol import rollout_seed
+from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.train.config import Config
-from rlvr.train.credit import Batch, totals
-from rlvr.train.critic import CriticLearner
+from rlvr.train.credit import Batch
+from rlvr.train.part import Micro, Part
+from rlvr.train.parts import parts_of
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.schedule import scheduled
-from rlvr.train.trust_region import step_in_region
 from rlvr.types import Group, Rollout
 
 __all__ = ["Diverged", "Learner"]
+
+_P = TypeVar("_P", bound=Part)
 
 
 class Diverged(RlvrError):
@@ -49,7 +45,7 @@ class Diverged(RlvrError):
 
 
 class Learner:
-    """Policy, optimiser, learning rate schedule; with a KL penalty the reference policy, with values the critic.
+    """Policy, optimiser, learning rate schedule, and the parts that the algorithm asks for.
 
     Args:
         policy: trained in place.
@@ -59,17 +55,13 @@ class Learner:
 
     Attributes:
         parameters: what is trained of the policy.
-        reference: the policy as it was given, or at the last reset: a frozen copy, or with LoRA the same weights with
-            the adapter switched off; None without a KL penalty.
-        critic: the value model; None for algorithms without one.
+        parts: of the algorithm, in the order in which they are called.
         algorithm: with the coefficients of the next step, where these adapt.
-        average: the moving average of scores; None before the first batch, and for algorithms without one.
-        last_entropy: mean entropy of the last update's tokens, where the coefficient adapts; infinity before it.
         updates: optimiser steps so far; the learning rate is a function of it.
         bad: mini-batches left out because a loss or gradient was not finite.
 
     Raises:
-        UsageError: all weights are frozen.
+        UsageError: all weights are frozen, or a part cannot be on several ranks.
     """
 
     def __init__(
@@ -84,24 +76,30 @@ class Learner:
         self._advance: Advance = uncounted
         self.ranks = ranks = ranks or Ranks()
         self.algorithm = self.config.algorithm
-        if ranks.world > 1 and (alone := _of_one_process(self.algorithm)):
-            raise UsageError(
-                f"{', '.join(alone)} cannot be trained on several ranks yet; start one process"
-            )
         policy.shard(ranks)  # before the optimiser, whose means are then sharded too
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         if not self.parameters:
             raise UsageError(
                 "every weight of this model is frozen, so nothing would be trained; unfreeze some"
             )
-        self.optimizer = self._fresh_optimizer()
-        self.reference = policy.frozen() if self.algorithm.has_reference else None
-        self.critic = None if self.algorithm.critic is None else CriticLearner(policy, self.config)
-        self.average: float | None = None
-        self.last_entropy = math.inf
+        self.optimizer = self.fresh_optimizer()
         self.updates = self.bad = self._bad_in_a_row = 0
+        self.parts = parts_of(self)
+        self._mover = next((part for part in self.parts if part.replaces_step), None)
+        self._needs_entropy = "entropies" in self.algorithm.reads or any(
+            part.needs_entropy for part in self.parts
+        )
 
-    def _fresh_optimizer(self) -> torch.optim.AdamW:
+    def part(self, kind: type[_P]) -> _P | None:
+        """The part of a kind; None if the algorithm has none.
+
+        Args:
+            kind: its class.
+        """
+        return next((part for part in self.parts if isinstance(part, kind)), None)
+
+    def fresh_optimizer(self) -> torch.optim.AdamW:
+        """AdamW over the trained parameters, without moments."""
         config = self.config
         return torch.optim.AdamW(
             self.parameters,
@@ -124,26 +122,22 @@ class Learner:
             updates=config.total_updates,
         )
 
-    def mix(self) -> None:
-        """Reference mixing: the reference takes over a share of the policy's weights (arXiv:2404.09656, eq. 1)."""
-        assert self.reference is not None
-        assert self.algorithm.mixing is not None
-        with torch.no_grad():
-            for theirs, ours in zip(
-                self.reference.model.parameters(), self.policy.model.parameters(), strict=True
-            ):
-                theirs.lerp_(ours.detach(), self.algorithm.mixing.share)
+    def end_step(self, step: int) -> None:
+        """Let the parts see the end of a training step.
+
+        Args:
+            step: steps done, with this one.
+        """
+        for part in self.parts:
+            part.end_step(step)
 
     def reset(self) -> None:
-        """ProRL's reset: the policy becomes the reference, and the optimiser starts afresh (arXiv:2505.24864, 2.3.1).
+        """Let the parts start afresh: ProRL's reset (arXiv:2505.24864, 2.3.1).
 
         The schedule of the learning rate continues.
         """
-        assert self.reference is not None
-        assert self.algorithm.reset is not None
-        self.reference.load_state_dict(self.policy.state_dict())
-        if self.algorithm.reset.optimizer:
-            self.optimizer = self._fresh_optimizer()
+        for part in self.parts:
+            part.reset()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def logprobs(self, rows: Sequence[Rollout], policy: Policy) -> Float[Tensor, "B T"]:
@@ -158,45 +152,29 @@ class Learner:
     def prepared(self, batch: Batch) -> Batch:
         """The batch with what advantages and losses need, computed with the weights before the step.
 
-        Log-probabilities of the trainer and of the reference, the critic's values, and which tokens have high entropy.
-
         Args:
             batch: as `collate` makes it.
         """
-        share = self.algorithm.entropy_share
-        if share < 1:
-            with torch.no_grad():
-                both = self.policy.logprobs(batch.rows, self.config.temperature, with_entropy=True)
-            logprobs, entropies = (values.float().cpu() for values in both)
-            batch = replace(batch, kept=top_entropy(entropies, batch.completion_mask, share=share))
-        if self.algorithm.correction:
-            old = self.logprobs(batch.rows, self.policy) if share == 1 else logprobs
-            batch = replace(batch, old_logprobs=old)
-        if self.reference is not None:
-            batch = replace(batch, ref_logprobs=self.logprobs(batch.rows, self.reference))
-        if self.critic is not None:
-            values, after = self.critic.values(batch.rows)
-            batch = replace(batch, values=values, bootstrap=after)
+        for part in self.parts:
+            batch = part.before(batch)
         return batch
 
     def observe(self, groups: Sequence[Group]) -> None:
-        """Take the scores of a batch into the moving average; after its advantages were computed.
+        """Let the parts see a batch, after its advantages were computed.
 
         Args:
             groups: of the batch.
         """
-        if self.algorithm.baseline == "moving_average":
-            self.average = moving_average(
-                self.average, *totals(groups), decay=self.algorithm.baseline_decay
-            )
+        for part in self.parts:
+            part.observe(groups)
 
     def update(
         self, batch: Batch, parts: Sequence[Sequence[int]], on_bad: Callable[[Batch], None]
     ) -> dict[str, float]:
         """Make one optimiser step for each mini-batch that has a gradient, and return metrics for the log.
 
-        `loss`, `grad_norm` (before it is clipped) and `kl_ref` are means over the steps; the ratio's statistics are
-        over all tokens of rows with a gradient.
+        `loss`, `grad_norm` (before it is clipped) and what parts log of a step are means over the steps; the ratio's
+        statistics are over all tokens of rows with a gradient.
 
         Args:
             batch: with advantages, and with what `prepared` adds.
@@ -215,174 +193,63 @@ class Learner:
     ) -> dict[str, float]:
         found: list[dict[str, float]] = []
         stats: list[RatioStats] = []
-        valued: list[dict[str, float]] = []
         moved = 0
-        for part in parts:
-            mini = batch.part(part)
-            warming_up = self.critic is not None and self.critic.is_warming_up
-            rows = [] if warming_up else self.rows_with_gradient(mini)
-            if not rows and (self.critic is None or not mini.completion_mask.any()):
-                continue  # no gradient, and so no step: AdamW's momentum alone would still move the weights
-            region = self.algorithm.trust_region is not None
-            mini = self._selected(mini)
-            numbers, seen = self.backward(mini, rows) if rows and not region else ({}, [])
-            if self.critic is not None:
-                valued.append(self.critic.backward(mini, denominators(mini.completion_mask)))
-                norm = torch.nn.utils.clip_grad_norm_(self.critic.parameters, self.config.grad_clip)
-                valued[-1] |= {"critic_grad_norm": float(norm)}
-            moves = any(p.grad is not None for p in self.parameters)
-            if moves:
-                numbers["grad_norm"] = float(
-                    torch.nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip)
-                )
-            elif rows and region and all(map(math.isfinite, valued[-1].values() if valued else ())):
-                numbers, seen = self._step_in_region(mini, rows)
-            if not all(
-                map(math.isfinite, (*numbers.values(), *(valued[-1].values() if valued else ())))
-            ):
-                self._skip(mini, on_bad)
+        for rows in parts:
+            made = self._one_update(batch.part(rows), on_bad)
+            if made is None:
                 continue
-            if self.critic is not None:
-                self.critic.step()
-            if moves:
-                self._step()
-            if moves or numbers.get("region_scale", 0.0) > 0:
-                self._moved(numbers)
-                moved += 1
+            numbers, seen, has_moved = made
+            moved += has_moved
             if numbers:
                 found.append(numbers)
                 stats += seen
-            self._clear()
-            self._bad_in_a_row = 0
-        ratios = sum(stats[1:], start=stats[0]).means() if stats else {}
-        numbers = _means(found) | _means(valued) | ratios
-        if self.critic is not None:
-            assert batch.values is not None
-            assert batch.returns is not None
-            self.critic.steps += 1
-            numbers["explained_variance"] = explained_variance(
-                batch.values, batch.returns, batch.completion_mask
-            )
-            numbers["critic_lr"] = self.critic.lr
-        numbers |= self._adapt(batch)
+        numbers = _means(found) | (sum(stats[1:], start=stats[0]).means() if stats else {})
+        for part in self.parts:
+            numbers |= part.after(batch)
         return {**numbers, "updates": float(moved), "bad_updates": float(self.bad), "lr": self.lr}
 
-    def _adapt(self, batch: Batch) -> dict[str, float]:
-        """Move the KL coefficients that adapt; returns them, and the KL that moved them."""
-        numbers: dict[str, float] = {}
-        for name in ("kl", "trust"):
-            settings = getattr(self.algorithm, name)
-            if settings is None or settings.rule == "fixed" or not batch.completion_mask.any():
-                continue
-            mask = batch.completion_mask
-            rows = int(mask.any(dim=1).sum())
-            if name == "kl":
-                assert batch.ref_logprobs is not None
-                measured = zero_masked(batch.behaviour_logprobs - batch.ref_logprobs, mask).sum()
-            else:  # how far the step has moved the policy: only known after it
-                now = self.logprobs(batch.rows, self.policy)
-                measured = kl_loss(batch.behaviour_logprobs, now, mask, estimator="k3").sum()
-            kl = float(measured / mask.sum())
-            if settings.rule == "ppo":
-                moved = next_beta(settings.coefficient, kl, target=settings.target)
-            elif settings.rule == "dual":
-                moved = dual_ascent(
-                    settings.coefficient, kl, delta=settings.target, rate=settings.rate
-                )
-            else:
-                kl = float(measured / rows)
-                moved = ziegler_beta(
-                    settings.coefficient,
-                    kl,
-                    target=settings.target,
-                    samples=rows,
-                    horizon=settings.horizon,
-                )
-            self.algorithm = self.algorithm.copy_with(
-                **{name: replace(settings, coefficient=moved)}
-            )
-            numbers |= {f"{name}_coefficient": moved, f"{name}_measured": kl}
-        if self.algorithm.entropy_target is not None:
-            numbers["entropy_coefficient"] = self.algorithm.entropy
-        return numbers
-
-    def _step_in_region(
-        self, mini: Batch, rows: Sequence[int]
-    ) -> tuple[dict[str, float], list[RatioStats]]:
-        """TRPO's step on a mini-batch; returns the logged terms, and the ratios after it."""
-        assert self.algorithm.trust_region is not None
-        whole = denominators(mini.completion_mask)
-        indices = self.policy.micro_batches([mini.rows[i] for i in rows])
-        micro = [_on(mini.part([rows[i] for i in part]), self.policy.device) for part in indices]
-        last: list[tuple[Tensor, RatioStats]] = []
-
-        def surrogate() -> Iterator[Tensor]:
-            last.clear()
-            for one in micro:
-                loss, _, stats = self._loss(one, whole)
-                last.append((loss.detach(), stats))
-                yield -loss
-
-        found = step_in_region(
-            self.policy,
-            self.parameters,
-            surrogate,
-            _on(mini, self.policy.device),
-            self.algorithm.trust_region,
-            temperature=self.config.temperature,
-        )
-        numbers = {
-            "loss": float(sum(loss for loss, _ in last)),
-            "grad_norm": found.gradient_norm,
-            "region_kl": found.kl,
-            "region_gain": found.gain,
-            "region_scale": found.scale,
-            "region_residual": found.residual,
-        }
-        return numbers, [stats for _, stats in last] if found.accepted else []
-
-    def _selected(self, mini: Batch) -> Batch:
-        """The mini-batch with the tokens that the algorithm selects over all of it."""
-        algorithm = self.algorithm
-        if "selected" not in algorithm.reads:
-            return mini
-        assert isinstance(algorithm, PolicyGradient)
-        mask, old = mini.completion_mask, mini.old_logprobs
-        known = {
-            "logprobs": self.logprobs(mini.rows, self.policy),
-            "old_logprobs": mini.behaviour_logprobs if old is None else old,
-            "advantages": zero_masked(mini.advantages, mask),
-            "mask": mask,
-            "generator": torch.Generator().manual_seed(
-                rollout_seed("select", self.config.seed, self.updates)
-            ),
-        }
-        return replace(mini, selected=algorithm.select(Inputs(algorithm, known)))
-
-    def _step(self) -> None:
-        self.optimizer.param_groups[0]["lr"] = self.lr
-        self.optimizer.step()
-
-    def _moved(self, numbers: Mapping[str, float]) -> None:
-        """Count an update, and let the entropy coefficient follow it."""
-        self.updates += 1
-        target = self.algorithm.entropy_target
-        if target is not None and "entropy_now" in numbers:
-            self.last_entropy = numbers["entropy_now"]
-            moved = next_entropy_coefficient(
-                self.algorithm.entropy,
-                self.last_entropy,
-                target=target.nats,
-                step=target.step,
-                least=target.least,
-                most=target.most,
-            )
-            self.algorithm = self.algorithm.copy_with(entropy=moved)
+    def _one_update(
+        self, mini: Batch, on_bad: Callable[[Batch], None]
+    ) -> tuple[dict[str, float], list[RatioStats], bool] | None:
+        """What an update logs, its ratios, and whether it moved the policy; None for one that was left out."""
+        held = any(part.holds_policy for part in self.parts)
+        rows = [] if held else self.rows_with_gradient(mini)
+        learning = [part for part in self.parts if part.learns(mini)]
+        if not rows and not learning:
+            return None  # no gradient, and so no step: AdamW's momentum alone would still move the weights
+        for part in self.parts:
+            mini = part.select(mini)
+        numbers, seen = self.backward(mini, rows) if rows and self._mover is None else ({}, [])
+        own: dict[str, float] = {}
+        for part in learning:
+            own |= part.backward(mini)
+        moves = any(p.grad is not None for p in self.parameters)
+        if moves:
+            norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip)
+            numbers["grad_norm"] = float(norm)
+        elif rows and self._mover is not None and all(map(math.isfinite, own.values())):
+            numbers, seen = self._mover.move(mini, rows)
+        numbers |= own
+        if not all(map(math.isfinite, numbers.values())):
+            self._skip(mini, on_bad)
+            return None
+        for part in learning:
+            part.step()
+        if moves:
+            self.optimizer.param_groups[0]["lr"] = self.lr
+            self.optimizer.step()
+        if has_moved := moves or (self._mover is not None and bool(seen)):
+            self.updates += 1
+            for part in self.parts:
+                part.moved(numbers)
+        self._clear()
+        self._bad_in_a_row = 0
+        return numbers, seen, has_moved
 
     def _clear(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        if self.critic is not None:
-            self.critic.optimizer.zero_grad(set_to_none=True)
+        for part in self.parts:
+            part.clear()
 
     def _skip(self, mini: Batch, on_bad: Callable[[Batch], None]) -> None:
         self._clear()
@@ -395,29 +262,18 @@ class Learner:
                 f"rollouts, which are kept in {self.config.run / 'bad'}; lower lr or grad_clip, or train in fp32"
             )
 
-    @property
-    def _needs_entropy(self) -> bool:
-        algorithm = self.algorithm
-        return (
-            algorithm.entropy != 0
-            or algorithm.entropy_target is not None
-            or "entropies" in algorithm.reads
-        )
-
     def rows_with_gradient(self, mini: Batch) -> list[int]:
         """Indices of the rows whose gradient is not 0; only these are computed.
 
-        Without a KL penalty in the loss, an entropy bonus or a regulariser of the algorithm's own, a row of advantages
-        0 has no gradient; it still counts in the denominators.
+        Where nothing regularises, a row of advantages 0 has no gradient; it still counts in the denominators.
 
         Args:
             mini: a mini-batch.
         """
-        kl = self.algorithm.kl
         every = (
             self.algorithm.regularised
             or self._needs_entropy
-            or (kl is not None and kl.place == "loss")
+            or any(part.regularises for part in self.parts)
         )
         has_gradient = mini.completion_mask if every else mini.advantages != 0
         found: list[int] = has_gradient.any(dim=1).nonzero().flatten().tolist()
@@ -436,9 +292,7 @@ class Learner:
         sums: dict[str, Tensor] = {}
         stats = []
         for indices, counts in self.policy.plan([mini.rows[i] for i in rows]):
-            loss, terms, seen = self._loss(
-                _on(mini.part([rows[i] for i in indices]), self.policy.device), whole
-            )
+            loss, terms, seen = self.loss(mini.part([rows[i] for i in indices]), whole)
             (loss if counts else loss * 0.0).backward()
             self._advance(len(indices))
             stats.append(seen if counts else seen.none())
@@ -469,64 +323,32 @@ class Learner:
         found["ratio_max"] = self.ranks.largest(stats.ratio_max.double().cpu())
         return dict(zip(sums, together, strict=True)), [RatioStats(**found)]
 
-    def _loss(
-        self, micro: Batch, whole: Denominators
+    def loss(
+        self, mini: Batch, whole: Denominators
     ) -> tuple[Tensor, dict[str, Tensor], RatioStats]:
-        """The micro-batch's share of the loss and of the logged terms, and the statistics of its ratios."""
-        algorithm, mask, entropies = self.algorithm, micro.completion_mask, None
-        terms: dict[str, Tensor] = {}
+        """The micro-batch's share of the loss and of the logged terms, and the statistics of its ratios.
+
+        Args:
+            mini: the rows of a micro-batch.
+            whole: the denominators of the update.
+        """
+        batch, temperature = _on(mini, self.policy.device), self.config.temperature
+        entropies, mask = None, batch.completion_mask
         if self._needs_entropy:
-            logprobs, entropies = self.policy.logprobs(
-                micro.rows, self.config.temperature, with_entropy=True
-            )
+            logprobs, entropies = self.policy.logprobs(batch.rows, temperature, with_entropy=True)
         else:
-            logprobs = self.policy.logprobs(micro.rows, self.config.temperature)
-        before = micro.behaviour_logprobs if micro.old_logprobs is None else micro.old_logprobs
-        inputs = self._inputs(micro, logprobs, before, entropies)
-        losses, stats = self._losses(algorithm.loss(inputs), inputs)
-        if micro.kept is not None:
-            losses = zero_masked(losses, micro.kept)
-        if algorithm.correction:
-            # Importance weights where the sampler had older weights, or computes differently, than the trainer.
-            assert micro.old_logprobs is not None
-            policies = micro.old_logprobs, micro.behaviour_logprobs, mask
-            weights, each = composed(algorithm.correction, *policies)
-            losses = losses * weights
-            for name, one in each.items():
-                cut = one.stats.low + one.stats.high
-                terms |= {
-                    f"correction/{name}/weight": one.weights.sum() / whole.tokens,
-                    f"correction/{name}/cut": cut / whole.tokens,
-                }
-        loss = self._aggregated(losses, mask, whole)
-        if algorithm.kl is not None and algorithm.kl.place == "loss":
-            assert micro.ref_logprobs is not None
-            weigh_by = before if algorithm.kl.weighted else None
-            kl = kl_loss(
-                logprobs,
-                micro.ref_logprobs,
-                mask,
-                estimator=algorithm.kl.estimator,
-                behaviour_logprobs=weigh_by,
-            )
-            penalty = self._aggregated(algorithm.kl.coefficient * kl, mask, whole)
-            terms |= {
-                "kl_ref": kl.detach().sum() / whole.tokens,
-                "kl_gradient": _squared_gradient(penalty, logprobs),
-                "policy_gradient": _squared_gradient(loss, logprobs),
-            }
-            loss = loss + penalty
-        if entropies is not None and (algorithm.entropy or algorithm.entropy_target is not None):
-            target = algorithm.entropy_target
-            coefficient = (
-                algorithm.entropy if target is None or self.last_entropy <= target.nats else 0.0
-            )
-            loss = loss + self._aggregated(
-                entropy_bonus(entropies, mask, coefficient=coefficient), mask, whole
-            )
-            if target is not None:
-                terms["entropy_now"] = zero_masked(entropies.detach(), mask).sum() / whole.tokens
-        return loss, terms, stats
+            logprobs = self.policy.logprobs(batch.rows, temperature)
+        before = batch.behaviour_logprobs if batch.old_logprobs is None else batch.old_logprobs
+        aggregate = partial(self._aggregated, mask=mask, whole=whole)
+        micro = Micro(batch, whole, aggregate, logprobs, before, entropies)
+        inputs = self._inputs(batch, logprobs, before, entropies)
+        losses, stats = self._losses(self.algorithm.loss(inputs), inputs)
+        for part in self.parts:
+            losses = part.weigh(losses, micro)
+        loss = aggregate(losses)
+        for part in self.parts:
+            loss = part.penalty(loss, micro)
+        return loss, micro.terms, stats
 
     def _aggregated(self, losses: Tensor, mask: Tensor, whole: Denominators) -> Tensor:
         if self.algorithm.aggregation == "token_mean":
@@ -586,16 +408,8 @@ class Learner:
             {
                 "policy": self.policy.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
-                "reference": None if self.reference is None else self.reference.state_dict(),
                 "counts": [self.updates, self.bad, self._bad_in_a_row],
-                "critic": None if self.critic is None else self.critic.state_dict(),
-                "adapted": {
-                    "kl": self.algorithm.kl and self.algorithm.kl.coefficient,
-                    "trust": self.algorithm.trust and self.algorithm.trust.coefficient,
-                    "entropy": self.algorithm.entropy,
-                    "last_entropy": self.last_entropy,
-                    "average": self.average,
-                },
+                "parts": {part.name: part.state() for part in self.parts if part.name},
             }
         )
         return found
@@ -605,45 +419,28 @@ class Learner:
 
         Args:
             state: what `state_dict` returned.
+
+        Raises:
+            DataError: it lacks a part that the algorithm has.
         """
         self.policy.load_state_dict(state["policy"])
-        means = self.ranks.spread(state["optimizer"]["state"], dict(enumerate(self.parameters)))
-        self.optimizer.load_state_dict({**state["optimizer"], "state": means})
-        if self.reference is not None:
-            self.reference.load_state_dict(state["reference"])
+        self.ranks.load_optimizer(self.optimizer, state["optimizer"], self.parameters)
         self.updates, self.bad, self._bad_in_a_row = state["counts"]
-        if self.critic is not None:
-            self.critic.load_state_dict(state.get("critic"))
-        if (adapted := state.get("adapted")) is not None:  # runs of 0.1 had nothing that adapts
-            for name in ("kl", "trust"):
-                if (settings := getattr(self.algorithm, name)) is not None:
-                    changed = replace(settings, coefficient=adapted[name])
-                    self.algorithm = self.algorithm.copy_with(**{name: changed})
-            if self.algorithm.entropy_target is not None:
-                self.algorithm = self.algorithm.copy_with(entropy=adapted["entropy"])
-            self.last_entropy, self.average = adapted["last_entropy"], adapted["average"]
+        known = state["parts"] if "parts" in state else self._earlier_parts(state)
+        for part in self.parts:
+            if part.name and part.name not in known:
+                raise DataError(f"this checkpoint has no {part.name}; give a new folder")
+            if part.name:
+                part.load(known[part.name])
 
-
-def _of_one_process(algorithm: Algorithm) -> list[str]:
-    """The settings of an algorithm whose state one process holds."""
-    adapts = algorithm.kl is not None and algorithm.kl.rule != "fixed"
-    found = {
-        "a critic": algorithm.critic is not None,
-        "an adaptive KL coefficient": adapts or algorithm.trust is not None,
-        "entropy_target": algorithm.entropy_target is not None,
-        "entropy_share": algorithm.entropy_share < 1,
-        "subset": algorithm.subset is not None,
-        "mixing": algorithm.mixing is not None,
-        "a moving average": algorithm.baseline == "moving_average",
-        "trust_region": algorithm.trust_region is not None,
-    }
-    return [name for name, here in found.items() if here]
-
-
-def _squared_gradient(loss: Tensor, logprobs: Tensor) -> Tensor:
-    """|∂loss / ∂logprobs|²: cheap, as it stops before the model."""
-    [gradient] = torch.autograd.grad(loss, logprobs, retain_graph=True, allow_unused=True)
-    return logprobs.new_zeros(()) if gradient is None else gradient.square().sum()
+    def _earlier_parts(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """The states of parts in a checkpoint that was written before there were parts."""
+        found = {name: state[name] for name in ("reference", "critic") if state.get(name)}
+        if (adapted := state.get("adapted")) is None:  # runs of 0.1 had nothing that adapts
+            own = {part.name: part.state() for part in self.parts}
+            return {name: own[name] for name in own.keys() - {"reference", "critic"}} | found
+        names = {name: adapted[name] for name in ("kl", "trust", "average")}
+        return found | names | {"entropy": [adapted["entropy"], adapted["last_entropy"]]}
 
 
 def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -38,6 +38,7 @@ from rlvr.train.credit import Batch, chosen, collate, credit, rows_of, save_batc
 from rlvr.train.learner import Learner
 from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.metrics import Log, evaluation_metrics, open_loggers
+from rlvr.train.parts import MovingBaseline
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_groups
 from rlvr.train.ranks import Ranks
@@ -221,9 +222,7 @@ class Trainer:
                 started = time.perf_counter()
                 numbers = self._one_step() if ranks.first else self._one_step_of_others()
                 numbers |= self._looks(False)
-                mixing = config.algorithm.mixing
-                if mixing is not None and self.step % mixing.every_steps == 0:
-                    self.learner.mix()
+                self.learner.end_step(self.step)
                 if ranks.from_first(self._wants_reset(numbers) if ranks.first else None):
                     self.learner.reset()
                     self._standing.reset()
@@ -327,8 +326,8 @@ class Trainer:
         ):  # advantages are of an update, so all epochs have the same
             epochs = epochs[:1] * algorithm.epochs
         first = {row: number for number, rows in enumerate(epochs[0]) for row in rows}
-        found = None
         if sampled is not None:
+            average = self.learner.part(MovingBaseline)
             found = credit(
                 sampled.groups,
                 replace(
@@ -337,15 +336,12 @@ class Trainer:
                 algorithm,
                 minibatch_of=[first[row] for row in range(len(batch.rows))],
                 values=sampled.values,
-                average=self.learner.average,
+                average=None if average is None else average.average,
             )
             self.learner.observe(sampled.groups)
-        advantages = ranks.from_first(None if found is None else found.advantages)
-        batch = replace(
-            batch, advantages=advantages, returns=None if found is None else found.returns
-        )
-        if sampled is not None:
+            batch = replace(batch, advantages=found.advantages, returns=found.returns)
             batch = chosen(sampled.groups, batch, algorithm, draw)
+        batch = replace(batch, **ranks.from_first(_credited(batch)))
         prepared_s = time.perf_counter() - started
         numbers = self.learner.update(
             batch, [rows for epoch in epochs for rows in epoch], self._keep_bad
@@ -628,8 +624,14 @@ class Trainer:
 
 def _thin(batch: Batch) -> Batch:
     """The batch with what an update needs of its rows, for the other ranks."""
-    rows: Any = [TokenRow(row.prompt_ids, row.completion_ids) for row in batch.rows]
+    rows: Any = [TokenRow(row.prompt_ids, row.completion_ids, row.truncated) for row in batch.rows]
     return replace(batch, rows=rows)
+
+
+def _credited(batch: Batch) -> dict[str, Any]:
+    """What credit has changed in a batch."""
+    names = "advantages", "returns", "completion_mask"
+    return {name: getattr(batch, name) for name in names}
 
 
 _STATE = ("step", "learner", "collector", "ahead", "validation", "rng", "replay")

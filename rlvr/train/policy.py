@@ -239,8 +239,15 @@ class Policy:
         if self.lora is not None:
             self.lora.fingerprint()  # while the frozen weights are whole
         self._skeleton, self._shares_prompts = skeleton(self.model), False
-        ranks.shard(self.root, _layers(self.model))
+        own = [module for module in self.root.children() if module is not self.model]  # a critic's
+        ranks.shard(self.root, [*_layers(self.model), *own])
         self.ranks = ranks
+
+    def shares(self) -> list[Tensor]:
+        """The parameters, each as this rank's share of it; the whole of it with one rank."""
+        if self.ranks.world > 1:
+            self.root.reshard()  # a pass without gradients leaves the root's whole
+        return list(self.model.parameters())
 
     def summary(self) -> str:
         """A sum for each tensor, which other weights would not have; before `shard`."""
@@ -347,15 +354,20 @@ class Policy:
         """The policy as it is now, for a reference: a copy that is never trained, or with LoRA this one as it began."""
         if self.lora is not None:
             return _AdapterAtRest(self)
+        twin = self.copied()
+        twin.model.requires_grad_(False).eval()
+        twin.shard(self.ranks)
+        return twin
+
+    def copied(self) -> Policy:
+        """A policy with weights of its own, whole on every rank; on one rank, frozen weights are the same tensors."""
         if self.ranks.world > 1:
-            twin = self._with(
+            return self._with(
                 {name: _gathered(value) for name, value in self.model.state_dict().items()}
             )
-            twin.model.requires_grad_(False).eval()
-            twin.shard(self.ranks)
-            return twin
         twin = copy.copy(self)
-        twin.model = copy.deepcopy(self.model).requires_grad_(False).eval()
+        kept = {id(p): p for p in self.model.parameters() if not p.requires_grad}
+        twin.model = copy.deepcopy(self.model, dict(kept))
         twin.root = RootModule(twin.model, self._logits)
         return twin
 

@@ -39,6 +39,7 @@ from rlvr.samplers.tokenization import Tokenization
 from rlvr.train.batches import buckets
 from rlvr.train.config import Config
 from rlvr.train.learner import Learner
+from rlvr.train.parts import Reference
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.update_sizes import LEAST_GROUPS
@@ -135,9 +136,6 @@ class PreferenceLearner(Learner):
         config: settings of the run; its algorithm learns from examples.
         ranks: one, or None.
         activity: see `Learner`.
-
-    Attributes:
-        reference: the policy as it was given, if the loss compares with it; else None.
 
     Raises:
         UsageError: all weights are frozen, or there are several ranks.
@@ -240,7 +238,7 @@ class PreferenceLearner(Learner):
             "right": right,
         }
         terms: dict[str, Tensor] = {}
-        if self.reference is not None:
+        if self.part(Reference) is not None:
             h = self._gains(rows, logprobs, mask)
             inputs |= {"gain": h, "chosen": h[:n], "rejected": h[n:]}
             terms |= whole.means("gain", h.detach(), weights, right)
@@ -267,9 +265,10 @@ class PreferenceLearner(Learner):
     def _gains(
         self, rows: Sequence[TrainedRow], logprobs: Tensor, mask: Tensor
     ) -> Float[Tensor, " N"]:
-        assert self.reference is not None
+        reference = self.part(Reference)
+        assert reference is not None
         with torch.no_grad():
-            before = self.reference.logprobs(rows, self.config.temperature)
+            before = reference.policy.logprobs(rows, self.config.temperature)
         return gains(logprobs, before, mask, length=self.algorithm.length)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -273,6 +273,19 @@ class Ranks:
             return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
         return tree
 
+    def load_optimizer(
+        self, optimizer: torch.optim.Optimizer, state: Mapping[str, Any], parameters: Sequence[Any]
+    ) -> None:
+        """Give an optimiser of sharded parameters the state that `whole` made of another's.
+
+        Args:
+            optimizer: of the parameters.
+            state: its `state_dict`, with whole tensors.
+            parameters: in the optimiser's order.
+        """
+        means = self.spread(state["state"], dict(enumerate(parameters)))
+        optimizer.load_state_dict({**state, "state": means})
+
 
 @contextmanager
 def _lost() -> Iterator[None]:

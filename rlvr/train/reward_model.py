@@ -76,7 +76,7 @@ class RewardLearner(PreferenceLearner):
         super().__init__(policy, config, activity=activity)
         self._scorer, self._module = _scorer(policy)
         self.parameters = [*self.parameters, *self._module.head.parameters()]
-        self.optimizer = self._fresh_optimizer()
+        self.optimizer = self.fresh_optimizer()
 
     def _micro_loss(
         self, examples: Sequence[Example], whole: _Totals, point: Tensor | None

@@ -8,18 +8,89 @@ gradients, in a line search each halving a further two forward passes, and keeps
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from rlvr.algo.aggregation import denominators
 from rlvr.algo.parts import TrustRegion
+from rlvr.algo.ratios import RatioStats
 from rlvr.algo.trust_region import Parts, TrustRegionStep, full_kl, trust_region_step
+from rlvr.errors import UsageError
 from rlvr.train.credit import Batch
+from rlvr.train.part import Part
 from rlvr.train.policy import Policy
 
-__all__ = ["step_in_region"]
+if TYPE_CHECKING:  # it calls the parts
+    from rlvr.train.learner import Learner
+
+__all__ = ["RegionStep", "step_in_region"]
+
+
+class RegionStep(Part):
+    """TRPO's step in the place of AdamW's.
+
+    Raises:
+        UsageError: the policy is sharded over several ranks.
+    """
+
+    replaces_step = True
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
+        if learner.ranks.world > 1:
+            raise UsageError(
+                f"{learner.algorithm.label} needs second derivatives, which sharded weights do not have: it cannot be "
+                "trained on several ranks; start one process"
+            )
+
+    @classmethod
+    def of(cls, learner: Learner) -> RegionStep | None:
+        return None if learner.algorithm.trust_region is None else cls(learner)
+
+    def move(self, mini: Batch, rows: Sequence[int]) -> tuple[dict[str, float], list[RatioStats]]:
+        """Move the policy, and return the logged terms, and the ratios after the step if it was accepted.
+
+        Args:
+            mini: the update's rows.
+            rows: indices of those with a gradient.
+        """
+        learner, settings = self.learner, self.learner.algorithm.trust_region
+        assert settings is not None
+        whole = denominators(mini.completion_mask)
+        parts = learner.policy.micro_batches([mini.rows[i] for i in rows])
+        micro = [mini.part([rows[i] for i in part]) for part in parts]
+        last: list[tuple[float, RatioStats]] = []
+
+        def surrogate() -> Iterator[Tensor]:
+            last.clear()
+            for one in micro:
+                loss, _, stats = learner.loss(one, whole)
+                last.append((float(loss.detach()), stats))
+                yield -loss
+
+        mask = mini.completion_mask.to(learner.policy.device)
+        found = step_in_region(
+            learner.policy,
+            learner.parameters,
+            surrogate,
+            replace(mini, completion_mask=mask),
+            settings,
+            temperature=learner.config.temperature,
+        )
+        numbers = {
+            "loss": sum(loss for loss, _ in last),
+            "grad_norm": found.gradient_norm,
+            "region_kl": found.kl,
+            "region_gain": found.gain,
+            "region_scale": found.scale,
+            "region_residual": found.residual,
+        }
+        return numbers, [stats for _, stats in last] if found.accepted else []
 
 
 def step_in_region(

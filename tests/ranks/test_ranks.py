@@ -83,6 +83,12 @@ def test_ranks_add_up_to_the_gradient_of_one_process(world, trained, head):
     assert "gradients differ by" in finish(start(world, "gradients", trained, head))
 
 
+def test_every_part_of_an_update_is_the_same_on_ranks():
+    """Critic, adaptive coefficients, entropy's target and share, selection, mixing: weights and states to 1e-6, as float32 has them."""
+    said = finish(start(2, "parts"))
+    assert said.count("differs by") == 6
+
+
 @pytest.mark.parametrize("settings", [{}, {"lora_rank": 2}], ids=["full", "LoRA"])
 def test_a_run_goes_on_to_the_last_bit_and_opens_on_another_number_of_ranks(tmp_path, settings):
     """2 ranks: stopped and resumed is uninterrupted.  Written by 2, by 1 and by 2 again: the same bits.

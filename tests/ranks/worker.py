@@ -1,15 +1,20 @@
 """One of several processes that train together; see tests/ranks/test_ranks.py.
 
 torchrun --nproc-per-node 2 tests/ranks/worker.py gradients full|lora tied|untied
+torchrun --nproc-per-node 2 tests/ranks/worker.py parts
 torchrun --nproc-per-node 2 tests/ranks/worker.py run FOLDER '{"steps": 4}'
 """
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from rlvr.algo.papers import load_algorithm
+from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.parts import Correction, EntropyTarget, Kl, Mixing
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch
@@ -98,6 +103,64 @@ def compare(trained: str, tied: bool) -> None:
             print(f"gradients differ by {worst:.1e} at most")
 
 
+PARTS = {
+    "ppo": {},
+    "ppo_kl": {},
+    "kl_cov": {"share": 0.2},
+    "magistral": {"entropy_target": EntropyTarget(nats=9.0)},
+    "gspo": {"entropy_share": 0.5, "correction": (Correction(),)},
+    "grpo": {
+        "kl": Kl("k3", 0.1, "loss", rule="ppo", target=0.01),
+        "mixing": Mixing(every_steps=1, share=0.5),
+    },
+}
+"""Algorithms that have every part between them, but for the trust region."""
+
+
+def compare_parts() -> None:
+    """Two steps with every part, on all ranks and on one; the parts' states too, which then open on the ranks."""
+    with Ranks.of_environment(torch.device("cpu")) as ranks:
+        for name, changes in PARTS.items():
+            algorithm = replace(load_algorithm(name), **changes)
+            wanted, found = (taught(one, algorithm) for one in (Ranks(), ranks))
+            state = found.state_dict()
+            if ranks.first:
+                worst = farthest(state, wanted.state_dict())
+                assert worst < 1e-6, (name, worst)
+                print(f"{name} differs by {worst:.1e} at most")
+            found.load_state_dict(ranks.from_first(state))
+            assert not ranks.first or farthest(state, wanted.state_dict()) < 1e-6
+            again = found.state_dict()
+            assert not ranks.first or farthest(state, again) == 0.0
+
+
+def taught(ranks: Ranks, algorithm: Algorithm) -> Learner:
+    model, tokenizer = tiny(CHARSET, hidden=16, heads=2, layers=2, dtype=torch.float64)
+    policy = Policy(model, tokenizer, share_prompts=False, max_tokens=24)
+    config = Config(env="x", model="x", run=Path("x"), algorithm=algorithm, lr=1e-2)
+    made = Learner(policy, config, ranks)
+    for step in range(2):
+        prepared = made.prepared(batch())
+        if prepared.values is not None:
+            prepared = replace(prepared, returns=prepared.values + 1.0)
+        made.update(prepared, [range(4), range(4, 7)], on_bad=print)
+        made.end_step(step)
+    return made
+
+
+def farthest(a: object, b: object) -> float:
+    """The greatest difference of two trees' numbers."""
+    if isinstance(a, dict):
+        assert a.keys() == b.keys(), (a.keys(), b.keys())
+        return max((farthest(a[key], b[key]) for key in a), default=0.0)
+    if isinstance(a, list | tuple):
+        return max(map(farthest, a, b), default=0.0)
+    if isinstance(a, torch.Tensor):
+        assert bool((a - b).isfinite().all())
+        return float((a - b).abs().max())
+    return 0.0 if a == b else abs(a - b)
+
+
 class Fails(Bandit):
     """Breaks down after some tasks."""
 
@@ -119,7 +182,9 @@ def run(folder: str, settings: dict) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    if sys.argv[1] == "gradients":
+    if sys.argv[1] == "parts":
+        compare_parts()
+    elif sys.argv[1] == "gradients":
         compare(sys.argv[2], sys.argv[3] == "tied")
     else:
         run(sys.argv[2], json.loads(sys.argv[3]))

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import rlvr
-from rlvr.algo.aggregation import denominators
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.parts import Critic, EntropyTarget, Kl, Mixing, Reset, Subset, Trust
 from rlvr.errors import DataError, UsageError
 from rlvr.train.credit import chosen, collate, credit
+from rlvr.train.critic import CriticLearner
+from rlvr.train.parts import EntropyBonus, Reference
 from tests.rounding import additions, assert_same
 from tests.train.bandit import policy
 from tests.train.test_learner import batch_of, learner, rollout
@@ -28,7 +29,9 @@ def ready(made, batch=None):
 
 
 def head(made):
-    return torch.cat([p.detach().flatten() for p in made.critic._root.head.parameters()])
+    return torch.cat(
+        [p.detach().flatten() for p in made.part(CriticLearner)._root.head.parameters()]
+    )
 
 
 def weights(made):
@@ -56,7 +59,7 @@ def test_a_truncated_end_has_the_value_of_its_last_state():
     """An ended row is worth 0 after its end; a truncated one what the critic says there, which its returns contain."""
     made = learner(dataclasses.replace(PPO, lam=1.0))
     with torch.no_grad():
-        made.critic._root.head.bias.fill_(0.25)
+        made.part(CriticLearner)._root.head.bias.fill_(0.25)
     rows = [rollout([1], [4, 5], total=0.0), rollout([1], [4, 5], total=0.0, truncated=True)]
     batch = ready(made, collate([rlvr.Group(rows[0].task, [row]) for row in rows]))
     assert batch.bootstrap.tolist() == [0.0, 0.25]
@@ -67,9 +70,9 @@ def test_a_truncated_end_has_the_value_of_its_last_state():
 def test_the_value_before_a_token_knows_nothing_of_it():
     """Rows that differ in their last token have the same values, up to the state after it."""
     made = learner(PPO)
-    torch.nn.init.normal_(made.critic._root.head.weight)
+    torch.nn.init.normal_(made.part(CriticLearner)._root.head.weight)
     rows = [rollout([1, 5], [4, 6, last], truncated=True) for last in (7, 8)]
-    values, after = made.critic.values(rows)
+    values, after = made.part(CriticLearner).values(rows)
     torch.testing.assert_close(values[0], values[1])
     assert (after[0] - after[1]).abs() > 1e-3
 
@@ -78,16 +81,19 @@ def test_the_value_before_a_token_knows_nothing_of_it():
 def test_a_step_moves_head_and_layers(backbone):
     """A critic whose values were detached would never learn.  An own one leaves the policy to the policy's loss."""
     made = learner(dataclasses.replace(PPO, critic=Critic(backbone=backbone, lr=1e-2)))
-    torch.nn.init.normal_(made.critic._root.head.weight)  # so that a gradient reaches the layers
+    torch.nn.init.normal_(
+        made.part(CriticLearner)._root.head.weight
+    )  # so that a gradient reaches the layers
     batch = ready(made)
     silent = replace(batch, advantages=torch.zeros_like(batch.advantages))
     before, policy_before = head(made), weights(made)
-    own_before = [p.clone() for p in made.critic._layers]
+    own_before = [p.clone() for p in made.part(CriticLearner)._layers]
     numbers = made.update(silent, [range(6)], pytest.fail)
     assert not torch.equal(head(made), before)
     assert torch.equal(weights(made), policy_before) == (backbone == "own")
     assert any(
-        not torch.equal(a, b) for a, b in zip(own_before, made.critic._layers, strict=True)
+        not torch.equal(a, b)
+        for a, b in zip(own_before, made.part(CriticLearner)._layers, strict=True)
     ) == (backbone == "own")
     assert numbers["value_loss"] > 0
     assert numbers["critic_grad_norm"] > 0
@@ -112,10 +118,12 @@ def test_the_critics_gradient_does_not_depend_on_batching(options):
     found = []
     for made in (learner(PPO), learner(PPO, made=policy(**options))):
         torch.manual_seed(0)
-        torch.nn.init.normal_(made.critic._root.head.weight)
+        torch.nn.init.normal_(made.part(CriticLearner)._root.head.weight)
         batch = ready(made)
-        numbers = made.critic.backward(batch, denominators(batch.completion_mask))
-        grads = [p.grad.flatten() for p in made.critic.parameters if p.grad is not None]
+        numbers = made.part(CriticLearner).backward(batch)
+        grads = [
+            p.grad.flatten() for p in made.part(CriticLearner).parameters if p.grad is not None
+        ]
         found.append((torch.cat(grads), batch.values, numbers["value_loss"]))
     terms = additions(made.policy.model, batch.completion_mask.numel())
     for one, other in zip(*found, strict=True):
@@ -127,7 +135,8 @@ def test_the_value_loss_by_hand():
     made = learner(dataclasses.replace(PPO, lam=1.0, critic=Critic(value_clip=None)))
     rows = [rollout([1], [4, 5], total=1.0), rollout([1], [4], total=0.0)]
     batch = ready(made, collate([rlvr.Group(rows[0].task, [row]) for row in rows]))
-    numbers = made.critic.backward(batch, denominators(batch.completion_mask))
+    numbers = made.part(CriticLearner).backward(batch)
+    assert numbers.pop("critic_grad_norm") > 0
     assert numbers == {"value_loss": pytest.approx(1 / 3), "value_clipped": 0.0}
 
 
@@ -148,10 +157,10 @@ def test_rewards_of_turns_stand_on_their_turns():
 def test_the_reference_is_mixed():
     """0.6 of the policy and 0.4 of the reference, weight by weight (TR-DPO)."""
     made = learner(dataclasses.replace(load_algorithm("grpo"), mixing=Mixing(share=0.6)))
-    was = torch.cat([p.detach().flatten() for p in made.reference.model.parameters()])
+    was = torch.cat([p.detach().flatten() for p in made.part(Reference).policy.model.parameters()])
     made.update(made.prepared(batch_of()), [range(6)], pytest.fail)
-    made.mix()
-    now = torch.cat([p.detach().flatten() for p in made.reference.model.parameters()])
+    made.end_step(512)
+    now = torch.cat([p.detach().flatten() for p in made.part(Reference).policy.model.parameters()])
     torch.testing.assert_close(now, 0.6 * weights(made) + 0.4 * was)
     assert not torch.equal(now, was)
 
@@ -190,7 +199,7 @@ def test_coefficients_follow_what_is_measured():
     )
     first = made.update(made.prepared(batch_of()), [range(6)], pytest.fail)
     assert first["entropy_coefficient"] == 0.25
-    assert made.last_entropy == pytest.approx(first["entropy_now"])
+    assert made.part(EntropyBonus).last == pytest.approx(first["entropy_now"])
 
 
 def test_only_tokens_of_high_entropy_have_a_gradient(monkeypatch):
@@ -262,12 +271,14 @@ def test_a_lora_critic_has_an_adapter_of_its_own_on_the_same_frozen_weights():
     adapted.add_lora(rank=2, seed=0)
     made = learner(PPO, made=adapted)
     theirs = {p.data_ptr() for p in adapted.model.parameters() if not p.requires_grad}
-    own = made.critic._model.model
+    own = made.part(CriticLearner)._model.model
     assert {p.data_ptr() for p in own.parameters() if not p.requires_grad} == theirs
-    torch.nn.init.normal_(made.critic._root.head.weight)
-    before = [p.clone() for p in made.critic._layers]
+    torch.nn.init.normal_(made.part(CriticLearner)._root.head.weight)
+    before = [p.clone() for p in made.part(CriticLearner)._layers]
     made.update(ready(made), [range(6)], pytest.fail)
-    assert any(not torch.equal(a, b) for a, b in zip(before, made.critic._layers, strict=True))
+    assert any(
+        not torch.equal(a, b) for a, b in zip(before, made.part(CriticLearner)._layers, strict=True)
+    )
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from rlvr.algo.parts import Clip, Correction, Kl
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, collate, credit
 from rlvr.train.learner import Diverged, Learner
+from rlvr.train.parts import Reference
 from tests.rounding import additions, assert_same
 from tests.train.bandit import policy
 
@@ -315,12 +316,14 @@ def test_a_reset_takes_the_policy_as_reference_and_forgets_the_moments():
     batch = made.prepared(batch_of())
     made.update(batch, [range(6)], pytest.fail)
     assert not torch.equal(
-        made.logprobs(batch.rows, made.reference), made.logprobs(batch.rows, made.policy)
+        made.logprobs(batch.rows, made.part(Reference).policy),
+        made.logprobs(batch.rows, made.policy),
     )
     lr = made.lr
     made.reset()
     assert torch.equal(
-        made.logprobs(batch.rows, made.reference), made.logprobs(batch.rows, made.policy)
+        made.logprobs(batch.rows, made.part(Reference).policy),
+        made.logprobs(batch.rows, made.policy),
     )
     assert made.optimizer.state_dict()["state"] == {}
     assert made.lr == lr < 0.1
@@ -330,9 +333,9 @@ def test_the_reference_is_not_trained():
     """It shares nothing with the policy."""
     made = learner(load_algorithm("grpo"))
     batch = made.prepared(batch_of())
-    before = made.logprobs(batch.rows, made.reference)
+    before = made.logprobs(batch.rows, made.part(Reference).policy)
     made.update(batch, [range(6)], pytest.fail)
-    assert torch.equal(made.logprobs(batch.rows, made.reference), before)
+    assert torch.equal(made.logprobs(batch.rows, made.part(Reference).policy), before)
     assert not torch.equal(made.logprobs(batch.rows, made.policy), before)
 
 

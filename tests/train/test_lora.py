@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 from rlvr.algo.papers import load_algorithm
 from rlvr.errors import DataError, MissingDependency, UsageError
 from rlvr.train.learner import Learner
+from rlvr.train.parts import Reference
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 from tests.policies import CHARSET
@@ -196,7 +197,9 @@ def test_a_step_moves_the_adapter_alone(fresh):
         if name in frozen
     )
     assert not policy.lora.is_new
-    assert torch.equal(taught.logprobs(batch.rows, taught.reference), batch.ref_logprobs)
+    assert torch.equal(
+        taught.logprobs(batch.rows, taught.part(Reference).policy), batch.ref_logprobs
+    )
 
 
 @pytest.mark.filterwarnings(

@@ -16,6 +16,7 @@ from rlvr.samplers.protocol import Request, Sampling
 from rlvr.train import memory
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, collate
+from rlvr.train.critic import CriticLearner
 from rlvr.train.learner import Learner
 from rlvr.train.memory import (
     Forecast,
@@ -26,6 +27,7 @@ from rlvr.train.memory import (
     require_room_for_weights,
     token_costs,
 )
+from rlvr.train.parts import Reference
 from rlvr.train.policy import Policy
 from rlvr.train.setup import policy_from_config
 from rlvr.train.tiny import tiny
@@ -132,7 +134,7 @@ def test_the_forecast_of_weights_and_optimiser_is_exact():
     found = forecast(policy, config, prompt_tokens=10)
     state = [v for one in learner.optimizer.state.values() for v in one.values() if v.numel() > 1]
     sizes = [sum(t.numel() * 4 for t in tensors) for tensors in
-             (policy.model.parameters(), learner.reference.model.parameters(), state)]  # fmt: skip
+             (policy.model.parameters(), learner.part(Reference).policy.model.parameters(), state)]  # fmt: skip
     assert [found.weights, found.reference, found.optimizer] == sizes
     assert found.gradients == found.weights
     assert found.checkpoint == pytest.approx(4 * found.weights)
@@ -207,7 +209,7 @@ def test_a_critic_is_counted_with_its_gradients_and_its_optimiser(fresh, tmp_pat
     assert found == [own, 2 * own, own, 3 * own]
     assert valued.peak - plain.peak == 4 * own
     learner = Learner(policy, Config(algorithm=algorithm, **settings))
-    kept = sum(p.numel() * p.element_size() for p in learner.critic.parameters)
+    kept = sum(p.numel() * p.element_size() for p in learner.part(CriticLearner).parameters)
     assert kept - own == pytest.approx(0, abs=4 * (policy.model.config.hidden_size + 1))
 
 

@@ -20,6 +20,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.config import Config
 from rlvr.train.offline import OfflineTrainer
+from rlvr.train.parts import Reference
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import (
     Example,
@@ -57,9 +58,9 @@ def learner(name: str, tmp_path: Path, **options) -> PreferenceLearner:
     """Of a policy in float64 with a reference of other weights, so that no gain is 0."""
     made = Policy(*tiny(CHARSET, hidden=16, heads=2, layers=1, dtype=torch.float64), **options)
     found = PreferenceLearner(made, config(tmp_path, algorithm=algorithm(**LOSSES[name])))
-    if found.reference is not None:
+    if (reference := found.part(Reference)) is not None:
         other = tiny(CHARSET, hidden=16, heads=2, layers=1, dtype=torch.float64, seed=9)[0]
-        found.reference.model.load_state_dict(other.state_dict())
+        reference.policy.model.load_state_dict(other.state_dict())
     return found
 
 
@@ -111,7 +112,8 @@ def gradient(made: PreferenceLearner, given: Examples) -> tuple[torch.Tensor, di
 def by_hand(name: str, made: PreferenceLearner, given: Examples, full_logprobs) -> float:
     """The loss from whole logits, row by row, in Python's floats."""
     chosen = {"beta": 0.3, "length": "sum", "smoothing": 0.0, "sft_weight": 0.0, **LOSSES[name]}
-    before = made.reference.model if made.reference is not None else made.policy.model
+    reference = made.part(Reference)
+    before = (made if reference is None else reference).policy.model
 
     def logprobs(model, row: TrainedRow) -> list[float]:
         [found] = full_logprobs(model, [row])

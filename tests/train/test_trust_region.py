@@ -14,7 +14,7 @@ from rlvr.algo.papers.dapo import DAPO
 from rlvr.algo.parts import Critic, Kl, Trust, TrustRegion
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
-from rlvr.train.learner import _of_one_process
+from rlvr.train.critic import CriticLearner
 from tests.rounding import additions, assert_same, in_float64, unit
 from tests.train.bandit import policy
 from tests.train.test_critic import ready
@@ -150,7 +150,7 @@ def test_the_preset_trains_a_critic_beside_it():
     )
     numbers = moved(made, ready(made))
     assert numbers["value_loss"] > 0
-    assert made.critic.updates == made.updates == 1
+    assert made.part(CriticLearner).updates == made.updates == 1
     assert not made.optimizer.state
 
 
@@ -180,4 +180,3 @@ def test_what_cannot_have_a_region_is_refused():
         Config(**settings, precision="bf16")
     with pytest.raises(UsageError, match=r"gradient_checkpointing with a trust region"):
         Config(**settings, gradient_checkpointing=True)
-    assert "trust_region" in _of_one_process(load_algorithm("trpo"))

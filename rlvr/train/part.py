@@ -1,0 +1,194 @@
+"""The seam of an update: what algorithms share is a part, and the learner calls its parts in order.
+
+before ─▶ per update: select ─▶ per micro-batch: weigh, penalty ─▶ backward, step, moved ─▶ after, end_step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from rlvr.algo.aggregation import Denominators
+from rlvr.algo.ratios import RatioStats
+from rlvr.train.credit import Batch
+from rlvr.types import Group
+
+if TYPE_CHECKING:  # it calls the parts
+    from rlvr.train.learner import Learner
+
+__all__ = ["Micro", "Part"]
+
+
+@dataclass(slots=True)
+class Micro:
+    """A micro-batch while its loss is made.  B rows, T tokens.
+
+    Attributes:
+        batch: its rows, on the policy's device.
+        whole: the denominators of the whole update.
+        aggregate: from losses per token [B, T] to the micro-batch's share of one number.
+        logprobs: under the policy, with their gradient.
+        before: what ratios compare with: the trainer's before the step, or the sampler's.
+        entropies: of the policy at each token, with their gradient; None where no part needs them.
+        terms: the micro-batch's share of what is logged.
+    """
+
+    batch: Batch
+    whole: Denominators
+    aggregate: Callable[[Tensor], Tensor]
+    logprobs: Float[Tensor, "B T"]
+    before: Float[Tensor, "B T"]
+    entropies: Float[Tensor, "B T"] | None = None
+    terms: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Part:
+    """One thing that algorithms share, such as a critic or a KL penalty; every method does nothing by default.
+
+    A subclass has `of`, and the methods that it needs.  Parts are called in the order of `rlvr.train.parts.PARTS`.
+
+    Args:
+        learner: whose part it is; `learner.algorithm` has its settings.
+
+    Attributes:
+        name: of its state in a checkpoint.
+        regularises: whether rows of advantages 0 have a gradient by it.
+        needs_entropy: whether micro-batches get entropies.
+        replaces_step: whether `move` makes the policy's step, instead of AdamW.
+    """
+
+    name: ClassVar[str] = ""
+    needs_entropy = replaces_step = False
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+
+    @classmethod
+    def of(cls, learner: Learner) -> Part | None:
+        """The part that a learner's algorithm asks for; None if it does not.
+
+        Args:
+            learner: with policy, config and algorithm.
+        """
+        raise NotImplementedError
+
+    @property
+    def regularises(self) -> bool:
+        return False
+
+    @property
+    def holds_policy(self) -> bool:
+        """Whether the policy stays as it is in this step."""
+        return False
+
+    def before(self, batch: Batch) -> Batch:
+        """The batch with what is computed under the weights before the step.
+
+        Args:
+            batch: as `collate` makes it.
+        """
+        return batch
+
+    def observe(self, groups: Sequence[Group]) -> None:
+        """See a batch after its advantages were computed; only on the rank that collects.
+
+        Args:
+            groups: of the batch.
+        """
+
+    def select(self, mini: Batch) -> Batch:
+        """The rows of one update, with the tokens chosen among all of them.
+
+        Args:
+            mini: the update's rows.
+        """
+        return mini
+
+    def weigh(self, losses: Tensor, micro: Micro) -> Tensor:
+        """The policy's losses per token, weighted.
+
+        Args:
+            losses: [B, T].
+            micro: their micro-batch.
+        """
+        return losses
+
+    def penalty(self, loss: Tensor, micro: Micro) -> Tensor:
+        """The loss with a penalty added.
+
+        Args:
+            loss: the micro-batch's share of the policy's loss.
+            micro: the micro-batch.
+        """
+        return loss
+
+    def learns(self, mini: Batch) -> bool:
+        """Whether the part has something of its own to train on these rows.
+
+        Args:
+            mini: the update's rows.
+        """
+        return False
+
+    def backward(self, mini: Batch) -> dict[str, float]:
+        """Add the gradients of the part's own weights; returns what is logged.
+
+        Args:
+            mini: the update's rows.
+        """
+        return {}
+
+    def step(self) -> None:
+        """Make a step of the part's own optimiser."""
+
+    def clear(self) -> None:
+        """Forget the gradients of the part's own weights."""
+
+    def move(self, mini: Batch, rows: Sequence[int]) -> tuple[dict[str, float], list[RatioStats]]:
+        """Move the policy, where `replaces_step`; returns the logged terms, and the ratios if it has moved.
+
+        Args:
+            mini: the update's rows.
+            rows: indices of those with a gradient.
+        """
+        raise NotImplementedError
+
+    def moved(self, numbers: Mapping[str, float]) -> None:
+        """See an update that has moved the policy.
+
+        Args:
+            numbers: what it logs.
+        """
+
+    def after(self, batch: Batch) -> dict[str, float]:
+        """What follows all updates on a batch; returns what is logged.
+
+        Args:
+            batch: the whole of it.
+        """
+        return {}
+
+    def end_step(self, step: int) -> None:
+        """See the end of a training step.
+
+        Args:
+            step: steps done, with this one.
+        """
+
+    def reset(self) -> None:
+        """Start afresh, as ProRL's reset wants it."""
+
+    def state(self) -> Any:
+        """What the next update depends on: a tree of tensors and numbers; None for nothing."""
+        return None
+
+    def load(self, state: Any) -> None:
+        """Continue from what `state` returned.
+
+        Args:
+            state: what it returned, with whole tensors.
+        """

@@ -1,0 +1,388 @@
+"""The parts of an update that are a few lines each; critic and trust region have files of their own.
+
+Each reads its settings from the algorithm's field of the same name, see `rlvr.algo.parts`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from rlvr.algo.advantages import moving_average
+from rlvr.algo.control import next_beta, next_entropy_coefficient, ziegler_beta
+from rlvr.algo.corrections import composed
+from rlvr.algo.kl import kl_loss
+from rlvr.algo.masks import zero_masked
+from rlvr.algo.papers.base import Inputs, PolicyGradient
+from rlvr.algo.terms import entropy_bonus, top_entropy
+from rlvr.algo.trust_region import dual_ascent
+from rlvr.samplers.protocol import rollout_seed
+from rlvr.train.credit import Batch, totals
+from rlvr.train.critic import CriticLearner
+from rlvr.train.part import Micro, Part
+from rlvr.train.trust_region import RegionStep
+from rlvr.types import Group
+
+if TYPE_CHECKING:  # it calls the parts
+    from rlvr.train.learner import Learner
+
+__all__ = [
+    "PARTS",
+    "Corrections",
+    "EntropyBonus",
+    "HighEntropy",
+    "KlPenalty",
+    "Mixing",
+    "MovingBaseline",
+    "OptimizerReset",
+    "Reference",
+    "Selection",
+    "TrustPenalty",
+    "parts_of",
+]
+
+
+class HighEntropy(Part):
+    """The policy's loss on the share of tokens with the highest entropy (`entropy_share`)."""
+
+    @classmethod
+    def of(cls, learner: Learner) -> HighEntropy | None:
+        return cls(learner) if learner.algorithm.entropy_share < 1 else None
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def before(self, batch: Batch) -> Batch:
+        learner = self.learner
+        share, temperature = learner.algorithm.entropy_share, learner.config.temperature
+        both = learner.policy.logprobs(batch.rows, temperature, with_entropy=True)
+        logprobs, entropies = (values.float().cpu() for values in both)
+        old = logprobs if learner.algorithm.correction else None  # which needs no second pass then
+        kept = top_entropy(entropies, batch.completion_mask, share=share)
+        return replace(batch, kept=kept, old_logprobs=old)
+
+    def weigh(self, losses: Tensor, micro: Micro) -> Tensor:
+        assert micro.batch.kept is not None
+        return zero_masked(losses, micro.batch.kept)
+
+
+class Corrections(Part):
+    """Importance weights where the sampler had older weights, or computes differently, than the trainer."""
+
+    @classmethod
+    def of(cls, learner: Learner) -> Corrections | None:
+        return cls(learner) if learner.algorithm.correction else None
+
+    def before(self, batch: Batch) -> Batch:
+        if batch.old_logprobs is not None:
+            return batch
+        learner = self.learner
+        return replace(batch, old_logprobs=learner.logprobs(batch.rows, learner.policy))
+
+    def weigh(self, losses: Tensor, micro: Micro) -> Tensor:
+        batch = micro.batch
+        assert batch.old_logprobs is not None
+        policies = batch.old_logprobs, batch.behaviour_logprobs, batch.completion_mask
+        weights, each = composed(self.learner.algorithm.correction, *policies)
+        for name, one in each.items():
+            cut = one.stats.low + one.stats.high
+            micro.terms |= {
+                f"correction/{name}/weight": one.weights.sum() / micro.whole.tokens,
+                f"correction/{name}/cut": cut / micro.whole.tokens,
+            }
+        return losses * weights
+
+
+class Reference(Part):
+    """The reference policy: the policy as it was given, or at the last reset.
+
+    Attributes:
+        policy: a frozen copy, or with LoRA the same weights with the adapter switched off.
+    """
+
+    name = "reference"
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
+        self.policy = learner.policy.frozen()
+
+    @classmethod
+    def of(cls, learner: Learner) -> Reference | None:
+        return cls(learner) if learner.algorithm.has_reference else None
+
+    def before(self, batch: Batch) -> Batch:
+        return replace(batch, ref_logprobs=self.learner.logprobs(batch.rows, self.policy))
+
+    def reset(self) -> None:
+        self.policy.load_state_dict(self.learner.policy.state_dict())
+
+    def state(self) -> Any:
+        return self.policy.state_dict()
+
+    def load(self, state: Any) -> None:
+        self.policy.load_state_dict(state)
+
+
+class OptimizerReset(Part):
+    """The optimiser starts afresh at a reset, where the algorithm says so."""
+
+    @classmethod
+    def of(cls, learner: Learner) -> OptimizerReset | None:
+        settings = learner.algorithm.reset
+        return None if settings is None or not settings.optimizer else cls(learner)
+
+    def reset(self) -> None:
+        self.learner.optimizer = self.learner.fresh_optimizer()
+
+
+class Mixing(Part):
+    """Now and then the reference takes over a share of the policy's weights (arXiv:2404.09656, eq. 1)."""
+
+    @classmethod
+    def of(cls, learner: Learner) -> Mixing | None:
+        return None if learner.algorithm.mixing is None else cls(learner)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def end_step(self, step: int) -> None:
+        settings, reference = self.learner.algorithm.mixing, self.learner.part(Reference)
+        assert settings is not None
+        assert reference is not None
+        if step % settings.every_steps:
+            return
+        both = reference.policy.shares(), self.learner.policy.shares()
+        for theirs, ours in zip(*both, strict=True):
+            theirs.lerp_(ours.detach(), settings.share)
+
+
+class _Coefficient(Part):
+    """A coefficient of KL that may move after each batch; its name is that of the algorithm's field."""
+
+    @classmethod
+    def of(cls, learner: Learner) -> Part | None:
+        return None if getattr(learner.algorithm, cls.name) is None else cls(learner)
+
+    @property
+    def settings(self) -> Any:
+        """Of the next step."""
+        return getattr(self.learner.algorithm, self.name)
+
+    def measured(self, batch: Batch) -> Tensor:
+        """The KL of all trained tokens, summed."""
+        raise NotImplementedError
+
+    def after(self, batch: Batch) -> dict[str, float]:
+        settings, mask = self.settings, batch.completion_mask
+        if settings.rule == "fixed" or not mask.any():
+            return {}
+        found, rows = self.measured(batch), int(mask.any(dim=1).sum())
+        kl = float(found / (rows if settings.rule == "ziegler" else mask.sum()))
+        moved = _moved(settings, kl, rows)
+        self.load(moved)
+        return {f"{self.name}_coefficient": moved, f"{self.name}_measured": kl}
+
+    def state(self) -> float:
+        return float(self.settings.coefficient)
+
+    def load(self, state: float) -> None:
+        changed = replace(self.settings, coefficient=state)
+        self.learner.algorithm = self.learner.algorithm.copy_with(**{self.name: changed})
+
+
+def _moved(settings: Any, kl: float, rows: int) -> float:
+    """A coefficient after a step; `kl` per token, or with the rule "ziegler" per completion."""
+    beta, target = settings.coefficient, settings.target
+    if settings.rule == "ppo":
+        return next_beta(beta, kl, target=target)
+    if settings.rule == "dual":
+        return dual_ascent(beta, kl, delta=target, rate=settings.rate)
+    return ziegler_beta(beta, kl, target=target, samples=rows, horizon=settings.horizon)
+
+
+class KlPenalty(_Coefficient):
+    """The penalty on the KL from the reference, where it is in the loss; `credit` has the one in the reward."""
+
+    name = "kl"
+
+    @property
+    def regularises(self) -> bool:
+        return bool(self.settings.place == "loss")
+
+    def penalty(self, loss: Tensor, micro: Micro) -> Tensor:
+        settings, batch = self.settings, micro.batch
+        if settings.place != "loss":
+            return loss
+        kl = kl_loss(
+            micro.logprobs,
+            batch.ref_logprobs,
+            batch.completion_mask,
+            estimator=settings.estimator,
+            behaviour_logprobs=micro.before if settings.weighted else None,
+        )
+        penalty = micro.aggregate(settings.coefficient * kl)
+        micro.terms |= {
+            "kl_ref": kl.detach().sum() / micro.whole.tokens,
+            "kl_gradient": _squared_gradient(penalty, micro.logprobs),
+            "policy_gradient": _squared_gradient(loss, micro.logprobs),
+        }
+        return loss + penalty
+
+    def measured(self, batch: Batch) -> Tensor:
+        assert batch.ref_logprobs is not None
+        return zero_masked(
+            batch.behaviour_logprobs - batch.ref_logprobs, batch.completion_mask
+        ).sum()
+
+
+class TrustPenalty(_Coefficient):
+    """The coefficient of the penalty on how far a step moves the policy, which is only known after it."""
+
+    name = "trust"
+
+    def measured(self, batch: Batch) -> Tensor:
+        now = self.learner.logprobs(batch.rows, self.learner.policy)
+        return kl_loss(batch.behaviour_logprobs, now, batch.completion_mask, estimator="k3").sum()
+
+
+class EntropyBonus(Part):
+    """The entropy bonus, and its coefficient where that follows a target.
+
+    Attributes:
+        last: mean entropy of the last update's tokens, where the coefficient adapts; infinity before it.
+    """
+
+    name = "entropy"
+    needs_entropy = True
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
+        self.last = math.inf
+
+    @classmethod
+    def of(cls, learner: Learner) -> EntropyBonus | None:
+        algorithm = learner.algorithm
+        return cls(learner) if algorithm.entropy or algorithm.entropy_target is not None else None
+
+    def penalty(self, loss: Tensor, micro: Micro) -> Tensor:
+        algorithm, mask = self.learner.algorithm, micro.batch.completion_mask
+        target, entropies = algorithm.entropy_target, micro.entropies
+        assert entropies is not None
+        coefficient = algorithm.entropy if target is None or self.last <= target.nats else 0.0
+        if target is not None:
+            micro.terms["entropy_now"] = (
+                zero_masked(entropies.detach(), mask).sum() / micro.whole.tokens
+            )
+        return loss + micro.aggregate(entropy_bonus(entropies, mask, coefficient=coefficient))
+
+    def moved(self, numbers: Mapping[str, float]) -> None:
+        algorithm, target = self.learner.algorithm, self.learner.algorithm.entropy_target
+        if target is None or "entropy_now" not in numbers:
+            return
+        self.last = numbers["entropy_now"]
+        moved = next_entropy_coefficient(
+            algorithm.entropy,
+            self.last,
+            target=target.nats,
+            step=target.step,
+            least=target.least,
+            most=target.most,
+        )
+        self.learner.algorithm = algorithm.copy_with(entropy=moved)
+
+    def after(self, batch: Batch) -> dict[str, float]:
+        algorithm = self.learner.algorithm
+        if algorithm.entropy_target is None:
+            return {}
+        return {"entropy_coefficient": algorithm.entropy}
+
+    def state(self) -> list[float]:
+        return [self.learner.algorithm.entropy, self.last]
+
+    def load(self, state: Sequence[float]) -> None:
+        if self.learner.algorithm.entropy_target is not None:
+            self.learner.algorithm = self.learner.algorithm.copy_with(entropy=state[0])
+        self.last = state[1]
+
+
+class MovingBaseline(Part):
+    """The moving average of scores that REINFORCE subtracts.
+
+    Attributes:
+        average: None before the first batch.
+    """
+
+    name = "average"
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
+        self.average: float | None = None
+
+    @classmethod
+    def of(cls, learner: Learner) -> MovingBaseline | None:
+        return cls(learner) if learner.algorithm.baseline == "moving_average" else None
+
+    def observe(self, groups: Sequence[Group]) -> None:
+        decay = self.learner.algorithm.baseline_decay
+        self.average = moving_average(self.average, *totals(groups), decay=decay)
+
+    def state(self) -> float | None:
+        return self.average
+
+    def load(self, state: float | None) -> None:
+        self.average = state
+
+
+class Selection(Part):
+    """The tokens that an algorithm selects over all of an update, see `PolicyGradient.select`."""
+
+    @classmethod
+    def of(cls, learner: Learner) -> Selection | None:
+        return cls(learner) if "selected" in learner.algorithm.reads else None
+
+    def select(self, mini: Batch) -> Batch:
+        learner, algorithm, mask = self.learner, self.learner.algorithm, mini.completion_mask
+        assert isinstance(algorithm, PolicyGradient)
+        seed = rollout_seed("select", learner.config.seed, learner.updates)
+        old = mini.behaviour_logprobs if mini.old_logprobs is None else mini.old_logprobs
+        known = {
+            "logprobs": learner.logprobs(mini.rows, learner.policy),
+            "old_logprobs": old,
+            "advantages": zero_masked(mini.advantages, mask),
+            "mask": mask,
+            "generator": torch.Generator().manual_seed(seed),
+        }
+        return replace(mini, selected=algorithm.select(Inputs(algorithm, known)))
+
+
+PARTS: tuple[type[Part], ...] = (
+    HighEntropy,
+    Corrections,
+    Reference,
+    CriticLearner,
+    KlPenalty,
+    TrustPenalty,
+    EntropyBonus,
+    MovingBaseline,
+    Selection,
+    RegionStep,
+    Mixing,
+    OptimizerReset,
+)
+"""All parts, in the order in which they are called."""
+
+
+def parts_of(learner: Learner) -> list[Part]:
+    """The parts that a learner's algorithm asks for, in their order.
+
+    Args:
+        learner: with policy, config and algorithm.
+    """
+    return [part for kind in PARTS if (part := kind.of(learner)) is not None]
+
+
+def _squared_gradient(loss: Tensor, logprobs: Tensor) -> Tensor:
+    """|∂loss / ∂logprobs|²: cheap, as it stops before the model."""
+    [gradient] = torch.autograd.grad(loss, logprobs, retain_graph=True, allow_unused=True)
+    return logprobs.new_zeros(()) if gradient is None else gradient.square().sum()
