@@ -84,7 +84,10 @@ def test_ranks_add_up_to_the_gradient_of_one_process(world, trained, head):
 
 
 def test_every_part_of_an_update_is_the_same_on_ranks():
-    """Critic, adaptive coefficients, entropy's target and share, selection, mixing: weights and states to 1e-6, as float32 has them."""
+    """Critic, adaptive coefficients, entropy's target and share, selection and mixing.
+
+    Weights and states to 1e-6: a critic's values are float32.
+    """
     said = finish(start(2, "parts"))
     assert said.count("differs by") == 6
 
