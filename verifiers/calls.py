@@ -20,6 +20,7 @@ from rlvr.types import Outcome, Task, Verdict
 from rlvr.verifiers.answers import Form, find_answer
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.json_schema import read_json
+from rlvr.verifiers.matching import has_perfect_matching
 
 __all__ = ["Call", "CallsVerifier", "read_calls"]
 
@@ -132,7 +133,7 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
             why = f"other-count: {len(found)} calls, {len(wanted)} are asked for"
             return Verdict(Outcome.WRONG, why=why, answer=shown)
         faults = [[_fault(call, one, functions) for one in wanted] for call in found]
-        if _can_be_matched(faults):
+        if has_perfect_matching([[not fault for fault in row] for row in faults]):
             return Verdict(Outcome.CORRECT, why="same-calls", answer=shown)
         first = next((row for row in faults if all(row)), faults[0])
         return Verdict(Outcome.WRONG, why=min(filter(None, first), key=_rank), answer=shown)
@@ -399,19 +400,3 @@ def _accepted(value: Any, one: Any) -> bool:
 
 def _folded(text: str) -> str:
     return _FOLDED.sub("", text[:_LONGEST]).lower().replace("'", '"')
-
-
-def _can_be_matched(faults: Sequence[Sequence[str]]) -> bool:
-    """True if each call can stand for another wanted one: a perfect matching, by augmenting paths."""
-    owner: dict[int, int] = {}
-
-    def place(call: int, seen: set[int]) -> bool:
-        for wanted, fault in enumerate(faults[call]):
-            if not fault and wanted not in seen:
-                seen.add(wanted)
-                if wanted not in owner or place(owner[wanted], seen):
-                    owner[wanted] = call
-                    return True
-        return False
-
-    return all(place(call, set()) for call in range(len(faults)))

@@ -7,7 +7,8 @@ package `jsonschema` (extra `json`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
@@ -16,6 +17,7 @@ from rlvr.errors import DataError, brief, import_optional
 from rlvr.types import Outcome, Verdict
 from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
+from rlvr.verifiers.patterns import read_pattern
 
 __all__ = ["JSONVerifier", "read_json", "same_json"]
 
@@ -29,7 +31,7 @@ class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
     The reference is a mapping:
 
         schema  a JSON Schema, draft 2020-12 unless its `$schema` says otherwise; references to other documents are
-                refused
+                refused, and so are patterns that cannot be matched in linear time, see `rlvr.verifiers.patterns`
         values  maps JSON pointers (RFC 6901) to the values that must stand there: {"/name": "Ada", "/tags/0": "x"}
         whole   instead of `values`: the whole document
 
@@ -63,7 +65,9 @@ class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
         """
         asked = _read_reference(reference)
         if asked.schema is not None:
-            _first_breach(asked.schema, None)
+            breach = _first_breach(asked.schema, asked.values.get(""))
+            if breach and "" in asked.values:
+                raise DataError(f"the document that is asked for breaks its schema: {breach}")
         return asked
 
     def judge(self, answer: Answer, reference: _Asked) -> Verdict:
@@ -78,8 +82,8 @@ class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
             found = _document(answer.text)
         except ValueError as error:
             return Verdict(Outcome.UNPARSED, why=f"no-json: {error}", answer=shown)
-        if reference.schema is not None and (broken := _first_breach(reference.schema, found)):
-            return Verdict(Outcome.WRONG, why=f"schema: {broken}", answer=shown)
+        if reference.schema is not None and (breach := _first_breach(reference.schema, found)):
+            return Verdict(Outcome.WRONG, why=f"schema: {breach}", answer=shown)
         for pointer, wanted in reference.values.items():
             try:
                 there = _at(found, pointer)
@@ -204,12 +208,134 @@ def _validator(schema: str) -> Any:
         kind.check_schema(read)
     except jsonschema.SchemaError as error:
         raise DataError(f"the schema is none: {error.message}") from None
-    return kind(read, registry=registry)
+    _require_usable(read, registry, kind)
+    checks = {"pattern": _pattern, "patternProperties": _pattern_properties, "uniqueItems": _unique}
+    checks |= {"additionalProperties": _additional} if _has_patterns(read) else {}
+    counted = {name: _counted(checks.get(name, check)) for name, check in kind.VALIDATORS.items()}
+    return jsonschema.validators.extend(kind, counted)(read, registry=registry)
+
+
+# ------------------------------------------------------------------------- keywords that take no more than linear time
+
+
+class _TooMuch(Exception):
+    """A document and a schema need more evaluations of keywords than are allowed."""
+
+
+_EVALUATIONS: Final = 100_000  # of keywords, for one document: references multiply
+_left = threading.local()
+
+
+def _counted(check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+    """A keyword's check that counts against the evaluations of the document."""
+
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        _left.count -= 1
+        if _left.count < 0:
+            raise _TooMuch
+        yield from check(validator, value, instance, schema) or ()
+
+    return counted
+
+
+def _error(message: str) -> Any:
+    return import_optional("jsonschema", "json").ValidationError(message)
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+    if isinstance(instance, str) and not read_pattern(pattern).search(instance):
+        yield _error(f"{brief(instance)} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, properties: Mapping[str, Any], instance: Any, schema: Any
+) -> Iterator[Any]:
+    for pattern, subschema in properties.items() if isinstance(instance, dict) else ():
+        for name, value in instance.items():
+            if read_pattern(pattern).search(name):
+                yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+
+def _additional(validator: Any, additional: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    if not isinstance(instance, dict):
+        return
+    patterns = [read_pattern(pattern) for pattern in schema.get("patternProperties", {})]
+    for name, value in instance.items():
+        if name in schema.get("properties", {}) or any(one.search(name) for one in patterns):
+            continue
+        if additional is False:
+            yield _error(f"{name!r} is not allowed")
+        elif isinstance(additional, dict):
+            yield from validator.descend(value, additional, path=name)
+
+
+def _unique(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    if not wanted or not isinstance(instance, list):
+        return
+    if len({json.dumps(_plain(one), sort_keys=True) for one in instance}) < len(instance):
+        yield _error("two items are equal")
+
+
+def _plain(value: Any) -> Any:
+    """Equal JSON values as values that are written equally: 1.0 as 1."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list) else value
+
+
+def _parts_of(schema: Any) -> Iterator[dict[str, Any]]:
+    """A schema and all objects in it."""
+    if isinstance(schema, dict):
+        yield schema
+    for part in (
+        schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    ):
+        yield from _parts_of(part)
+
+
+def _has_patterns(schema: Any) -> bool:
+    return any("patternProperties" in part for part in _parts_of(schema))
+
+
+def _require_usable(schema: Any, registry: Any, kind: Any) -> None:
+    """Refuse what would fail only while an answer is judged: patterns and references that lead nowhere.
+
+    Raises:
+        DataError: there is such a thing; names it.
+    """
+    for part in _parts_of(schema):
+        patterns = part.get("patternProperties")
+        found = [*patterns] if isinstance(patterns, dict) else []
+        if isinstance(part.get("pattern"), str):
+            found.append(part["pattern"])
+        for pattern in found:
+            read_pattern(pattern)
+        if found and _has_patterns(schema) and "unevaluatedProperties" in json.dumps(schema):
+            raise DataError("the schema has patternProperties and unevaluatedProperties: give one")
+    if not isinstance(schema, dict) or any("$id" in part for part in _parts_of(schema)):
+        return  # references are relative to what has an id
+    referencing = import_optional("referencing", "json")
+    specification = import_optional("referencing.jsonschema", "json")
+    root = referencing.Resource.from_contents(
+        schema, default_specification=specification.DRAFT202012
+    )
+    resolver = registry.with_resource("", root).resolver()
+    for part in _parts_of(schema):
+        if isinstance(part.get("$ref"), str):
+            try:
+                resolver.lookup(part["$ref"])
+            except referencing.exceptions.Unresolvable:
+                raise DataError(
+                    f"the schema refers to {brief(part['$ref'])}, which is not in it"
+                ) from None
 
 
 def _first_breach(schema: str, found: Any) -> str:
     """What breaks the schema; empty if nothing does."""
     unresolvable = import_optional("referencing.exceptions", "json").Unresolvable
+    _left.count = _EVALUATIONS
     try:
         breaches = [
             (list(map(str, e.absolute_path)), e.message)
@@ -217,6 +343,8 @@ def _first_breach(schema: str, found: Any) -> str:
         ]
     except unresolvable as error:
         raise DataError(f"the schema refers to {error}, which is not in it") from None
+    except _TooMuch:
+        return f"more than {_EVALUATIONS:,} evaluations of keywords"
     if not breaches:
         return ""
     path, message = min(breaches)

@@ -29,6 +29,9 @@ PLACES: Final[Mapping[str, str]] = {
     "grid": "logic:GridVerifier",
     "sudoku": "logic:SudokuVerifier",
     "expression": "logic:ExpressionVerifier",
+    "list": "parts:ListVerifier",
+    "parts": "parts:PartsVerifier",
+    "pattern": "patterns:PatternVerifier",
     "judge": "judge:Judge",
 }
 """The place of each name's class, below `rlvr.verifiers`.

@@ -1,0 +1,158 @@
+"""Lists, named parts and patterns; and schemas of strangers, whose patterns and references must not take long."""
+
+import json
+import time
+
+import pytest
+
+import rlvr
+from rlvr.verifiers.json_schema import JSONVerifier
+from rlvr.verifiers.parts import ListVerifier, PartsVerifier
+from rlvr.verifiers.patterns import PatternVerifier, read_pattern
+
+TOWNS = ["Oslo", ["Bern", "Berne"], "Lima"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "in_order"),
+    [
+        ("Oslo, Bern and Lima", "same-list", "same-list"),
+        ("1. Oslo\n2. Berne\n3. Lima", "same-list", "same-list"),
+        ("- Lima\n- Oslo\n- Bern", "same-list", "other-order"),
+        ('["Lima", "Oslo", "Bern"]', "same-list", "other-order"),
+        ("\\boxed{\\{Lima, Oslo, Bern\\}}", "same-list", "other-order"),
+        ("Oslo, Bern", "other-count", "other-count"),
+        ("Oslo, Bern, Lima, Rome", "other-count", "other-count"),
+        ("Oslo, Oslo, Bern", "other-items", "other-items"),
+        ("Oslo or Rome, Bern, Lima", "other-items", "other-items"),
+    ],
+)
+def test_lists_in_usual_forms_and_their_wrong_twins(text: str, reason: str, in_order: str):
+    """Each item once, and no other; the order counts if it is asked for."""
+    assert ListVerifier().verify(text, TOWNS).reason == reason
+    assert ListVerifier(ordered=True).verify(text, TOWNS).reason == in_order
+
+
+def test_the_share_of_a_list_counts_the_items_of_both():
+    """Two of three right and one wrong: 2 of the 4 different items; a longer list cannot earn more."""
+    verifier = ListVerifier(share=True)
+    assert verifier.verify("Oslo, Bern, Rome", TOWNS).value == 2 / 4
+    assert verifier.verify("Oslo, Bern, Lima, Rome", TOWNS).value == 3 / 4
+
+
+def test_commas_within_items_part_nothing():
+    """`1,000` is one number, and an item with a comma is written on a line or before a semicolon."""
+    assert ListVerifier().verify("1,000, 2", [1000, 2]).correct
+    assert ListVerifier().verify("Paris, Texas; Rome", ["Paris, Texas", "Rome"]).correct
+    assert not ListVerifier().verify("Paris; Texas; Rome", ["Paris, Texas", "Rome"]).correct
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: 9.8 m/s^2; b: 3 s", "all-parts"),
+        ("(a) 9.8 m/s^2\n(b) 3 s", "all-parts"),
+        ("**a:** 9.8 m/s^2\n**b:** 3 s", "all-parts"),
+        ("b = 3 s, a = 980 cm/s^2", "all-parts"),
+        ('{"a": "9.8 m/s^2", "b": "3 s"}', "all-parts"),
+        ("a: 9.8 m/s^2; b: 4 s", "wrong-parts"),
+        ("a: 9.8 m/s^2 or 5 m/s^2; b: 3 s", "wrong-parts"),
+        ("a: 9.8 m/s^2; a: 5 m/s^2; b: 3 s", "twice"),
+        ("a: 9.8 m/s^2", "missing"),
+        ("9.8 m/s^2 and 3 s", "no-parts"),
+        ("\\boxed{a: 5 m </answer><answer>9.8 m/s^2; b: 3 s}", "hedged"),
+    ],
+)
+def test_named_parts_in_usual_forms_and_their_wrong_twins(text: str, reason: str):
+    """Each part is judged by its own verifier; a second answer hidden in a part is a hedge."""
+    assert PartsVerifier().verify(text, {"a": "9.8 m/s^2", "b": "3 s"}).reason == reason
+
+
+def test_parts_may_have_verifiers_of_their_own():
+    """A name and a quantity in one problem; code and judges cannot judge a part."""
+    verifier = PartsVerifier(verifiers={"who": "qa"}, share=True)
+    reference = {"who": "Marie Curie", "mass": "2 kg"}
+    assert verifier.verify("who: Marie Curie\nmass: 2000 g", reference).correct
+    assert verifier.verify("who: Marie Curie\nmass: 3 kg", reference).value == 0.5
+    with pytest.raises(rlvr.UsageError, match="'code' cannot judge a part"):
+        PartsVerifier("code")
+    with pytest.raises(rlvr.DataError, match="the part 'mass'"):
+        verifier.read({"who": "x", "mass": "heavy"})
+
+
+def test_a_pattern_matches_the_whole_answer():
+    """Not a part of it; and a pattern that pays anything is no reference."""
+    pytest.importorskip("re2")
+    said = ["AB-1234", "xAB-1234", "AB-1234 or CD-1234"]
+    plates = [PatternVerifier().verify(text, r"[A-Z]{2}-\d{4}").correct for text in said]
+    assert plates == [True, False, False]
+    for pattern in (".*", "a*", "", 5, "(?=a)b", r"(a)\1", "[", "a{1000}{1000}"):
+        with pytest.raises(rlvr.DataError, match="pattern"):
+            PatternVerifier().read(pattern)
+
+
+def test_without_re2_a_pattern_is_a_data_error(monkeypatch: pytest.MonkeyPatch):
+    """It names the pattern and the extra; a backtracking engine in its place could be made to hang."""
+    monkeypatch.setitem(__import__("sys").modules, "re2", None)
+    with pytest.raises(rlvr.DataError, match=r"own-pattern.*patterns"):
+        read_pattern("own-pattern")
+
+
+def _cpu_s(text: str, reference: dict) -> float:
+    started = time.thread_time()
+    JSONVerifier().verify(text, reference)
+    return time.thread_time() - started
+
+
+def test_schemas_cannot_take_long():
+    """A pattern that backtracks, references that multiply, and items that have to be compared pairwise."""
+    pytest.importorskip("re2")
+    doubled = {"l0": {"type": "integer"}}
+    for i in range(1, 40):
+        doubled[f"l{i}"] = {"allOf": [{"$ref": f"#/$defs/l{i - 1}"}] * 2}
+    for schema, value in (
+        ({"pattern": "^(a+)+$"}, "a" * 50_000 + "!"),
+        ({"$ref": "#/$defs/l39"}, 1),
+        ({"uniqueItems": True}, [{}, []] * 15_000),
+    ):
+        reference = {"schema": {"$defs": doubled, "properties": {"b": schema}}, "values": {"/a": 1}}
+        text = json.dumps({"a": 1, "b": value})
+        assert not JSONVerifier().verify(text, reference).correct
+        assert _cpu_s(text, reference) < 3
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        {"schema": {"properties": {"b": {"$ref": "#/$defs/none"}}}, "values": {"/a": 1}},
+        {"schema": {"properties": {"b": {"pattern": "(?=a)"}}}, "values": {"/a": 1}},
+        {"schema": {"type": "string"}, "whole": 1},
+        {"schema": {"$ref": "#"}, "values": {"": 1}},
+    ],
+)
+def test_a_schema_that_fails_while_judging_is_refused_before(reference: dict):
+    """An answer could otherwise choose the property that makes its verdict an exception."""
+    with pytest.raises(rlvr.DataError):
+        JSONVerifier().read(reference)
+
+
+@pytest.mark.parametrize(
+    ("schema", "document", "right"),
+    [
+        ({"patternProperties": {"^x": {"type": "integer"}}}, {"a": 1, "x": 2}, True),
+        ({"patternProperties": {"^x": {"type": "integer"}}}, {"a": 1, "x": "2"}, False),
+        ({"patternProperties": {"^a": {}}, "additionalProperties": False}, {"a": 1}, True),
+        ({"patternProperties": {"^a": {}}, "additionalProperties": False}, {"a": 1, "b": 1}, False),
+        ({"patternProperties": {"^a": {}}, "additionalProperties": {"type": "null"}}, {"a": 1, "b": 1}, False),
+        ({"properties": {"b": {"uniqueItems": True}}}, {"a": 1, "b": [1, True, "1", None]}, True),
+        ({"properties": {"b": {"uniqueItems": True}}}, {"a": 1, "b": [1, 1.0]}, False),
+        ({"properties": {"b": {"uniqueItems": True}}}, {"a": 1, "b": [{"x": 1, "y": 2}, {"y": 2, "x": 1}]}, False),
+    ],
+)  # fmt: skip
+def test_the_linear_keywords_say_what_the_specification_says(
+    schema: dict, document: dict, right: bool
+):
+    """They replace those of `jsonschema`, which match by Python's engine or compare pairwise."""
+    pytest.importorskip("re2")
+    reference = {"schema": schema, "values": {"/a": 1}}
+    assert JSONVerifier().verify(json.dumps(document), reference).correct is right

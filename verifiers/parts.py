@@ -1,0 +1,279 @@
+"""Answers of several parts: lists, ordered or not, and named parts with a verifier for each."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, TypeAlias
+
+from rlvr.errors import DataError, UsageError, brief
+from rlvr.text import ANSWER_TAGS
+from rlvr.types import Outcome, Verdict
+from rlvr.verifiers.answers import Answer, Form
+from rlvr.verifiers.base import BaseVerifier
+from rlvr.verifiers.json_schema import read_json
+from rlvr.verifiers.matching import has_perfect_matching
+from rlvr.verifiers.named import make_verifier
+from rlvr.verifiers.short_answers import same_answer
+
+__all__ = ["ListVerifier", "PartsVerifier"]
+
+_Items: TypeAlias = tuple[tuple[str, ...], ...]
+"""Each item, as the texts that will do for it."""
+
+_MOST: Final = 100  # items, and parts
+_ITEM: Final = 200  # characters of an item
+_MARK: Final = re.compile(r"^\s*(?:[-*•–]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+")
+_BRACKETS: Final = (("[", "]"), ("(", ")"), ("{", "}"), ("\\{", "\\}"))
+
+
+@dataclass(frozen=True)
+class ListVerifier(BaseVerifier[Answer, _Items]):
+    """Compares a list of short answers with the list that is asked for; each must be there, and no other.
+
+    The reference is a list; an item is a text or number, or a list of texts of which each will do.  The answer has its
+    items on lines, with or without bullets or numbers, or with commas, semicolons or "and" between them.  Items are
+    compared as `QAVerifier` does.  The reasons: `same-list` is CORRECT; `other-count`, `other-items` and `other-order`
+    WRONG.
+
+    Attributes:
+        ordered: whether the order counts.
+        share: whether a WRONG answer earns the share of the right items, of all items of both lists.
+    """
+
+    ordered: bool = False
+    share: bool = False
+    version: ClassVar[int] = 1
+    form: ClassVar[Form] = Form(
+        fences=frozenset(("", "text", "json")), bare=True, lines=True, longest=_MOST * _ITEM
+    )
+    reference_form: ClassVar[str] = "a list of texts, or of lists of texts of which each will do"
+    reference_example: ClassVar[Any] = ["Oslo", ["Bern", "Berne"], "Lima"]
+
+    def read(self, reference: Any) -> _Items:
+        """The texts that will do for each item.
+
+        Args:
+            reference: a list.
+
+        Raises:
+            DataError: it is none, is empty, or has an item that is neither a text, a number, nor a list of texts.
+        """
+        if not isinstance(reference, list | tuple) or not 0 < len(reference) <= _MOST:
+            raise DataError(
+                f"the reference is {brief(reference)}; it must be a list of 1 to {_MOST} items"
+            )
+        return tuple(map(_texts, reference))
+
+    def judge(self, answer: Answer, reference: _Items) -> Verdict:
+        """The verdict on an answer.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+        """
+        said = _items(answer.text, reference)
+        fits = [
+            [any(same_answer(one, text) for text in texts) for texts in reference] for one in said
+        ]
+        in_order = [at < len(row) and row[at] for at, row in enumerate(fits)]
+        same_count = len(said) == len(reference)
+        if same_count and (all(in_order) if self.ordered else has_perfect_matching(fits)):
+            return Verdict(Outcome.CORRECT, why="same-list", answer=answer.text)
+        if not same_count:
+            why = f"other-count: {len(said)} items, {len(reference)} are asked for"
+        elif self.ordered and has_perfect_matching(fits):
+            why = "other-order"
+        else:
+            why = f"other-items: {sum(not any(row) for row in fits)} are not asked for"
+        right = sum(in_order) if self.ordered else sum(map(any, zip(*fits, strict=True)))
+        value = right / (len(said) + len(reference) - right) if self.share else 0.0
+        return Verdict(Outcome.WRONG, min(value, 0.99), why=why, answer=answer.text)
+
+    def example(self, reference: Any) -> str:
+        items = (texts[0] for texts in self.read(reference))
+        return "<answer>\n" + "\n".join(f"- {item}" for item in items) + "\n</answer>"
+
+
+def _texts(item: Any) -> tuple[str, ...]:
+    texts = item if isinstance(item, list | tuple) else [item]
+    plain = [str(one) if type(one) in (int, float) else one for one in texts]
+    if not plain or not all(
+        isinstance(one, str) and one.strip() and "\n" not in one and len(one) <= _ITEM
+        for one in plain
+    ):
+        raise DataError(
+            f"the item {brief(item)} is no text on one line of at most {_ITEM} characters, nor a list of such texts"
+        )
+    return tuple(one.strip() for one in plain)
+
+
+def _items(text: str, reference: _Items) -> list[str]:
+    """The items of an answer; commas and "and" part them only where no item of the reference has one."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and not text.lstrip().startswith("["):
+        return [_MARK.sub("", line).strip().rstrip(",;") for line in lines]
+    line = " ".join(lines).strip()
+    try:
+        decoded = read_json(line)
+    except ValueError:
+        decoded = None
+    if isinstance(decoded, list) and all(type(one) in (str, int, float) for one in decoded):
+        return [str(one) for one in decoded]
+    for opening, closing in _BRACKETS:
+        if (
+            line.startswith(opening)
+            and line.endswith(closing)
+            and len(line) > len(opening + closing)
+        ):
+            line = line[len(opening) : -len(closing)]
+            break
+    known = [text for texts in reference for text in texts]
+    if ";" in line or any("," in one for one in known):
+        return [one.strip() for one in line.split(";")]
+    if not any(re.search(r"\band\b|&", one) for one in known):
+        line = re.sub(r",?\s+(?:and|&)\s+", ", ", line)
+    return [one.strip().strip("\"'") for one in re.split(r",(?!\d{3}\b)\s*|,\s+", line)]
+
+
+@dataclass(frozen=True)
+class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
+    """Compares an answer of several named parts, such as the parts (a) and (b) of a problem, each by its own verifier.
+
+    The reference maps each name to the reference of its part.  The answer gives each name once, `a: 9.8 m/s^2; b: 3 s`,
+    on lines or as a JSON object.  The reasons: `all-parts` is CORRECT; `no-parts` and `missing` UNPARSED; `twice`,
+    `no-part`, `hedged` and `wrong-parts` WRONG.  `detail["parts"]` has the reason of each part.
+
+    Attributes:
+        verifier: the name of the parts' verifier, see `rlvr verifiers`: one that judges without waiting or programs.
+        verifiers: names for single parts, by the part's name.
+        share: whether a WRONG answer earns the share of the parts that are right.
+
+    Raises:
+        UsageError: there is no such verifier, or it waits or runs programs.
+    """
+
+    verifier: str = "science"
+    verifiers: Mapping[str, str] = field(default_factory=dict)
+    share: bool = False
+    version: ClassVar[int] = 1
+    form: ClassVar[Form] = Form(
+        fences=frozenset(("", "text", "json")), bare=True, lines=True, longest=20_000
+    )
+    reference_form: ClassVar[str] = "a mapping from the name of a part to its reference"
+    reference_example: ClassVar[Any] = {"a": "9.8 m/s^2", "b": "3 s"}
+
+    def __post_init__(self) -> None:
+        for name in {self.verifier, *self.verifiers.values()}:
+            if name in ("code", "judge", "parts", "instructions"):
+                raise UsageError(
+                    f"{name!r} cannot judge a part; give science, math, qa or the like"
+                )
+            make_verifier(name)
+
+    def read(self, reference: Any) -> Mapping[str, Any]:
+        """The references of the parts by name.
+
+        Args:
+            reference: a mapping.
+
+        Raises:
+            DataError: it is none, a name has other signs than letters, digits, spaces and _, or a part cannot be read.
+        """
+        if not isinstance(reference, Mapping) or not 0 < len(reference) <= _MOST:
+            raise DataError(f"the reference is {brief(reference)}; it must map names to references")
+        for name, part in reference.items():
+            if not isinstance(name, str) or not re.fullmatch(r"\w[\w ]{0,39}", name):
+                raise DataError(f"the part {brief(name)}: a name has letters, digits, spaces and _")
+            try:
+                self._of(name).read(part)
+            except DataError as error:
+                raise DataError(f"the part {name!r}: {error}") from None
+        if len({name.casefold() for name in reference}) < len(reference):
+            raise DataError("two parts have the same name in another case")
+        return dict(reference)
+
+    def judge(self, answer: Answer, reference: Mapping[str, Any]) -> Verdict:
+        """The verdict on an answer.
+
+        Args:
+            answer: from `extract`.
+            reference: from `read`.
+        """
+        said = _said_parts(answer.text, tuple(reference))
+        if isinstance(said, Verdict):
+            return said
+        verdicts = {
+            name: self._of(name).verify(f"<answer>{said[name]}</answer>", part)
+            for name, part in reference.items()
+        }
+        wrong = [name for name, verdict in verdicts.items() if not verdict.correct]
+        detail = {"parts": {name: verdict.why for name, verdict in verdicts.items()}}
+        if not wrong:
+            return Verdict(Outcome.CORRECT, why="all-parts", answer=answer.text, detail=detail)
+        value = 1 - len(wrong) / len(reference) if self.share else 0.0
+        why = f"wrong-parts: {wrong[0]}, {verdicts[wrong[0]].why}"
+        return Verdict(Outcome.WRONG, value, why, answer.text, detail)
+
+    def example(self, reference: Any) -> str | None:
+        lines = []
+        for name, part in reference.items():
+            shown = self._of(name).example(part)
+            found = self._of(name).extract(shown, None) if shown else None
+            text = found.text if isinstance(found, Answer) else part
+            if not isinstance(text, str) or "\n" in text:
+                return None
+            lines.append(f"{name}: {text}")
+        return "<answer>\n" + "\n".join(lines) + "\n</answer>"
+
+    def _of(self, name: str) -> Any:
+        return make_verifier(self.verifiers.get(name, self.verifier))
+
+
+def _said_parts(text: str, names: Sequence[str]) -> dict[str, str] | Verdict:
+    """What an answer says for each name; or the verdict that it does not say each once."""
+    try:
+        decoded = read_json(text)
+    except ValueError:
+        decoded = None
+    if any(sign in text for sign in (*ANSWER_TAGS, "\\boxed")):
+        return Verdict(Outcome.WRONG, why="hedged: an answer within a part", answer=text[:200])
+    if isinstance(decoded, dict):
+        pairs = [
+            (key, one if isinstance(one, str) else json.dumps(one)) for key, one in decoded.items()
+        ]
+    else:
+        pairs = _labelled(text, names)
+    by_name = {name.casefold(): name for name in names}
+    found: dict[str, str] = {}
+    for key, value in pairs:
+        name = by_name.get(key.casefold())
+        if name is None:
+            return Verdict(Outcome.WRONG, why=f"no-part: {key[:40]!r} is none", answer=text[:200])
+        if name in found:
+            return Verdict(Outcome.WRONG, why=f"twice: {name}", answer=text[:200])
+        found[name] = value
+    if not found:
+        return Verdict(
+            Outcome.UNPARSED, why="no-parts: write each as name: answer", answer=text[:200]
+        )
+    if missing := [name for name in names if name not in found]:
+        return Verdict(Outcome.UNPARSED, why=f"missing: {missing[0]}", answer=text[:200])
+    return found
+
+
+def _labelled(text: str, names: Sequence[str]) -> list[tuple[str, str]]:
+    """`a: 5; (b) 7` as pairs: a name begins a line, or follows a semicolon or a comma."""
+    listed = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    begins = r"(?:^|[\n;,])[ \t]*[-*•]*[ \t]*(?:part[ \t]+)?"
+    in_brackets = rf"\(({listed})\)[ \t]*[:=.]?"
+    plain = rf"\*{{0,2}}({listed})\*{{0,2}}[ \t]*[:=)]"
+    label = re.compile(rf"{begins}(?:{in_brackets}|{plain})\*{{0,2}}", re.IGNORECASE)
+    matches = list(label.finditer(text))
+    ends = [*(match.start() for match in matches[1:]), len(text)][: len(matches)]
+    return [
+        (match[1] or match[2], text[match.end() : end].strip().rstrip(",;"))
+        for match, end in zip(matches, ends, strict=True)
+    ]
