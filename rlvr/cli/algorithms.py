@@ -10,11 +10,12 @@ from typing import Annotated
 
 from rich.console import Console
 from rich.table import Column, Table
-from tyro.conf import Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from rlvr.algo.papers import NAMES, algorithm_class
+from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm
 from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.papers.numbers import flag_of, numbers
+from rlvr.errors import UsageError, import_optional
 
 __all__ = ["AlgorithmsCommand"]
 
@@ -30,13 +31,30 @@ class AlgorithmsCommand:
 
     name: Positional[Annotated[str | None, arg(metavar="NAME")]] = None
     """Show this one."""
+    check: FlagCreatePairsOff[bool] = False
+    """Try, on a tiny model, whether it keeps what the trainer promises: equal gradients however rows are split, nothing
+    learned from masked tokens, fields that are read, and more."""
 
     def run(self, out: Console, err: Console) -> int:
         if self.name is None:
+            if self.check:
+                raise UsageError("--check tries one algorithm; give its name, such as mine.py:Mine")
             out.print(_listed())
+        elif self.check:
+            return _check(self.name, out)
         else:
             _show(algorithm_class(self.name), out)
         return 0
+
+
+def _check(name: str, out: Console) -> int:
+    algorithm = load_algorithm(name)
+    findings = import_optional("rlvr.train.conformance", "train").conforms(algorithm)
+    for one in findings:
+        out.print(f"{'FAILS' if one.fault else 'holds'}  {one.rule}", soft_wrap=True)
+        if one.fault:
+            out.print(f"       {one.fault}", soft_wrap=True)
+    return int(any(one.fault for one in findings))
 
 
 def _listed() -> Table:

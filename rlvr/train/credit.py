@@ -30,6 +30,7 @@ from rlvr.types import Group, Outcome, Rollout, Score, Verdict
 __all__ = [
     "Batch",
     "Credit",
+    "GroupInputs",
     "chosen",
     "collate",
     "credit",
@@ -188,7 +189,7 @@ def credit(
         return _credit_of_branches(groups, owners, batch, algorithm, minibatch_of, values, average)
     if len({len(group.rollouts) for group in groups}) > 1:
         return _credit_of_sizes(groups, batch, algorithm, minibatch_of, values, average)
-    known = _Known(groups, batch, algorithm, minibatch_of, values, average)
+    known = GroupInputs(groups, batch, algorithm, minibatch_of, values, average)
     inputs = Inputs(algorithm, known.by_name())
     found = algorithm.advantages(inputs)
     advantages, returns = found if isinstance(found, AdvantageEstimate) else (found, None)
@@ -313,7 +314,7 @@ def _credit_of_sizes(
     return Credit(found.advantages[own], None if found.returns is None else found.returns[own])
 
 
-class _Known:
+class GroupInputs:
     """The inputs of advantages, see `rlvr.algo.papers.base.Inputs`; each is computed if it is read.
 
     Args:

@@ -41,6 +41,7 @@ class KLCov(Proximal):
     )
     needs = frozenset({"siblings"})
     reads = frozenset({"selected"})
+    regularised = True
     updates = 4
 
     share: float = 2e-4

@@ -5,11 +5,11 @@ J = 1/|o_i| Σ_t min[ρ, clip(ρ, 1 - ε, 1 + ε)] 1[r_i = max_j r_j]           
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlvr.algo.papers.base import Inputs, Printed, Proximal
-from rlvr.algo.parts import Range
+from rlvr.validate import require_number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ class RAFTPP(Proximal):
     """Fine-tuning on the best completions of a group, with PPO's ratio and clip.
 
     Attributes:
-        clip: the range in which the ratio is kept.
+        clip_high: the ratio is kept below 1 + this; as no advantage is negative, it needs no other bound.
     """
 
     name = "raft_pp"
@@ -42,7 +42,11 @@ class RAFTPP(Proximal):
     updates = 2
     aggregation = "sequence_mean"
 
-    clip: Range = Range(low=0.2, high=0.2)
+    clip_high: float = 0.2
+
+    def check(self) -> None:
+        super().check()
+        require_number("clip_high", self.clip_high, 0)
 
     def advantages(self, groups: Inputs) -> Tensor:
         r, scored = groups.scores, groups.scored
@@ -53,4 +57,4 @@ class RAFTPP(Proximal):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped
 
-        return clipped(*inputs.usual, **asdict(self.clip))
+        return clipped(*inputs.usual, low=1.0, high=self.clip_high)

@@ -1,0 +1,332 @@
+"""Whether an algorithm keeps what the trainer promises: `rlvr algorithms NAME --check`, on a tiny model in float64.
+
+Training on several ranks adds up shares of a micro-batch's gradient, which the first rule covers on one.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal, get_args, get_origin
+
+import torch
+from torch import Tensor
+
+from rlvr.algo.papers.base import Absent, Algorithm, Inputs
+from rlvr.algo.papers.numbers import Number, changed, numbers
+from rlvr.collect.prefixes import PrefixValues
+from rlvr.errors import RlvrError, UsageError
+from rlvr.train.config import Config
+from rlvr.train.credit import Batch, GroupInputs, collate, credit
+from rlvr.train.learner import Learner
+from rlvr.train.policy import Policy
+from rlvr.train.tiny import tiny
+from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
+
+__all__ = ["Finding", "conforms"]
+
+_TOLERANCE: Final = 1e-6
+_CHARSET: Final = "0123456789ab= "
+_PROMPTS: Final = 6
+_GROUP: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found of one rule.
+
+    Attributes:
+        rule: that an algorithm keeps.
+        fault: what is wrong, with the way out; empty if the rule holds.
+    """
+
+    rule: str
+    fault: str = ""
+
+
+def conforms(algorithm: Algorithm) -> list[Finding]:
+    """What was found of each rule.
+
+    Args:
+        algorithm: one with advantages; such as `load_algorithm("mine.py:Mine")`.
+
+    Raises:
+        UsageError: it learns from pairs, labels or steps; or a method of it raises, or returns what cannot be used.
+    """
+    if algorithm.examples is not None:
+        raise UsageError(
+            f"{algorithm.label} learns from {algorithm.examples}; --check tries algorithms with advantages"
+        )
+    try:
+        return _found(_Trial(algorithm))
+    except RlvrError:
+        raise
+    except Exception as error:  # of the algorithm's own code
+        raise UsageError(f"{algorithm.label} raises {type(error).__name__}: {error}") from error
+
+
+def _found(trial: _Trial) -> list[Finding]:
+    rules: dict[str, Callable[[], str]] = {
+        "the gradient is the same in one micro-batch, in many, and packed": trial.splitting,
+        "advantages of 0 give no gradient, unless a regulariser is declared": trial.nothing_to_learn,
+        "masked tokens change nothing": trial.masked_tokens,
+        "an UNSCORED completion changes no other's advantage": trial.unscored,
+        "loss and gradient are finite at log ratios of -20 and 20": trial.far_away,
+        "every field of its own changes something": trial.fields,
+        "a run that is resumed goes on to the last bit": trial.resuming,
+    }
+    return [Finding(rule, check()) for rule, check in rules.items()]
+
+
+def _rollouts(draw: random.Random, reads: frozenset[str]) -> list[Group]:
+    """Groups with scores that differ, masked tokens in the middle, and one UNSCORED completion."""
+    groups = []
+    for p in range(_PROMPTS):
+        task = Task(f"check/{p}", f"{p}=")
+        rollouts = []
+        for g in range(_GROUP):
+            length = draw.randint(3, 8)
+            ids = [draw.randrange(4, 4 + len(_CHARSET)) for _ in range(length)]
+            total = None if (p, g) == (1, 2) else draw.choice([0.0, 0.25, 1.0, 1.0]) + p / 100
+            rollouts.append(_rollout(task, ids, total, reads))
+        groups.append(Group(task, rollouts))
+    return groups
+
+
+def _rollout(task: Task, ids: list[int], total: float | None, reads: frozenset[str]) -> Rollout:
+    outcome = (
+        Outcome.UNSCORED if total is None else Outcome.CORRECT if total > 0.5 else Outcome.WRONG
+    )
+    parts = {} if total is None else {"first": total - len(ids) / 50, "second": len(ids) / 50}
+    middle = len(ids) // 2
+    turns = (Turn(0, middle, 0.1 * middle), Turn(middle, len(ids), total or 0.0))
+    return Rollout(
+        task=task,
+        text="",
+        prompt_ids=[5, 6],
+        completion_ids=ids,
+        completion_mask=[t != middle and total is not None for t in range(len(ids))],
+        behaviour_logprobs=[0.0] * len(ids),
+        weights_version=0,
+        score=Score(total, parts, Verdict(outcome, why="made up")),
+        turns=turns if "step_rewards" in reads else (),
+    )
+
+
+class _Trial:
+    """A learner of the algorithm on a batch that is a few updates old."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm = algorithm
+        groups = _rollouts(random.Random(0), algorithm.reads)
+        learner = self._learner(algorithm)
+        rows = [rollout for group in groups for rollout in group.rollouts]
+        logprobs = learner.logprobs(rows, learner.policy).tolist()
+        noise = random.Random(1)
+        self.groups = [
+            Group(group.task, [
+                replace(one, behaviour_logprobs=[
+                    logprobs[p * _GROUP + g][t] - noise.gauss(0, 0.7) for t in range(len(one.completion_ids))
+                ])
+                for g, one in enumerate(group.rollouts)
+            ])
+            for p, group in enumerate(groups)
+        ]  # fmt: skip
+        self.learner, self.batch = learner, self._credited(learner)
+
+    @staticmethod
+    def _learner(algorithm: Algorithm, **options: Any) -> Learner:
+        model, tokenizer = tiny(
+            _CHARSET, hidden=16, heads=2, layers=1, tied=False, dtype=torch.float64
+        )
+        with torch.no_grad():  # so that some tokens are likely and others not
+            model.get_output_embeddings().weight.mul_(40)
+        settings = {"env": "check", "model": "check", "run": Path("check"), "eval_every": None}
+        config = Config(**settings, algorithm=algorithm, max_tokens=8, lr=1e-2)  # type: ignore[arg-type]
+        return Learner(Policy(model, tokenizer, **options), config)
+
+    def _credited(self, learner: Learner) -> Batch:
+        batch = learner.prepared(collate(self.groups))
+        found = credit(
+            self.groups,
+            batch,
+            learner.algorithm,
+            minibatch_of=[0] * len(batch.rows),
+            values=self._values(),
+        )
+        return replace(batch, advantages=found.advantages, returns=found.returns)
+
+    def _gradient(self, learner: Learner, batch: Batch) -> Tensor:
+        """Of all rows: a row of advantages 0 is computed too."""
+        learner.optimizer.zero_grad()
+        _backward(learner, batch)
+        return torch.cat([
+            (torch.zeros_like(p) if p.grad is None else p.grad).flatten().clone()
+            for p in learner.parameters
+        ])  # fmt: skip
+
+    def splitting(self) -> str:
+        whole = self._gradient(self.learner, self.batch)
+        for what, options in (
+            ("many micro-batches", {"max_tokens": 12}),
+            ("packed", {"packing": True}),
+        ):
+            other = self._gradient(self._learner(self.algorithm, **options), self.batch)
+            apart = _apart(whole, other)
+            if not apart < _TOLERANCE:
+                return (
+                    f"{what}: the gradient is off by {apart:.1e} of its norm; a row's loss may depend on that row "
+                    "alone: compare rows in `advantages`, and choose tokens in `select`"
+                )
+        return ""
+
+    def nothing_to_learn(self) -> str:
+        algorithm = self.algorithm
+        in_loss = algorithm.kl is not None and algorithm.kl.place == "loss"
+        if algorithm.regularised or in_loss or algorithm.entropy:
+            return ""
+        batch = replace(self.batch, advantages=torch.zeros_like(self.batch.advantages))
+        norm = float(self._gradient(self.learner, batch).norm())
+        if not norm:
+            return ""
+        return f"the gradient's norm is {norm:.1e}; if that is meant, set `regularised = True` in the class"
+
+    def masked_tokens(self) -> str:
+        mask, other = self.batch.completion_mask, {}
+        for name in ("behaviour_logprobs", "advantages", "ref_logprobs"):
+            if (values := getattr(self.batch, name)) is not None:
+                other[name] = torch.where(mask, values, 9.0)
+        before = self._of_logprobs(self.batch, -1.0)
+        after = self._of_logprobs(replace(self.batch, **other), -3.0)
+        if torch.equal(before, after) and not before[~mask].any():
+            return ""
+        return "the gradient depends on them; leave out what `inputs.mask` leaves out"
+
+    def _of_logprobs(self, batch: Batch, masked: float) -> Tensor:
+        """The gradient of the loss in each token's log-probability, with this one where the mask is False."""
+        learner = self.learner
+        found = learner.logprobs(batch.rows, learner.policy).double()
+        leaf = torch.where(batch.completion_mask, found, masked).requires_grad_()
+        place = {id(row): i for i, row in enumerate(batch.rows)}
+
+        def given(rows: Sequence[Any], temperature: float, *, with_entropy: bool = False) -> Any:
+            width = max(len(row.completion_ids) for row in rows)
+            picked = leaf[[place[id(row)] for row in rows], :width]
+            return (picked, picked * 0) if with_entropy else picked
+
+        vars(learner.policy)["logprobs"] = given
+        try:
+            _backward(learner, batch)
+        finally:
+            del vars(learner.policy)["logprobs"]
+        assert leaf.grad is not None
+        return leaf.grad
+
+    def unscored(self) -> str:
+        known = GroupInputs(self.groups, self.batch, self.algorithm, None, self._values(), None)
+        scores, scored = known.scores, known.scored
+        found = []
+        for instead in (scores, torch.where(scored, scores, 9.0)):
+            made = self.algorithm.advantages(
+                Inputs(self.algorithm, known.by_name() | {"scores": instead})
+            )
+            A = made[0] if isinstance(made, tuple) else made
+            found.append(A.reshape(len(self.batch.rows), -1)[scored.flatten()])
+        worst = float((found[0] - found[1]).abs().max())
+        if not worst:
+            return ""
+        return f"they move by up to {worst:.1g}; give every mean and std `groups.scored`"
+
+    def _values(self) -> list[PrefixValues] | None:
+        if "prefix_values" not in self.algorithm.reads:
+            return None
+        return [_values(one) for group in self.groups for one in group.rollouts]
+
+    def far_away(self) -> str:
+        for shift in (-20.0, 20.0):
+            moved = self.batch.behaviour_logprobs - shift
+            found = self._gradient(self.learner, replace(self.batch, behaviour_logprobs=moved))
+            if not found.isfinite().all():
+                return f"at {shift:g} the gradient is not; use `inputs.log_ratio`, which is kept in ± 20"
+        return ""
+
+    def fields(self) -> str:
+        idle = []
+        before = self._outcome(self.algorithm)
+        for name, number in numbers(type(self.algorithm)).items():
+            if _is_own(self.algorithm, number) and not any(
+                _apart(before, self._outcome(other))
+                for other in _others(self.algorithm, name, number)
+            ):
+                idle.append(name)
+        return f"nothing depends on {', '.join(idle)}; drop what is not read" if idle else ""
+
+    def _outcome(self, algorithm: Algorithm) -> Tensor:
+        learner = self._learner(algorithm)
+        batch = self._credited(learner)
+        return torch.cat([self._gradient(learner, batch), batch.advantages.flatten()])
+
+    def resuming(self) -> str:
+        one, other = self._learner(self.algorithm), self._learner(self.algorithm)
+        parts = [range(len(self.batch.rows))]
+        one.update(self.batch, parts, lambda _: None)
+        other.load_state_dict(copy.deepcopy(one.state_dict()))
+        for learner in (one, other):
+            learner.update(self.batch, parts, lambda _: None)
+        pairs = zip(one.parameters, other.parameters, strict=True)
+        if all(torch.equal(a, b) for a, b in pairs):
+            return ""
+        return (
+            "its weights differ; keep nothing in the class: a state that is not in a field is lost"
+        )
+
+
+def _backward(learner: Learner, batch: Batch) -> None:
+    """Add the gradient of all rows as one update: a row of advantages 0 is computed too."""
+    for part in learner.parts:
+        batch = part.select(batch)
+    learner.backward(batch, range(len(batch.rows)))
+
+
+def _values(rollout: Rollout) -> PrefixValues:
+    T = len(rollout.completion_ids)
+    own = None if rollout.score is None else rollout.score.total
+    return PrefixValues((0, T // 2, T), (0.3, 0.6, own), (1, 1, int(own is not None)))
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    return float((one - other).norm() / one.norm().clamp(min=1e-300))
+
+
+def _is_own(algorithm: Algorithm, number: Number) -> bool:
+    """Whether the class itself reads it; the trainer reads the parts that all algorithms share."""
+    field = number.part or number.name
+    shared = vars(Absent).keys() - {"clip", "aggregation", "length_tokens"}
+    return bool(number.name) and field not in shared and getattr(algorithm, field) is not None
+
+
+def _others(algorithm: Algorithm, name: str, number: Number) -> Iterator[Algorithm]:
+    """The algorithm with other values of a number, as far as it takes them."""
+    holder = algorithm if number.part is None else getattr(algorithm, number.part)
+    for value in _values_beside(getattr(holder, number.name), number.hint):
+        try:
+            yield changed(algorithm, {name: value})
+        except UsageError:  # out of its range
+            continue
+
+
+def _values_beside(value: Any, hint: Any) -> Sequence[Any]:
+    if isinstance(value, bool):
+        return [not value]
+    if get_origin(hint) is Literal:
+        return [one for one in get_args(hint) if one != value]
+    if value is None:
+        return [1, 1.5, 3.0]
+    if isinstance(value, int):
+        return [value + 1, max(1, value - 1)]
+    if isinstance(value, float):
+        return [value + 0.5, *(value * factor for factor in (0.5, 0.1, 2.0, 100.0, 1000.0))]
+    return []
