@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import os
 import subprocess
 import tempfile
@@ -57,11 +58,14 @@ class Compiler:
             PRECOMPILED if level == "namespaces" else self.caches.get(PRECOMPILED, PRECOMPILED)
         )
 
-    def compiled(self, program: Program) -> tuple[dict[str, Any], Files, Run]:
+    def compiled(
+        self, program: Program, cpu_s: float = math.inf, wall_s: float = math.inf
+    ) -> tuple[dict[str, Any], Files, Run]:
         """Header and files for a box, and the compilation as a run: after CE or IE there is nothing to run.
 
         Args:
             program: in any language.
+            cpu_s, wall_s: seconds that compiling may take, if that is less than the language's own limits.
         """
         language = program.language
         if language == "python":
@@ -75,12 +79,14 @@ class Compiler:
             return {}, {}, Run(Ending.IE, why=str(missing(language)))
         files, built = files_of(program), _NOTHING
         if LANGUAGES[language].compile:
-            binary, built = self._binary(program, command)
+            binary, built = self._binary(program, command, (cpu_s, wall_s))
             files[PROGRAM] = binary, 0o755
         argv = [*self._filled(LANGUAGES[language].run, command, program), *program.args]
         return {"kind": "exec", "argv": argv, "env": dict(LANGUAGES[language].env)}, files, built
 
-    def _binary(self, program: Program, command: str) -> tuple[bytes, Run]:
+    def _binary(
+        self, program: Program, command: str, most_s: tuple[float, float]
+    ) -> tuple[bytes, Run]:
         main = _sources(program)
         argv = self._filled(LANGUAGES[program.language].compile, command, program)
         # What the command line names is read when it runs: a checker is compiled once, not for each output.
@@ -99,7 +105,7 @@ class Compiler:
                     return found, _NOTHING
             if any("bits/stdc++.h" in str(program.files[name]) for name in main):
                 self._precompile(command)
-            made, built = self._compile(program.language, argv, read, PROGRAM)
+            made, built = self._compile(program.language, argv, read, PROGRAM, most_s)
             if built.ending is Ending.OK:
                 self._keep(key, made)
             elif built.ending is Ending.CE and (broken := self._broken(program.language, command)):
@@ -142,9 +148,16 @@ class Compiler:
         return self._flaws[language]
 
     def _compile(
-        self, language: str, argv: list[str], files: Files, result: str
+        self,
+        language: str,
+        argv: list[str],
+        files: Files,
+        result: str,
+        most_s: tuple[float, float] = (math.inf, math.inf),
     ) -> tuple[bytes, Run]:
         limits = dataclasses.replace(_COMPILE, **LANGUAGES[language].limits)
+        cpu_s, wall_s = min(limits.cpu_s, most_s[0]), min(limits.wall, most_s[1])
+        limits = dataclasses.replace(limits, cpu_s=cpu_s, wall_s=wall_s)
         artifact = memfd(b"")
         try:
             env = dict(LANGUAGES[language].env)
@@ -157,9 +170,8 @@ class Compiler:
             os.close(artifact)
         if run.ending is Ending.IE:
             return b"", run
-        if (
-            run.ending is Ending.TLE and run.cpu_s < limits.cpu_s / 2
-        ):  # no source makes a compiler sleep
+        # A source can make a compiler sleep: gcc reads its own pipe at #include "/proc/self/fd/1".
+        if run.ending is Ending.TLE and run.cpu_s < cpu_s / 2 and run.starved_s >= wall_s:
             return b"", Run(Ending.IE, why="this machine was too busy to compile it in time")
         why = (
             "it does not compile"

@@ -169,7 +169,9 @@ def _main(
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     main, entry = row.entry(text)
-    return (row.main if source is None else main), entry
+    # A name that no file can have, such as one of 300 letters, is the program's fault, which its compiler then says.
+    own = source is not None and _is_path(main)
+    return (main if own else row.main), entry
 
 
 def _checked_args(args: Any) -> tuple[str, ...]:
@@ -203,22 +205,19 @@ def _check_name(name: Any) -> None:
         raise UsageError(
             f"the file name is {brief(name)}, with a lone surrogate; UTF-8 must be able to say it. Rename the file"
         )
-    path = PurePosixPath(name) if isinstance(name, str) else PurePosixPath("/")
-    bad = (
-        path.is_absolute()
-        or ".." in path.parts
-        or not path.parts
-        or "\0" in name
-        or str(path) != name
-    )
-    if (
-        bad
-        or len(name) > _PATH_CHARACTERS
-        or any(len(part.encode(errors="replace")) > _NAME_BYTES for part in path.parts)
-    ):
+    if not isinstance(name, str) or not _is_path(name):
         raise UsageError(
             f"the file name is {brief(name)}; it must be a relative path such as 'pkg/helper.py'"
         )
+
+
+def _is_path(name: str) -> bool:
+    """Whether a file below a folder can have this path."""
+    path = PurePosixPath(name)
+    outside = path.is_absolute() or ".." in path.parts or not path.parts
+    if outside or "\0" in name or str(path) != name or len(name) > _PATH_CHARACTERS:
+        return False
+    return all(len(part.encode(errors="replace")) <= _NAME_BYTES for part in path.parts)
 
 
 def _has_surrogate(text: str) -> bool:

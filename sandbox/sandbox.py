@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
+import math
 import os
 import signal as signals
 import socket
@@ -231,18 +232,22 @@ class Sandbox:
         run = self._execute({**header, "judging": judging}, files, stdin, limits)
         return dataclasses.replace(run, isolation=isolation)
 
-    def compile(self, program: Program) -> Run:
+    def compile(
+        self, program: Program, *, cpu_s: float = math.inf, wall_s: float = math.inf
+    ) -> Run:
         """Compile a program now, so that its runs need not.
 
         Args:
             program: what to compile.
+            cpu_s, wall_s: seconds that it may take, if that is less than the language's own limits.
 
         Returns:
             A run that ended OK, with the time that compiling took, or CE or IE.  A language without a compiler, and a
             program that was compiled before, give OK with all times 0.
         """
         isolation = self.isolation()
-        return dataclasses.replace(self._compiler.compiled(program)[2], isolation=isolation)
+        built = self._compiler.compiled(program, cpu_s, wall_s)[2]
+        return dataclasses.replace(built, isolation=isolation)
 
     def call(
         self,

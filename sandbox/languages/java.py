@@ -13,7 +13,7 @@ _ASIDE: Final = re.compile(
 )
 _PIECE: Final = re.compile(
     r"[{}]|\b(?P<public>public\s++)?(?:(?:final|abstract|sealed|strictfp|static)\s++)*+"
-    r"(?:class|record|interface|enum)\s++(?P<name>[A-Za-z_$][\w$]*+)"
+    r"(?:class|record|interface|enum)\s++(?P<name>(?:[^\W\d]|\$)[\w$]*+)"
     r"|(?P<main>\bvoid\s++main\s*+\()"
 )
 _PACKAGE: Final = re.compile(r"^\s*+package\s++([\w.]++)\s*+;", re.MULTILINE)

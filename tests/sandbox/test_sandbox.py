@@ -433,8 +433,14 @@ def test_a_compiler_that_compiles_nothing_is_our_failure():
     built = Compiler(lambda *args, **options: broken).compiled(source)[2]
     assert built.ending is Ending.IE
     assert "compiles nothing here: g++: fatal error: cannot execute 'cc1plus'" in built.why
-    busy = Run(Ending.TLE, "over 20 wall seconds", cpu_s=1.0, wall_s=20.0)
+    busy = Run(Ending.TLE, "over 20 wall seconds", cpu_s=1.0, wall_s=40.0, starved_s=20.0)
     assert Compiler(lambda *args, **options: busy).compiled(source)[2].ending is Ending.IE
+
+
+def test_a_source_that_makes_the_compiler_sleep_does_not_compile(sandbox):
+    """cc1plus waited for its own pipe, with no CPU time: taken for a busy machine, it made the completion UNSCORED."""
+    sleeper = Program("cpp", '#include "/proc/self/fd/1"\nint main() {}')
+    assert sandbox.compile(sleeper, wall_s=1.0).ending is Ending.CE
 
 
 def test_allowed_packages_are_there_and_others_are_not(tmp_path):
@@ -696,6 +702,8 @@ def test_every_language_is_judged_from_a_fence(name):
         ("package a.b;\npublic class D { static void main(String[] a) {} }", "D.java", "a.b.D"),
         ("public record E(int x) { public static void main(String[] a) {} }", "E.java", "E"),
         ("int x;", "Main.java", "Main"),
+        (f"public class {'A' * 300} {{ }}", "Main.java", "A" * 300),  # no file can have the name
+        (f"public class {'é' * 150} {{ }}", "Main.java", "é" * 150),
     ],
 )
 def test_the_class_that_java_runs_is_read_from_the_source(source, main, entry):

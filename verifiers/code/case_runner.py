@@ -83,7 +83,9 @@ class CaseRunner:
     def compiled(self) -> Run | None:
         """Compile the program, on its own time; the run if that failed, None if it is ready."""
         if not self._compiled:
-            built = self._spent(self._sandbox.compile(self._program), _itself)
+            cpu_s, wall_s = self._total_cpu_s - self.cpu_s, self._total_wall_s - self.wall_s
+            built = self._sandbox.compile(self._program, cpu_s=cpu_s, wall_s=wall_s)
+            self._spent(built, _itself)
             if built.ending is not Ending.OK:
                 return built
             self._compiled = True
