@@ -210,7 +210,7 @@ def _ja_sentences(text: str) -> list[str]:
     return [one.strip() for one in _SENTENCE.findall(text) if re.search(r"\w", one)]
 
 
-def _ja_kind(name: str, **arguments: Argument) -> Callable[..., Any]:
+def _ja_kind(name: str, **arguments: Any) -> Callable[..., Any]:
     return kind(f"ja:{name}", FAMILY, **arguments)
 
 
