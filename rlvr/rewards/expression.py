@@ -11,7 +11,7 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn
 
 from rlvr.errors import RlvrError, UsageError, brief
 from rlvr.rewards.composition import Correct, GroupPart, Part, Reward
@@ -52,8 +52,6 @@ _OPERATIONS: Final[Mapping[type[ast.AST], Callable[..., Any]]] = {
     ast.UAdd: operator.pos,
     ast.USub: operator.neg,
 }
-
-_Value: TypeAlias = Reward | float | str | bool | tuple[Any, ...] | list[Any] | None
 
 
 def parse_reward(text: str, *, own: Reward, load: Callable[[str], Any]) -> Reward:
@@ -105,7 +103,7 @@ class _Reader:
                 (error.offset or len(self._text)) - 1, f"this is no expression ({error.msg})"
             )
         except (ValueError, MemoryError, RecursionError) as error:
-            self._fail(0, f"this cannot be read ({error or 'it is nested too deep'})")
+            self._fail(0, f"this cannot be read ({str(error) or 'it is nested too deep'})")
 
     def _mark(self, match: re.Match[str]) -> str:
         place = match["place"]
@@ -115,7 +113,7 @@ class _Reader:
         self._places[name] = place
         return name
 
-    def _value(self, node: ast.AST, depth: int) -> _Value:
+    def _value(self, node: ast.AST, depth: int) -> Any:
         """What a part of the tree stands for."""
         if depth > _DEEPEST:
             self._fail_at(node, f"it is nested deeper than {_DEEPEST} levels")
@@ -136,11 +134,11 @@ class _Reader:
                 return self._part(node)
             case ast.Call(func=ast.Attribute()):
                 return self._method(node, depth)
-            case ast.Call(func=ast.Name()):
-                return self._part(node.func, node, depth)
+            case ast.Call(func=ast.Name() as name):
+                return self._part(name, node, depth)
         return self._fail_at(node, f"this is none of what an expression may have: {_MAY_HAVE}")
 
-    def _literal(self, node: ast.Constant, value: Any) -> _Value:
+    def _literal(self, node: ast.Constant, value: Any) -> Any:
         written = ast.get_source_segment(self._text, node) or ""
         if isinstance(value, str) and written[:1] in "'\"":
             wrong = next((one for one in _ESCAPE.finditer(written) if one["other"]), None)
@@ -182,7 +180,8 @@ class _Reader:
         is_part = isinstance(found, type) and issubclass(found, (Part, GroupPart))
         if not is_part and not isinstance(found, Reward):
             self._fail_at(name, f"{place} is {brief(found)}; a part is a class on rlvr.Part")
-        return found
+        kind: type[Reward] | Reward = found
+        return kind
 
     def _method(self, node: ast.Call, depth: int) -> Reward:
         """`a.gate(by=b)` or `a.clip(low, high)`."""
