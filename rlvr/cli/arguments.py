@@ -19,8 +19,10 @@ from rlvr.environment.registry import defaults_of, is_mixture, make, read_option
 from rlvr.errors import UsageError
 from rlvr.samplers.chat import ChatMode, ChatSettings
 from rlvr.scoring.engine import Engine
+from rlvr.scoring.watch import watch_of_process
 
 __all__ = [
+    "Accept",
     "ChatFlag",
     "EngineAddress",
     "EnvironmentArgument",
@@ -29,7 +31,6 @@ __all__ = [
     "NameValues",
     "Overwrite",
     "PatienceSeconds",
-    "RewardText",
     "SandboxLevel",
     "StrictRows",
     "SystemText",
@@ -49,7 +50,6 @@ __all__ = [
     "with_chat_mode",
     "with_level",
     "with_one_env",
-    "with_reward",
 ]
 
 EnvironmentArgument: TypeAlias = Annotated[
@@ -58,6 +58,14 @@ EnvironmentArgument: TypeAlias = Annotated[
         metavar="ENV",
         help="The environment: its id, or path/to/file.py:name of a class or an object; or a mixture, "
         "'ENV:WEIGHT ENV:WEIGHT …' with options after commas.",
+    ),
+]
+Accept: TypeAlias = Annotated[
+    UseAppendAction[tuple[str, ...]],
+    arg(
+        metavar="PART",
+        help="Part of the identity in which a difference is accepted, and noted: code, inputs (files and variables "
+        "that judging reads) or data; may be repeated.",
     ),
 ]
 InputFile: TypeAlias = Annotated[Positional[Path], arg(metavar="FILE")]
@@ -86,14 +94,6 @@ PatienceSeconds: TypeAlias = Annotated[
     arg(
         help="With --scorer: seconds for which work is sent again while no machine does it; they begin anew with "
         "each answer.",
-    ),
-]
-RewardText: TypeAlias = Annotated[
-    str | None,
-    arg(
-        metavar="EXPRESSION",
-        help='Another reward than the environment\'s own, such as "2*correct - 1 + overlong(4096, 512)"; `rlvr '
-        "rewards` lists the parts.",
     ),
 ]
 SandboxLevel: TypeAlias = Annotated[
@@ -271,12 +271,7 @@ def with_level(given: Sequence[str], sandbox: str | None, *envs: str) -> Sequenc
 
 
 def environment_of(
-    env: str,
-    given: Sequence[str],
-    sandbox: str | None = None,
-    *,
-    reward: str | None = None,
-    strict: bool = False,
+    env: str, given: Sequence[str], sandbox: str | None = None, *, strict: bool = False
 ) -> Environment:
     """The environment with this id or place, with the options of these NAME=VALUE pairs.
 
@@ -284,27 +279,18 @@ def environment_of(
         env: what `rlvr.make` takes.
         given: see `options_of`.
         sandbox: see `with_level`.
-        reward: see `with_reward`.
         strict: whether a row that cannot be used is an error.
 
     Raises:
         UsageError: there is no such environment or option.
     """
-    options = with_reward(with_level(given, sandbox, env), reward)
-    made = make(env, **options_of(defaults_of(env), options))
+    watch = watch_of_process()
+    with watch.on():  # what it reads when it is made belongs to its identity
+        made = make(env, **options_of(defaults_of(env), with_level(given, sandbox, env)))
+    made._inputs = watch.take().get("inputs", {})
     if strict:
         made.stop_at_bad_rows()
     return made
-
-
-def with_reward(given: Sequence[str], reward: str | None) -> Sequence[str]:
-    """The pairs with the option `reward`, which `rlvr.make` takes for every environment.
-
-    Args:
-        given: see `options_of`.
-        reward: the expression; None for the environment's own reward.
-    """
-    return given if reward is None else (*given, f"reward={reward}")
 
 
 def rows_with(

@@ -47,15 +47,15 @@ COMMANDS: dict[str, ListedCommand] = {
         "VerifiersCommand",
         "List the verifiers that `rlvr score --verifier NAME` takes, each with a reference and an example.",
     ),
-    "rewards": ListedCommand(
-        "rewards",
-        "RewardsCommand",
-        "List the parts of a reward that `--reward EXPRESSION` takes, with their arguments and bounds.",
-    ),
     "replay": ListedCommand(
         "replay",
         "ReplayCommand",
         "Score recorded completions again and report every record whose score differs.",
+    ),
+    "identity": ListedCommand(
+        "identity",
+        "IdentityCommand",
+        "Show by what an environment or a file was scored: settings, code, inputs, data; or what differs between two.",
     ),
     "check": ListedCommand(
         "check",

@@ -23,7 +23,6 @@ from rlvr.cli.arguments import (
     NameValues,
     Overwrite,
     PatienceSeconds,
-    RewardText,
     SandboxLevel,
     StrictRows,
     SystemText,
@@ -123,7 +122,6 @@ class EvalCommand:
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
     strict: StrictRows = False
-    reward: RewardText = None
     sandbox: SandboxLevel = None
     chat: ChatFlag = "auto"
     system: SystemText = None
@@ -154,9 +152,7 @@ class EvalCommand:
         if self.output is not None:
             require_output(self.output, overwrite=True, device=True)
         self._require_fitting()
-        env = environment_of(
-            self.env, self.option, self.sandbox, reward=self.reward, strict=self.strict
-        )
+        env = environment_of(self.env, self.option, self.sandbox, strict=self.strict)
         if self.endpoint is not None and self.rollouts is None:  # they cost money, so they are kept
             self.rollouts = Path(
                 re.sub(r"[^\w.-]+", "-", f"{env.id}-{self.model}") + ".rollouts.jsonl"

@@ -11,10 +11,11 @@ from typing import Annotated
 from rich.console import Console
 from tyro.conf import Positional, arg
 
-from rlvr.cli.arguments import Overwrite, require_outputs
+from rlvr.cli.arguments import Accept, Overwrite, require_outputs
 from rlvr.data.files import whole_file
 from rlvr.data.rows import Journal, dump_row
 from rlvr.errors import DataError
+from rlvr.scoring.identity import IdentityFile, require_acceptable
 from rlvr.scoring.items import Ids, was_there
 from rlvr.scoring.shards import joined_rows, read_totals, rejected_path
 from rlvr.scoring.tally import Tally
@@ -40,13 +41,15 @@ class JoinCommand:
     output: Annotated[Path, arg(aliases=["-o"], metavar="OUT")]
     """Write the scores to this file, .jsonl or .parquet."""
     overwrite: Overwrite = False
+    accept: Accept = ()
 
     def run(self, out: Console, err: Console) -> int:
         # A pattern such as scored-*.jsonl finds the rows that were left out too.
         files = [file for file in self.files if not file.name.endswith(".jsonl.rejected.jsonl")]
         if not files:
             raise DataError("no shards were named; give the outputs of rlvr score --shard")
-        read_totals(files)  # before anything is written
+        require_acceptable(self.accept)
+        totals, identity = read_totals(files, self.accept)  # before anything is written
         rejected = rejected_path(self.output)
         require_outputs(
             [self.output, rejected], [*files, *map(rejected_path, files)], overwrite=self.overwrite
@@ -60,7 +63,7 @@ class JoinCommand:
             stack.callback(
                 journal.partial.unlink, missing_ok=True
             )  # a join that failed has nothing to resume
-            for row in joined_rows(files):
+            for row in joined_rows(files, totals):
                 if not row.is_record:
                     left_out.append(row.line)
                     continue
@@ -81,7 +84,10 @@ class JoinCommand:
                 raise DataError(
                     f"{self.output}: no row of the {len(files)} shards could be used; nothing was written"
                 )
-            journal.finish()
+            kept = IdentityFile.beside(self.output, identity)
+            if self.output.suffix == ".jsonl":
+                kept.write()
+            journal.finish(kept.notes())
         if left_out:
             with whole_file(rejected) as file:
                 file.write(b"".join(line + b"\n" for line in left_out))

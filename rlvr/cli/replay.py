@@ -11,11 +11,12 @@ from typing import Annotated
 from rich.console import Console
 from tyro.conf import UseAppendAction, arg
 
-from rlvr.cli.arguments import InputFile, Workers, say_if_unprotected
+from rlvr.cli.arguments import Accept, InputFile, Workers, say_if_unprotected
 from rlvr.data.formats import count_rows
 from rlvr.data.lines import Row
 from rlvr.data.rows import read_whole
 from rlvr.display import progress_bar
+from rlvr.scoring.identity import read_identity
 from rlvr.scoring.records import Difference, replay
 from rlvr.text import one_line
 from rlvr.types import Outcome
@@ -41,6 +42,7 @@ class ReplayCommand:
     allow: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="PLACE")] = ()
     """Code that the file may name as environment or in an option, path/to/file.py:Class; may be repeated.  A file of
     records runs no other code."""
+    accept: Accept = ()
 
     def run(self, out: Console, err: Console) -> int:
         outcomes, found = Counter[str](), list[list[Difference]]()
@@ -48,7 +50,11 @@ class ReplayCommand:
         say_if_unprotected(self.file, err)
         with progress_bar("replaying", count_rows(self.file), err) as tick:
             for differences in replay(
-                _counted(read_whole(self.file), outcomes), workers=self.workers, allow=self.allow
+                _counted(read_whole(self.file), outcomes),
+                workers=self.workers,
+                allow=self.allow,
+                accept=self.accept,
+                identity=read_identity(self.file),
             ):
                 count += 1
                 if differences:

@@ -6,8 +6,7 @@ import itertools
 import json
 import sys
 import time
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -19,12 +18,12 @@ from rich.text import Text
 from tyro.conf import Positional, arg
 
 from rlvr.cli.arguments import (
+    Accept,
     EngineAddress,
     MemoryMib,
     NameValues,
     Overwrite,
     PatienceSeconds,
-    RewardText,
     SandboxLevel,
     WallSeconds,
     Workers,
@@ -42,6 +41,7 @@ from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scored, Scorer
 from rlvr.scoring.blocks import Block, Blocks, digest_of_lines
+from rlvr.scoring.identity import DataDigest, IdentityFile, identity_of
 from rlvr.scoring.items import Ids, Item, item_of, number_of, was_there
 from rlvr.scoring.records import Recorder, is_record_of, provenance, require_same_run
 from rlvr.scoring.shards import Shard, ShardTotals, rejected_path
@@ -97,12 +97,12 @@ class ScoreCommand:
     patience_s: PatienceSeconds = 300.0
     option: NameValues = ()
     """Set an option of the environment, or a setting of the verifier; may be repeated."""
-    reward: RewardText = None
     sandbox: SandboxLevel = None
     strict: bool = False
     """Stop at the first row that cannot be used, instead of leaving it out."""
     resume: bool = False
     """Continue a run that was stopped."""
+    accept: Accept = ()
     overwrite: Overwrite = False
     wall_s: WallSeconds = WALL_S
     memory_mib: MemoryMib = MEMORY_MIB
@@ -119,7 +119,7 @@ class ScoreCommand:
             self.bare,
         )
         source = _Source([one for file in files for one in sources(file)], columns)
-        env = environment_of(env_name, options, self.sandbox, reward=self.reward)
+        env = environment_of(env_name, options, self.sandbox)
         if self.peek:
             return _peek(source, env, out)
         if self.output is None:
@@ -134,7 +134,8 @@ class ScoreCommand:
             )
         rejected = _RejectedRows(None if to_stdout else self.output, strict=self.strict)
         source.refuse_output(self.output, rejected.path)
-        run, tally = provenance(env, env_name), Tally()
+        identity, tally = identity_of(env), Tally()
+        run = provenance(env, env_name, identity)
         if to_stdout:
             if self.resume:
                 raise UsageError("what went to stdout cannot be resumed; give -o a file")
@@ -149,6 +150,14 @@ class ScoreCommand:
                 flush_s=_FLUSH_S,
             )
         with journal, rejected:
+            first = next(journal.rows(), None) if self.resume else None
+            recorded = None if first is None else str(first.get("identity"))
+            kept = (
+                IdentityFile(None, identity, accept=self.accept)
+                if to_stdout
+                else IdentityFile.beside(self.output, identity, recorded, accept=self.accept)
+            )
+            source.note = kept.note_data
             if env.reward.group_level:
                 journal.drop(_last_group(journal))  # a group is scored whole
             with (
@@ -163,16 +172,21 @@ class ScoreCommand:
                     wall_s=self.wall_s,
                     memory_mib=self.memory_mib,
                     engine=engine_at(self.scorer, self.patience_s),
+                    accept=self.accept,
                 ) as scorer,
                 progress_bar(
                     f"scoring with {env_name}", self._count(source, journal, shard), err
                 ) as tick,
             ):
                 started = time.perf_counter()
+                seen = scorer.identity()
                 for scored in scorer.stream(rows, on_error=rows.reject):
+                    kept.follow(seen)
                     rows.write(scored)
                     tick()
                 took_s = time.perf_counter() - started
+                if tally.count:
+                    kept.follow(scorer.identity())
             if not tally.count and (shard is None or not rows.read):
                 raise DataError(
                     f"{source}: {rejected.summary() or 'it has no rows'}; nothing was written"
@@ -182,13 +196,14 @@ class ScoreCommand:
                     shard.number,
                     shard.count,
                     rows.read,
-                    source.contents(),
                     tally.count,
                     rejected.count,
-                    run,
+                    kept.identity.as_dict(),
                 ).write(self.output)
             rows.forget()
-            journal.finish()
+            journal.finish(kept.notes())
+            if shard is not None or self.output.suffix == ".parquet":
+                kept.remove()  # it stands elsewhere
         rejected.show(err)
         changed = source.changed()
         if changed:
@@ -293,6 +308,8 @@ class _Source:
             if name != STDIN:
                 read_rows(name)  # so that an input that cannot be read leaves no trace of an output
         self._before = {name: _state(name) for name in names}
+        self.note: Callable[[str, str], None] = lambda name, digest: None
+        """Called with the name and the digest of each block of rows."""
 
     def __str__(self) -> str:
         return (
@@ -311,8 +328,9 @@ class _Source:
             blocks: leaves out those that a stopped run has finished.
         """
         for place, name in enumerate(self._names):
-            through = None if blocks is None else partial(blocks.lines, file=place)
-            for line in self._columns.rows(read_rows(name, through)):
+            digest = DataDigest(place + 1, self.note)
+            through = partial(_through, digest, blocks, place)
+            for line in self._columns.rows(digest.rows(read_rows(name, through))):
                 if len(self._names) > 1 and line.row is not None and line.row.get("id") is None:
                     line = replace(
                         line, row={**line.row, "id": f"{name}:{line.number}"}
@@ -328,10 +346,6 @@ class _Source:
         """About how many rows there are; 0 if that is not known beforehand."""
         return sum(map(count_rows, self._names))
 
-    def contents(self) -> list[str | None]:
-        """Size and checksum of each file; None for what is no file."""
-        return [None if state is None else _content(name) for name, state in self._before.items()]
-
     def refuse_output(self, *outputs: Path | None) -> None:
         """Raise where an output would replace an input."""
         inputs = {Path(name).resolve() for name in self._names if name != STDIN}
@@ -346,12 +360,11 @@ class _Source:
         return next((name for name, before in self._before.items() if _state(name) != before), "")
 
 
-def _content(name: str) -> str:
-    size = crc32 = 0
-    with Path(name).open("rb") as file:
-        while block := file.read(1 << 20):
-            size, crc32 = size + len(block), zlib.crc32(block, crc32)
-    return f"{size} bytes, crc32 {crc32:08x}"
+def _through(
+    digest: DataDigest, blocks: Blocks | None, file: int, lines: Iterable[bytes]
+) -> Iterator[bytes]:
+    lines = digest.lines(lines)
+    return lines if blocks is None else blocks.lines(lines, file)
 
 
 def _state(name: str) -> tuple[int, int, int] | None:
@@ -371,6 +384,8 @@ class _Pipe:
     def backwards(self) -> Iterator[Row]:
         return iter(())
 
+    rows = backwards
+
     def drop(self, count: int) -> None:
         """Nothing was written before."""
 
@@ -379,7 +394,7 @@ class _Pipe:
         sys.stdout.buffer.flush()  # the reader may wait for it
         return line
 
-    def finish(self) -> None:
+    def finish(self, notes: Mapping[str, str]) -> None:
         sys.stdout.buffer.flush()
 
     def __enter__(self) -> _Pipe:
@@ -530,7 +545,7 @@ class _RemainingRows:
                     f"{self._journal.partial}: {error}; no run leaves this behind, so it cannot be resumed: "
                     "pass --overwrite to begin anew"
                 ) from None
-            require_same_run(found, self._run, self._journal.partial)
+            require_same_run(found, self._run, self._journal.partial, strict=False)
             if found.get("place") != place or not is_record_of(found, item, self._run):
                 raise self._mismatch(f"{where}, row {item.id!r},", found)
         return found

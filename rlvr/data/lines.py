@@ -24,6 +24,7 @@ __all__ = [
     "crc_of_cells",
     "json_lines",
     "parquet",
+    "parquet_note",
     "stamped",
     "without_checksum",
 ]
@@ -181,6 +182,26 @@ def parquet(path: Path) -> Iterator[Line]:
         ValueError,
     ) as error:  # cut short, damaged, or texts that are not UTF-8
         raise DataError(f"{path}: cannot be read as Parquet after row {number}: {error}") from error
+
+
+def parquet_note(path: Path, name: str) -> str | None:
+    """What stands under a name in a Parquet file's metadata; None if nothing does.
+
+    Args:
+        path: the file.
+        name: the key.
+
+    Raises:
+        DataError: it is cut short or damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        note = (pq.read_schema(path).metadata or {}).get(name.encode())
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
+    return None if note is None else note.decode("utf-8", "replace")
 
 
 def _unpacked_cell(value: Any) -> Any:

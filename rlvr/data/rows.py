@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -320,8 +320,11 @@ class Journal:
         self._file.close()
         self._file = file
 
-    def finish(self) -> None:
+    def finish(self, notes: Mapping[str, str] | None = None) -> None:
         """Move the output into place, in one step.
+
+        Args:
+            notes: texts for the metadata of Parquet.
 
         Raises:
             UsageError: another program changed the partial file or made the output meanwhile; nothing was replaced.
@@ -340,7 +343,7 @@ class Journal:
         if self.path.suffix == ".parquet":
             whole = self.path.with_name(self.path.name + ".whole")
             try:
-                _to_parquet(self.partial, whole, checksums=self._checksums)
+                _to_parquet(self.partial, whole, notes or {}, checksums=self._checksums)
                 publish(whole, self.path, overwrite=self._overwrite)
             finally:
                 whole.unlink(missing_ok=True)
@@ -376,7 +379,7 @@ def _kept(partial: Path) -> Iterator[Line]:
         yield from json_lines(file, str(partial))
 
 
-def _to_parquet(source: Path, target: Path, *, checksums: bool) -> None:
+def _to_parquet(source: Path, target: Path, notes: Mapping[str, str], *, checksums: bool) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -389,7 +392,7 @@ def _to_parquet(source: Path, target: Path, *, checksums: bool) -> None:
             table = table.append_column(
                 CHECKSUM, [[crc_of_cells(row) for row in table.to_pylist()]]
             )
-        marks = {MARK: "1"} | ({CHECKSUM: str(len(rows))} if checksums else {})
+        marks = {**notes, MARK: "1"} | ({CHECKSUM: str(len(rows))} if checksums else {})
         with target.open("wb") as file:
             pq.write_table(table.replace_schema_metadata(marks), file)
             sync_file(file)

@@ -14,14 +14,15 @@ import asyncio
 import json
 import os
 import ssl
+import threading
 import time
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpx
@@ -30,6 +31,7 @@ from rlvr.data.lines import Row
 from rlvr.engines.balance import Balance
 from rlvr.engines.patience import PATIENCE_S, Patience, require_patience
 from rlvr.errors import DataError, ServiceFailed, UsageError, brief
+from rlvr.scoring.identity import IDENTITY_HEADER, Identity, require_acceptable
 from rlvr.scoring.records import score_from
 from rlvr.types import Score, plain
 from rlvr.validate import require_number, require_whole
@@ -39,6 +41,7 @@ __all__ = [
     "Client",
     "PatienceSpent",
     "RequestTooLarge",
+    "ServedIdentity",
     "ServedScore",
     "ServiceConnections",
 ]
@@ -85,6 +88,7 @@ class Client:
         patience_s: seconds for which a request is sent again while no service answers it; they begin anew with each
             row that comes.  Pauses double up to ten seconds, or are what a service asks.  0: it is sent once.
         batch: greatest number of rows per request.
+        accept: parts of the identity in which the services may differ, or change: "code", "inputs".
 
     Raises:
         UsageError: the URL is malformed or has a query, no header can carry the key, or a number is out of range.
@@ -98,9 +102,12 @@ class Client:
         timeout_s: float = 660.0,
         patience_s: float = PATIENCE_S,
         batch: int = 512,
+        accept: Collection[str] = (),
     ) -> None:
         require_whole("batch", batch, 1)
-        self.batch = batch
+        self.batch, self._accept = batch, accept
+        require_acceptable(accept)
+        self._identities: dict[str | None, ServedIdentity] = {}
         self._connections = ServiceConnections(
             url, api_key, timeout_s=timeout_s, patience_s=patience_s
         )
@@ -133,15 +140,22 @@ class Client:
             rows: mappings, as `Scorer.stream` takes them.
 
         Raises:
-            UsageError: the service refuses the request, such as for its key or its environment.
+            UsageError: the service refuses the request, such as for its key or its environment; or it scores by other
+                code or settings than another one, or than before.
             DataError: a row cannot be sent as JSON.
             ServiceFailed: the service fails, or none was reached in `patience_s`.
         """
         for ids, batch in _batches(rows, self.batch):
             asked = {"request_id": uuid.uuid4().hex} | ({} if env is None else {"env": env})
             body = b'%s, "rows": [%s]}' % (json.dumps(asked)[:-1].encode(), b", ".join(batch))
-            for place, line in enumerate(self._connections.lines("score", body, len(batch))):
+            lines = self._connections.lines("score", body, len(batch), self._heard(env))
+            for place, line in enumerate(lines):
                 yield _served(ids[place], f"line:{place + 1}", line)
+
+    def _heard(self, env: str | None) -> _Heard:
+        return self._identities.setdefault(
+            env, ServedIdentity(self._connections, env, self._accept)
+        ).heard
 
     def close(self) -> None:
         """Close the connections."""
@@ -189,6 +203,9 @@ class Address:
             f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}",
             key,
         )
+
+
+_Heard: TypeAlias = Callable[[int, str], None]
 
 
 class ServiceConnections:
@@ -260,13 +277,16 @@ class ServiceConnections:
         except (httpx.HTTPError, _RetryableError, ValueError) as error:
             raise ServiceFailed(f"{address.url}: {_said(error)}") from None
 
-    def lines(self, path: str, body: bytes, count: int) -> Iterator[bytes]:
+    def lines(
+        self, path: str, body: bytes, count: int, heard: _Heard | None = None
+    ) -> Iterator[bytes]:
         """The lines of a request's response, each of them once, over all attempts and services.
 
         Args:
             path: such as "score".
             body: JSON.
             count: how many lines there must be.
+            heard: called with the place of the service that answers, and what it says of its identity.
 
         Raises:
             UsageError: a service refuses the request.
@@ -277,15 +297,14 @@ class ServiceConnections:
         patience = Patience(self.patience_s, [address.url for address in self.addresses])
         while True:
             slot = self.balance.take()
-            address = self.addresses[slot.place]
             is_lost, retry_after_s = True, 0.0
             try:
                 if slot.wait_s:
                     time.sleep(min(slot.wait_s, patience.left_s))
-                for number, line in enumerate(self._read(address, path, body)):
+                for number, line in enumerate(self._read(slot.place, path, body, heard)):
                     if number == count:
                         raise ServiceFailed(
-                            f"{address.url}: its response has more lines than the {count} rows asked"
+                            f"{self.addresses[slot.place].url}: its response has more lines than the {count} rows asked"
                         )
                     if number == had:
                         had += 1
@@ -309,9 +328,12 @@ class ServiceConnections:
             if patience.is_spent:
                 raise PatienceSpent(str(patience))
 
-    def _read(self, address: Address, path: str, body: bytes) -> Iterator[bytes]:
+    def _read(self, place: int, path: str, body: bytes, heard: _Heard | None) -> Iterator[bytes]:
         """The lines of one attempt.  Closing this generator closes the connection, and the service stops scoring."""
+        address = self.addresses[place]
         with self._sent("POST", address, path, body) as response:
+            if heard is not None:
+                heard(place, response.headers.get(IDENTITY_HEADER.decode(), ""))
             for line in _split_lines(response.iter_raw()):
                 if line.startswith(_STOPPED):
                     _raise_for(address, 0, line, "")
@@ -344,6 +366,76 @@ class ServiceConnections:
             if self._http.is_closed:
                 raise UsageError("this client is closed; open a new one") from None
             raise error
+
+
+class ServedIdentity:
+    """By what several services score one environment; they must be the same, whenever they are asked.
+
+    Attributes:
+        identity: of all of them, as far as it is known; None before the first has answered.
+        names: of the environment at the services where it has another name, by their places.
+
+    Args:
+        connections: to the services.
+        env: the name of the environment there; None for the only one.
+        accept: parts of the identity in which services may differ.
+        identity: that they must have; None for that of the first to answer.
+    """
+
+    def __init__(
+        self,
+        connections: ServiceConnections,
+        env: str | None,
+        accept: Collection[str],
+        identity: Identity | None = None,
+    ) -> None:
+        self.identity, self._first = identity, "this machine"
+        self.names: dict[int, str | None] = {}
+        self._connections, self._env, self._accept = connections, env, accept
+        self._digests: dict[int, str] = {}
+        self._lock = threading.Lock()
+
+    def heard(self, place: int, digest: str) -> None:
+        """Compare a service that says something new of its identity with the others.
+
+        Args:
+            place: of the service.
+            digest: what its response says.
+
+        Raises:
+            UsageError: it scores by another one.
+        """
+        if self._digests.get(place) == digest or not (digest or self.identity):
+            return  # of services that say nothing, all may be of before there were identities
+        try:
+            self.ask(place)
+        except ServiceFailed as error:
+            raise _RetryableError(str(error), 0.0) from None
+        self._digests[place] = digest
+
+    def ask(self, place: int) -> None:
+        """Ask a service by what it scores, and compare it with the others.
+
+        Args:
+            place: of the service.
+
+        Raises:
+            UsageError: it scores by another one.
+            ServiceFailed: it cannot be reached.
+        """
+        url, served = self._connections.addresses[place].url, self._connections.get(place, "envs")
+        try:
+            name = self.names.get(place, self._env)
+            what = served[next(iter(served)) if name is None else name]["identity"]
+        except (KeyError, TypeError, StopIteration):
+            raise UsageError(
+                f"{url} does not say by what it scores; is it rlvr serve, of the version here?"
+            ) from None
+        theirs = Identity.from_dict(what)
+        with self._lock:
+            if self.identity is None:
+                self.identity, self._first = theirs, url
+            self.identity.add(theirs, url, self._accept, here=self._first)
 
 
 def _raise_for(address: Address, status: int, body: bytes, retry_after: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import re
 import socket
 import sys
 import threading
@@ -24,7 +23,6 @@ import cloudpickle
 from rlvr.engines.balance import Balance
 from rlvr.engines.patience import PATIENCE_S, Patience, require_patience
 from rlvr.environment import Environment
-from rlvr.environment.source import source_of
 from rlvr.errors import (
     DataError,
     MissingDependency,
@@ -33,14 +31,15 @@ from rlvr.errors import (
     UsageError,
     WorkerError,
 )
+from rlvr.scoring.code_files import code_of
 from rlvr.scoring.engine import Engine, OnSeen
+from rlvr.scoring.identity import Identity, identity_of
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen
 from rlvr.scoring.pool import MEMORY_MIB, WALL_S, Pool
 from rlvr.scoring.wire import (
     decoded_item,
     decoded_observation,
-    differences,
     encoded_item,
     encoded_observation,
 )
@@ -89,7 +88,9 @@ class RayCluster(Engine):
         self._patience_s = require_patience(patience_s)
         self._env: Environment | None = None
         self._actors: list[Any] = []
-        self._lock = threading.Lock()
+        self._identity: Identity | None = None
+        self._hosts: list[str] = []
+        self._lock, self._comparing = threading.Lock(), threading.Lock()
         self._closed = self._began_ray = False
         self.threads = 1024  # which are started as they are needed
 
@@ -115,7 +116,7 @@ class RayCluster(Engine):
         assert self._env is not None, "open comes first"
         ray = self._ray
         self._connect()
-        nodes = [node for node in self._nodes() if self._has_same_versions(node)]
+        nodes = [node for node in self._nodes() if self._has_rlvr(node)]
         if not nodes:
             raise ServiceFailed(
                 f"the Ray cluster at {self._address} has no node with a CPU; add one with `ray start`"
@@ -146,6 +147,9 @@ class RayCluster(Engine):
                 raise ServiceFailed(
                     f"{_host(node)}: the environment cannot be rebuilt there: {_last(error)}"
                 ) from None
+        self._identity, self._hosts = identity_of(self._env), [_host(node) for node in nodes]
+        for host, actor in zip(self._hosts, actors, strict=True):
+            self._compare(host, actor)
         self._balance = Balance(len(actors))
         self.workers = self.spread = sum(counts)
         self.chunks_at_once = self.workers + len(nodes)
@@ -175,22 +179,19 @@ class RayCluster(Engine):
             if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
         ]
 
-    def _has_same_versions(self, node: dict[str, Any]) -> bool:
+    def _has_rlvr(self, node: dict[str, Any]) -> bool:
         """False for a node that has just gone, which the cluster notices a little later.
 
         Raises:
-            UsageError: rlvr is missing there, or another version.
+            UsageError: rlvr is missing there.
             ServiceFailed: the node is there and runs no task.
         """
         ray = self._ray
-        assert self._env is not None, "open comes first"
-        source = source_of(self._env)
-        packages = sorted(name for name in source if not _is_own(source[name]))
-        task = ray.remote(_by_value(_versions)).options(
+        task = ray.remote(_by_value(_lacks)).options(
             num_cpus=0, max_retries=0, scheduling_strategy=_on(node)
         )
         try:
-            there = ray.get(task.remote(packages), timeout=_READY_S)
+            lack = ray.get(task.remote(), timeout=_READY_S)
         except ray.exceptions.RayError as error:
             until = time.monotonic() + _NOTICED_S
             while time.monotonic() < until:
@@ -200,17 +201,31 @@ class RayCluster(Engine):
             raise ServiceFailed(
                 f"{_host(node)}: it runs no task: {_last(error)}; look at `ray status`"
             ) from None
-        here = _versions(packages)
-        if "missing" in there:
+        if lack:
             raise UsageError(
-                f"{_host(node)} has no rlvr ({there['missing']}); install there what is here, rlvr {here['rlvr']}, in "
-                "the Python that runs Ray"
-            )
-        if unlike := differences(here, there):
-            raise UsageError(
-                f"{_host(node)} has other versions: {unlike}; install there what is here"
+                f"{_host(node)} has no rlvr of the version here ({lack}); install there what is here, in the Python "
+                "that runs Ray"
             )
         return True
+
+    def identity(self) -> Identity:
+        self.warm()
+        for host, actor in zip(self._hosts, self._actors, strict=True):
+            with suppress(self._ray.exceptions.RayError):  # one that is lost has said so
+                self._compare(host, actor)
+        assert self._identity is not None, "warm makes it"
+        return self._identity
+
+    def _compare(self, host: str, actor: Any) -> None:
+        """Take over what a node has seen.
+
+        Raises:
+            UsageError: it scores by other code or inputs.
+        """
+        theirs = Identity.from_dict(json.loads(self._ray.get(actor.identity.remote())))
+        assert self._identity is not None, "warm makes it"
+        with self._comparing:
+            self._identity.add(theirs, host, self.accept)
 
     def observe(
         self,
@@ -302,6 +317,9 @@ class _Node:
     def alive(self) -> bool:
         return True
 
+    def identity(self) -> str:
+        return json.dumps(self._pool.identity().as_dict())
+
     def observe(self, rows: list[bytes]) -> str:
         items = [decoded_item(json.loads(row), number) for number, row in enumerate(rows, 1)]
         if self._pool.awaits:
@@ -331,8 +349,8 @@ def _import_ray() -> Any:
 
 def _shipped(env: Environment) -> bytes:
     """The environment, with the classes and functions of the caller's own files inside."""
-    source = source_of(env)
-    own = [sys.modules[name] for name in source if _is_own(source[name]) and name in sys.modules]
+    names = [name for name in code_of(env) if not name.startswith(("package ", "rlvr."))]
+    own = [sys.modules[name] for name in names if name in sys.modules and name != "sqlite"]
     for module in own:
         cloudpickle.register_pickle_by_value(module)
     try:
@@ -343,26 +361,13 @@ def _shipped(env: Environment) -> bytes:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _is_own(version: str) -> bool:
-    """Whether an entry of a source is the digest of a file, and not the version of a package."""
-    return re.fullmatch(r"[0-9a-f]{16}", version) is not None
-
-
-def _versions(packages: list[str]) -> dict[str, Any]:
-    """The versions on this machine; runs on the nodes too, where rlvr may be missing."""
-    import importlib.metadata
-
+def _lacks() -> str:
+    """What a node lacks, or ""; runs there, where rlvr may be missing or another version."""
     try:
-        from rlvr.scoring.wire import package_versions
+        import rlvr.scoring.identity  # noqa: F401
     except ImportError as error:
-        return {"missing": str(error)}
-    found = package_versions()
-    for package in packages:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+        return str(error)
+    return ""
 
 
 def _by_value(function: Any) -> Any:

@@ -6,17 +6,18 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import suppress
 
-from rlvr.engines.client import RequestTooLarge, ServiceConnections
+from rlvr.engines.client import RequestTooLarge, ServedIdentity, ServiceConnections
 from rlvr.engines.patience import PATIENCE_S
 from rlvr.environment import Environment
 from rlvr.errors import DataError, ServiceFailed, UsageError
 from rlvr.rewards import Observation
 from rlvr.scoring.engine import Engine, OnSeen
+from rlvr.scoring.identity import Identity, differences, identity_of
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen
-from rlvr.scoring.wire import decoded_observation, differences, digest_of, encoded_item, identity_of
+from rlvr.scoring.wire import decoded_observation, encoded_item
 
 __all__ = ["Services"]
 
@@ -33,8 +34,9 @@ class Services(Engine):
         with rlvr.Scorer(env, engine=Services(["http://10.0.0.7:8000", "http://10.0.0.8:8000"])) as scorer: ...
 
     Each must serve the scorer's environment, with the same options (but for `data` and `split`: tasks are sent with
-    their completions), source and versions.  Requests go to the least loaded service; one that fails is left out, tried
-    again later, and its requests go to the others.
+    their completions), code and inputs: their identities are compared, at the start and whenever one sees more.
+    Requests go to the least loaded service; one that fails is left out, tried again later, and its requests go to the
+    others.
 
     Args:
         url: of a service, or of several.
@@ -63,7 +65,8 @@ class Services(Engine):
             4 * count,
         )  # until the number of workers is known
         self._env: Environment | None = None
-        self._digest = ""
+        self._digests: list[str] = []  # of all services, by which they know their environment
+        self._served: ServedIdentity | None = None
         self._lock = threading.Lock()
 
     def open(self, env: Environment) -> None:
@@ -75,33 +78,43 @@ class Services(Engine):
 
     def warm(self) -> None:
         with self._lock:
-            if not self._digest:
-                self._digest = self._checked()
+            if self._served is None:
+                self._served = self._checked()
 
-    def _checked(self) -> str:
-        """The digest of the environment, which every service has.
+    def identity(self) -> Identity:
+        self.warm()
+        assert self._served is not None, "warm makes it"
+        for place in range(len(self._connections.addresses)):
+            with suppress(ServiceFailed):  # one that is gone has said so with its rows
+                self._served.ask(place)
+        assert self._served.identity is not None, "it is ours"
+        return self._served.identity
+
+    def _checked(self) -> ServedIdentity:
+        """By what the services score, which is by what we do.
 
         Raises:
-            UsageError: one has another environment or version.
+            UsageError: one has another environment, code or version.
             ServiceFailed: one cannot be reached.
         """
         assert self._env is not None, "open comes first"
-        here = identity_of(self._env)
+        served = ServedIdentity(self._connections, None, self.accept, identity_of(self._env))
         counts = [
-            self._workers_at(place, here) for place in range(len(self._connections.addresses))
+            self._workers_at(place, served) for place in range(len(self._connections.addresses))
         ]
         self.workers = sum(counts)
         self.chunks_at_once = sum(min(count + 1, _MOST_AT_ONCE) for count in counts)
-        return digest_of(here)
+        return served
 
-    def _workers_at(self, place: int, here: dict[str, Any]) -> int:
+    def _workers_at(self, place: int, common: ServedIdentity) -> int:
         """The number of workers that a service has for the environment with this identity."""
+        assert self._env is not None, "open comes first"
+        assert common.identity is not None, "it is ours"
         url = self._connections.addresses[place].url
         try:
-            served = {
-                name: dict(what) for name, what in self._connections.get(place, "envs").items()
-            }
-            counts = {name: int(what.pop("workers")) for name, what in served.items()}
+            served = self._connections.get(place, "envs")
+            counts = {name: int(what["workers"]) for name, what in served.items()}
+            theirs = {name: Identity.from_dict(what["identity"]) for name, what in served.items()}
         except ServiceFailed as error:
             way_out = "start it (rlvr serve … --host 0.0.0.0), mend the address or leave it out"
             raise ServiceFailed(f"{error}; {way_out}") from None
@@ -111,19 +124,19 @@ class Services(Engine):
             raise UsageError(
                 f"{url} does not say what it serves; is it rlvr serve, of the version here?"
             ) from None
-        for name, what in served.items():
-            if what == here:
-                return counts[name]
-        same = next((what for what in served.values() if what.get("env") == here["env"]), None)
-        if same is None:
+        of_id = [name for name in served if theirs[name].settings.get("env") == self._env.id]
+        if not of_id:
             names = ", ".join(served) or "nothing"
             raise UsageError(
-                f"{url} serves {names} and not {here['env']}; start it with `rlvr serve {here['env']}`"
+                f"{url} serves {names} and not {self._env.id}; start it with `rlvr serve {self._env.id}`"
             )
-        raise UsageError(
-            f"{url} serves another {here['env']}: {differences(here, same)}; start it with the options, the files and "
-            "the versions that are used here"
-        )
+        # Of several with one id, that with the same options.
+        ours = common.identity
+        name = min(of_id, key=lambda name: len(list(differences(ours, theirs[name]))))
+        common.names[place] = name
+        ours.add(theirs[name], url, self.accept, here="this machine")
+        self._digests.append(theirs[name].digest)
+        return counts[name]
 
     def observe(
         self,
@@ -150,13 +163,12 @@ class Services(Engine):
         try:
             if len(rows) > 1 and sum(len(row) for _, row in rows) > _MOST_BYTES:
                 raise RequestTooLarge("")
-            head = json.dumps({"identity": self._digest, "request_id": uuid.uuid4().hex})[
-                :-1
-            ].encode()
+            asked = {"identities": sorted({*self._digests}), "request_id": uuid.uuid4().hex}
+            head = json.dumps(asked)[:-1].encode()
             body = b'%b, "rows": [%b]}' % (head, b", ".join(row for _, row in rows))
-            for (place, _), line in zip(
-                rows, self._connections.lines("observe", body, len(rows)), strict=True
-            ):
+            heard = None if self._served is None else self._served.heard
+            lines = self._connections.lines("observe", body, len(rows), heard)
+            for (place, _), line in zip(rows, lines, strict=True):
                 seen[place] = _read(line)
         except RequestTooLarge as error:
             if len(rows) == 1:

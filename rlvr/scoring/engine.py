@@ -8,12 +8,13 @@ on nothing but the item, so a chunk whose machine was lost is sent to another on
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import TypeAlias
 
 from rlvr.environment import Environment
 from rlvr.rewards import Observation
+from rlvr.scoring.identity import Identity
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen
 
@@ -34,6 +35,7 @@ class Engine(ABC):
         chunk_s: seconds of work per chunk: long against the way to the workers, short enough that none is idle at the
             end.
         chunk_items: greatest number of items in a chunk.
+        accept: parts in which the identities of workers and machines may differ.
         awaits: whether items go one by one to `begin`, and not in chunks to `observe`.
     """
 
@@ -43,6 +45,7 @@ class Engine(ABC):
     spread: int = 1
     chunk_s: float = 0.3
     chunk_items: int = 512
+    accept: Collection[str] = ()
     awaits: bool = False
 
     @abstractmethod
@@ -85,6 +88,15 @@ class Engine(ABC):
             GivenUp: `give_up` said so.
             UsageError: the engine was closed.
             ServiceFailed: no other machine could be reached, for long.
+        """
+
+    @abstractmethod
+    def identity(self) -> Identity:
+        """How items are judged, as far as it is known; the same object while it grows.
+
+        Raises:
+            UsageError: machines judge in different ways.
+            ServiceFailed: another machine cannot be reached.
         """
 
     def begin(self, item: Item) -> Future[list[Seen]]:

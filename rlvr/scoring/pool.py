@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -17,8 +18,10 @@ from rlvr.environment import Environment
 from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, described
 from rlvr.rewards import Observation
 from rlvr.scoring.engine import Engine, OnSeen
+from rlvr.scoring.identity import Identity, identity_of
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen
+from rlvr.scoring.watch import Noticed, watch_of_process
 from rlvr.scoring.wire import decoded_observation, encoded_observation
 from rlvr.types import Completion, Outcome, Task, Verdict
 from rlvr.validate import require_whole
@@ -63,6 +66,8 @@ class Pool(Engine):
         self._wall_s, self._memory_mib = wall_s, memory_mib
         self._env: Environment | None = None
         self._pool: WorkerPool | AsyncPool | None = None
+        self._identity: Identity | None = None
+        self._noticing = threading.Lock()
 
     def open(self, env: Environment) -> None:
         if self._env is not None:
@@ -72,14 +77,14 @@ class Pool(Engine):
         self._env, self.awaits = env, env.is_async
         if self.workers and self.awaits:
             self._pool = AsyncPool(
-                partial(_async_handler, env.without_tasks()),
+                partial(_async_handler, _WATCHED, env.without_tasks()),
                 workers=self.workers,
                 at_once=env.max_concurrent,
                 wall_s=self._wall_s,
                 memory_mib=self._memory_mib,
             )
         elif self.workers:
-            setup = partial(_handler, env.without_tasks())
+            setup = partial(_handler, _WATCHED, env.without_tasks())
             self._pool = WorkerPool(setup, workers=self.workers, memory_mib=self._memory_mib)
         self._here = BoundedCalls(env.max_concurrent, "scorer")
 
@@ -93,6 +98,18 @@ class Pool(Engine):
         if self._pool is not None:
             self._pool.warm()
 
+    def identity(self) -> Identity:
+        with self._noticing:
+            if self._identity is None:
+                self._identity = identity_of(self.env)
+            return self._identity
+
+    def _notice(self, noticed: Noticed) -> None:
+        """Take over what a worker has read; a file that was edited meanwhile ends the run."""
+        identity = self.identity()
+        with self._noticing:
+            identity.add(noticed, "what a worker read", self.accept)
+
     @property
     def processes(self) -> tuple[int, int]:
         return (0, 0) if self._pool is None else (self._pool.started, self._pool.lost)
@@ -104,11 +121,11 @@ class Pool(Engine):
 
     def begin(self, item: Item) -> Future[list[Seen]]:
         if self._pool is None:
-            return self._here.submit(_observed_here, self.env, item)
+            return self._here.submit(self._here_watched, item)
         assert isinstance(self._pool, AsyncPool)
         work = _packed(item)
         try:
-            return self._pool.submit(work, _seen)
+            return self._pool.submit(work, self._seen)
         except UsageError:
             if (fault := _fault(work)) is None:
                 raise  # the scorer was closed
@@ -124,7 +141,7 @@ class Pool(Engine):
         give_up: Callable[[], bool] | None = None,
     ) -> list[Seen]:
         if self._pool is None:
-            return [one for item in items for one in finished(_observed_here(self.env, item))]
+            return [one for item in items for one in finished(self._here_watched(item))]
         work = [_packed(item) for item in items]
         try:
             return [*self._ran(work, on_seen, give_up)]
@@ -149,18 +166,44 @@ class Pool(Engine):
         results: dict[int, Observation | Unscored] = {}
 
         def note(place: int, result: Any) -> None:
-            results[place] = seen = _read(result)
+            results[place] = seen = self._read(result)
             if on_seen is not None and isinstance(seen, Observation):
                 on_seen(place, seen)
 
         self._pool.run(work, wall_s=self._wall_s, on_result=note, give_up=give_up)
         for place, seen in results.items():
             if isinstance(seen, Unscored):
-                [again] = map(
-                    _read, self._pool.run([work[place]], wall_s=self._wall_s, give_up=give_up)
-                )
+                tried = self._pool.run([work[place]], wall_s=self._wall_s, give_up=give_up)
+                again = self._read(tried[0])
                 results[place] = unscored(again) if isinstance(again, Unscored) else again
         return [seen for _, seen in sorted(results.items()) if isinstance(seen, Observation)]
+
+    def _seen(self, result: Any) -> list[Seen]:
+        seen = self._read(result)
+        return [unscored(seen) if isinstance(seen, Unscored) else seen]
+
+    def _read(self, result: Any) -> Observation | Unscored:
+        """What a worker says of an item; what is no observation says nothing of it."""
+        if isinstance(result, Unscored):
+            return result
+        try:
+            observation, noticed = result
+            seen = decoded_observation(observation)
+        except (TypeError, ValueError, KeyError) as error:
+            return WorkerDied(
+                f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}"
+            )
+        if noticed:
+            self._notice(noticed)
+        return seen
+
+    async def _here_watched(self, item: Item) -> list[Seen]:
+        watch = watch_of_process()
+        with watch.on():
+            seen = await _observed_here(self.env, item)
+        if noticed := watch.take():
+            self._notice(noticed)
+        return seen
 
 
 def _packed(item: Item) -> _Work:
@@ -178,35 +221,41 @@ def _unpacked(work: _Work) -> tuple[Task, Completion]:
     return Task(*work[:4]), Completion(*work[4:])
 
 
-def _handler(env: Environment) -> Handler:
+class _Watched:
+    """Unpacked before the environment: what its modules read when they are loaded is noticed too."""
+
+    def __reduce__(self) -> tuple[Callable[[], _Watched], tuple[()]]:
+        return _watch_from_now, ()
+
+    def take(self) -> Noticed:
+        """What was noticed in this process since the last call."""
+        return watch_of_process().take()
+
+
+_WATCHED = _Watched()
+
+
+def _watch_from_now() -> _Watched:
+    watch_of_process().start()
+    return _WATCHED
+
+
+def _handler(watch: _Watched, env: Environment) -> Handler:
+    take = watch.take
+
     def handle(work: _Work) -> Any:
-        return encoded_observation(env.observe(*_unpacked(work)))
+        return encoded_observation(env.observe(*_unpacked(work))), take()
 
     return handle
 
 
-def _async_handler(env: Environment) -> Handler:
+def _async_handler(watch: _Watched, env: Environment) -> Handler:
+    take = watch.take
+
     async def handle(work: _Work) -> Any:
-        return encoded_observation(await env.aobserve(*_unpacked(work)))
+        return encoded_observation(await env.aobserve(*_unpacked(work))), take()
 
     return handle
-
-
-def _seen(result: Any) -> list[Seen]:
-    seen = _read(result)
-    return [unscored(seen) if isinstance(seen, Unscored) else seen]
-
-
-def _read(result: Any) -> Observation | Unscored:
-    """What a worker says of an item; what is no observation says nothing of it."""
-    if isinstance(result, Unscored):
-        return result
-    try:
-        return decoded_observation(result)
-    except (TypeError, ValueError, KeyError) as error:
-        return WorkerDied(
-            f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}"
-        )
 
 
 async def _observed_here(env: Environment, item: Item) -> list[Seen]:

@@ -17,13 +17,12 @@ from rlvr.data.lines import Row
 from rlvr.data.rows import dump_row, read_whole
 from rlvr.environment import Environment
 from rlvr.environment.registry import make, only_places, takes_options
-from rlvr.environment.source import changed_source, source_of
 from rlvr.episode import Episode
 from rlvr.errors import DataError, UntrustedPlace, UsageError, brief
+from rlvr.scoring.identity import Identity, identity_of, read_identity, require_same
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Scored
 from rlvr.scoring.scorer import Scorer
-from rlvr.scoring.wire import package_versions
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
 
 __all__ = [
@@ -49,19 +48,20 @@ _READ = frozenset(
 _NO_SCORE = Score(None, {}, Verdict(Outcome.UNSCORED))
 
 
-def provenance(env: Environment, name: str) -> dict[str, Any]:
-    """The part of a record that all rows of a run have in common: what scored them, with which settings and versions.
+def provenance(env: Environment, name: str, identity: Identity | None = None) -> dict[str, Any]:
+    """The part of a record that all rows of a run have in common: what scored them, and the digest of its identity.
 
     Args:
         env: the environment that scores.
         name: what `rlvr.make` took to make it: its id, or where its class stands.
+        identity: of the environment, if it is at hand.
 
     Raises:
         UsageError: an option's value cannot be written as JSON.
     """
-    options = env.config
-    if not takes_options(name):  # it is as its file makes it, but for its reward
-        options = {option: value for option, value in options.items() if option == "reward"}
+    options = (
+        env.config if takes_options(name) else {}
+    )  # else it is as its file makes it, and has none
     try:
         config = json.loads(
             json.dumps(options, allow_nan=False)
@@ -77,8 +77,7 @@ def provenance(env: Environment, name: str) -> dict[str, Any]:
         "config": config,
         "verifier": verifier,  # None: the environment's own verify, whose version is the environment's
         "reward": str(env.reward),
-        "source": source_of(env),
-        **package_versions(),
+        "identity": (identity or identity_of(env)).digest,
     }
 
 
@@ -221,6 +220,8 @@ def _inner(fields: Mapping[str, Any]) -> bytes:
 def is_record_of(row: Row, item: Item, run: Mapping[str, Any]) -> bool:
     """Whether a record is that of an item, in a run with the same provenance; its score may be any.
 
+    Identities are compared as a whole, see `IdentityFile`, and not by the digest in a record.
+
     Args:
         row: the record.
         item: the item.
@@ -229,16 +230,20 @@ def is_record_of(row: Row, item: Item, run: Mapping[str, Any]) -> bool:
     return all(
         row.get(name) == value
         for name, value in json.loads(dump_row(input_fields(item, run))).items()
+        if name != "identity"
     )
 
 
-def require_same_run(row: Row, run: Mapping[str, Any], partial: Path) -> None:
+def require_same_run(
+    row: Row, run: Mapping[str, Any], partial: Path, *, strict: bool = True
+) -> None:
     """Refuse to continue a run that was stopped with other settings.
 
     Args:
         row: a record of that run.
         run: what all records of this run have in common, such as its `provenance`.
         partial: the file that the record is in.
+        strict: whether the digest of the identity must be the same; not where identities were compared as a whole.
 
     Raises:
         UsageError: the record is no record, or differs in one of these.
@@ -248,12 +253,8 @@ def require_same_run(row: Row, run: Mapping[str, Any], partial: Path) -> None:
             f"{partial}, row {row.get('id')!r} lacks {', '.join(sorted(missing))}; no run leaves this behind, so it "
             "cannot be resumed: pass --overwrite to begin anew"
         )
-    if edited := changed_source(row.get("source"), run["source"]):
-        raise UsageError(
-            f"{partial} was scored by another program: {edited} since; pass --overwrite to begin anew, or undo the edit"
-        )
     for name, value in run.items():
-        if row.get(name) != value:
+        if (name != "identity" or strict) and row.get(name) != value:
             raise UsageError(
                 f"{partial} was scored with {name} {row.get(name)!r}, this run has {value!r}; "
                 "pass --overwrite to begin anew"
@@ -285,20 +286,23 @@ def replay(
     *,
     workers: int | None = None,
     allow: Collection[str] = (),
+    accept: Collection[str] = (),
+    identity: Identity | None = None,
 ) -> Iterator[list[Difference]]:
     """Score every record again; one list per record, in order, empty where nothing differs.
 
-    UNSCORED records are passed over: they hold a failure of rlvr, no verdict.  The versions of rlvr and of the packages
-    that it computes with, and the source, are reported only where another field differs.
+    UNSCORED records are passed over: they hold a failure of rlvr, no verdict.
 
     Args:
         records: mappings, or the file that `rlvr score` wrote.
         workers: number of worker processes; None for one per core, 0 to score in this process.
         allow: places of code that the records may name as environment or in an option, such as
             `"path/to/file.py:Class"`; a file of records runs no other code.
+        accept: parts of the identity in which a difference is expected, such as "code"; others are warned of.
+        identity: that of the records; None for that of the file, if it has one.
 
     Warns:
-        RuntimeWarning: a file of the environment, its verifier or its reward was edited since.
+        RuntimeWarning: the scores were decided by another identity, such as before an edit.
 
     Raises:
         DataError: a record lacks a field that is needed to score it again.
@@ -306,32 +310,49 @@ def replay(
         UntrustedPlace: it names code that `allow` does not.
     """
     if isinstance(records, (str, Path)):
+        identity = identity or read_identity(Path(records))
         records = read_whole(records)
     for run, batch in _by_run(row for row in records if row.get("outcome") != Outcome.UNSCORED):
         with only_places(allow):
             env = make(run["env"], **run["config"])
         _require_isolation(run["config"], allow)
-        now = provenance(env, run["env"])
-        if edited := changed_source(batch[0].get("source"), now["source"]):
-            warnings.warn(
-                f"{run['env']} is not what gave these scores: {edited} since",
-                RuntimeWarning,
-                stacklevel=2,
-            )
         with Scorer(env, workers=workers) as scorer:
+            now = provenance(env, run["env"], scorer.identity())
             items = [_item(row, number) for number, row in enumerate(batch)]
             for row, scored in zip(batch, scorer.stream(items), strict=True):
                 again = record(scored, now)
                 compared = ("reward", "verifier", *_COMPARED)
                 differ = [name for name in compared if row[name] != again[name]]
-                differ += [
-                    name
-                    for name in ("source", "rlvr", "versions")
-                    if differ and row.get(name) != again[name]
-                ]
                 yield [
                     Difference(str(row["id"]), name, row.get(name), again[name]) for name in differ
                 ]
+            if problem := _another(batch[0].get("identity"), identity, scorer.identity(), accept):
+                warnings.warn(problem, RuntimeWarning, stacklevel=2)
+
+
+def _another(
+    recorded: str | None, known: Identity | None, now: Identity, accept: Collection[str]
+) -> str:
+    """In what the identity of records differs from that of their replay; "" if it does not.
+
+    Args:
+        recorded: the digest in a record; None for one of before there were identities.
+        known: the whole of it; None if it is not at hand.
+        now: that of the replay.
+        accept: parts in which they may differ.
+    """
+    if known is None:
+        if recorded in (now.digest, None) or "code" in accept:
+            return ""
+        return (
+            f"the records have the identity {recorded}, and here it is {now.digest}; what differs is not known, as the "
+            "file that says it is not beside them"
+        )
+    try:
+        require_same(now, known.without("data"), "this replay", "what is replayed", accept)
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def _require_isolation(config: Mapping[str, Any], allow: Collection[str]) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
 from itertools import starmap
@@ -29,6 +29,7 @@ from rlvr.environment import Environment, MultiTurnEnv, ToolEnv
 from rlvr.errors import DataError, UsageError, WorkerError, WorkerTimeout, brief, described
 from rlvr.rewards import Observation
 from rlvr.scoring.engine import Engine, OnSeen
+from rlvr.scoring.identity import Identity, require_acceptable
 from rlvr.scoring.items import Item, OnError, Rows
 from rlvr.scoring.ordering import Ordering, Scored, Scores, Seen, Taken
 from rlvr.scoring.pool import MEMORY_MIB, WALL_S, Pool, cancelled_by_us, unscored
@@ -63,6 +64,8 @@ class Scorer:
         memory_mib: limit on a worker's private memory, in MiB; None for no limit.
         engine: where completions are looked at, such as `rlvr.engines.Services("http://10.0.0.7:8000")`; None for
             worker processes on this machine.  The scorer closes it.
+        accept: parts of the identity that may differ between workers or machines, or change meanwhile: "code",
+            "inputs"; see `rlvr.scoring.identity`.
 
     Raises:
         UsageError: `env` is no environment or has several turns, a number is out of range, or there are `workers` and
@@ -77,6 +80,7 @@ class Scorer:
         wall_s: float = WALL_S,
         memory_mib: int | None = MEMORY_MIB,
         engine: Engine | None = None,
+        accept: Collection[str] = (),
     ) -> None:
         if not isinstance(env, Environment):
             raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v2') gives one")
@@ -98,6 +102,8 @@ class Scorer:
             raise UsageError(
                 f"workers={workers} are processes of this machine, and the engine has its own; leave out one"
             )
+        require_acceptable(accept)
+        engine.accept = accept
         engine.open(env)
         self.engine = engine
         self._threads = Threads(engine.threads, "scorer")
@@ -112,6 +118,14 @@ class Scorer:
         """
         self.engine.warm()
         return self
+
+    def identity(self) -> Identity:
+        """How completions are scored, as far as it is known; the same object while it grows.
+
+        Raises:
+            UsageError, ServiceFailed: see the engine.
+        """
+        return self.engine.identity()
 
     @property
     def workers(self) -> int:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import heapq
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr.data.files import write_whole
 from rlvr.data.lines import checked_lines, without_checksum
-from rlvr.environment.source import changed_source
 from rlvr.errors import DataError, UsageError
+from rlvr.scoring.identity import Identity, shard_path
 from rlvr.types import Task
 
 __all__ = ["JoinedRow", "Shard", "ShardTotals", "joined_rows", "read_totals", "rejected_path"]
@@ -115,27 +115,16 @@ class ShardTotals:
         shard: its number, from 1.
         of: number of shards.
         rows: rows of the whole input.
-        inputs: size and checksum of each file of the input; null for a pipe or a data set of the hub.
         scored, left_out: rows of this shard, which are together all of it.
-        run: the `provenance` of the run.
+        identity: how they were scored, with the digests of the input, as JSON.
     """
 
     shard: int
     of: int
     rows: int
-    inputs: list[str | None]
     scored: int
     left_out: int
-    run: dict[str, Any]
-
-    @staticmethod
-    def path(output: Path) -> Path:
-        """The file that the totals of a shard stand in.
-
-        Args:
-            output: the shard's records.
-        """
-        return output.with_name(output.name + ".shard.json")
+    identity: dict[str, Any]
 
     def write(self, output: Path) -> None:
         """Write them beside a shard.
@@ -143,20 +132,24 @@ class ShardTotals:
         Args:
             output: the shard's records.
         """
-        write_whole(self.path(output), json.dumps(asdict(self), indent=2).encode() + b"\n")
+        write_whole(shard_path(output), json.dumps(asdict(self), indent=2).encode() + b"\n")
 
 
-def read_totals(files: Sequence[Path]) -> list[ShardTotals]:
-    """The totals of shards that are one whole, in the order of the files.
+def read_totals(
+    files: Sequence[Path], accept: Collection[str] = ()
+) -> tuple[list[ShardTotals], Identity]:
+    """The totals of shards that are one whole, in the order of the files, and their common identity.
 
     Args:
         files: the records of each shard.
+        accept: parts in which their identities may differ, see `require_same`.
 
     Raises:
         UsageError: one is missing, double, unfinished, no shard, or of another run or input.
     """
     found = [_totals_of(file) for file in files]
     first, places = found[0], dict[int, Path]()
+    identity = Identity.from_dict(first.identity)
     for file, it in zip(files, found, strict=True):
         if it.of != first.of:
             raise UsageError(
@@ -167,28 +160,20 @@ def read_totals(files: Sequence[Path]) -> list[ShardTotals]:
                 f"{file} and {places[it.shard]} are both shard {it.shard} of {it.of}; give one of them"
             )
         places[it.shard] = file
-        if (it.rows, it.inputs) != (first.rows, first.inputs):
+        if it.rows != first.rows:
             raise UsageError(
-                f"{file} is of an input of {it.rows} rows ({_shown(it)}), {files[0]} of one of {first.rows} "
-                f"({_shown(first)}); score all shards of one input"
+                f"{file} is of an input of {it.rows} rows, {files[0]} of one of {first.rows}; score all shards of "
+                "one input"
             )
-        if edited := changed_source(it.run.get("source"), first.run.get("source", {})):
-            raise UsageError(
-                f"{file} was scored by another program than {files[0]}: {edited}; score it again"
-            )
-        for name in sorted({*it.run, *first.run}):
-            if it.run.get(name) != first.run.get(name):
-                raise UsageError(
-                    f"{file} was scored with {name} {it.run.get(name)!r}, {files[0]} with {first.run.get(name)!r}; "
-                    "score all shards with the same settings and versions"
-                )
+        theirs = Identity.from_dict(it.identity)
+        identity.add(theirs, str(file), accept, here=str(files[0]))
     if missing := [number for number in range(1, first.of + 1) if number not in places]:
         shown = ", ".join(map(str, missing[:20])) + " …" * (len(missing) > 20)
         raise UsageError(
             f"of {first.of} shards {len(missing)} are missing: {shown}; run `rlvr score … --shard "
             f"{missing[0]}/{first.of}`, with --resume if it was stopped, and name its output here"
         )
-    return found
+    return found, identity
 
 
 def _totals_of(file: Path) -> ShardTotals:
@@ -201,7 +186,7 @@ def _totals_of(file: Path) -> ShardTotals:
         raise UsageError(
             f"{file}: there is no such file{stopped or '; name the outputs of rlvr score --shard'}"
         )
-    path = ShardTotals.path(file)
+    path = shard_path(file)
     try:
         return ShardTotals(**json.loads(path.read_bytes()))
     except FileNotFoundError:
@@ -212,10 +197,6 @@ def _totals_of(file: Path) -> ShardTotals:
         raise UsageError(
             f"{path} is not what `rlvr score --shard` writes: {error}; score the shard again"
         ) from None
-
-
-def _shown(totals: ShardTotals) -> str:
-    return "; ".join("of unknown size" if it is None else it for it in totals.inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,17 +216,17 @@ class JoinedRow:
     is_record: bool
 
 
-def joined_rows(files: Sequence[Path]) -> Iterator[JoinedRow]:
+def joined_rows(files: Sequence[Path], totals: Sequence[ShardTotals]) -> Iterator[JoinedRow]:
     """The rows of all shards in the order of the input, read line by line.
 
     Args:
         files: the records of each shard.
+        totals: of each, see `read_totals`.
 
     Raises:
-        UsageError: see `read_totals`.
+        UsageError: the rows that a shard left out are missing.
         DataError: a line is damaged, or a row is missing or there twice.
     """
-    totals = read_totals(files)
     streams = [_records(file, it) for file, it in zip(files, totals, strict=True)]
     streams += [iter(_left_out(file, it)) for file, it in zip(files, totals, strict=True)]
     before = 0

@@ -1,15 +1,10 @@
-"""Items and observations as JSON, as they go to workers and other machines, and whether these do the same as we do."""
+"""Items and observations as JSON, as they go to workers and other machines."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from rlvr.environment import Environment
-from rlvr.environment.source import source_of
 from rlvr.errors import DataError, brief
 from rlvr.rewards import Observation
 from rlvr.scoring.items import Item
@@ -18,21 +13,12 @@ from rlvr.types import Completion, Outcome, Task, Verdict
 __all__ = [
     "decoded_item",
     "decoded_observation",
-    "differences",
-    "digest_of",
     "encoded_item",
     "encoded_observation",
-    "identity_of",
-    "package_versions",
 ]
 
 _TUPLE = "rlvr:tuple"
 """The key of an object that stands for a tuple: as a list it would be another reference."""
-
-_DECIDE = ("math-verify", "sympy")  # packages on whose versions verdicts depend
-
-_TASKS_ALONE = ("data", "split")
-"""Options that say which tasks there are; each task is sent with its completion, so they may differ."""
 
 
 def encoded_observation(seen: Observation) -> Any:
@@ -133,64 +119,3 @@ def _unpacked(value: Any) -> Any:
             return tuple(_unpacked(value[_TUPLE]))
         return {name: _unpacked(one) for name, one in value.items()}
     return value
-
-
-def identity_of(env: Environment) -> dict[str, Any]:
-    """What two machines must have in common so that they come to the same observations.
-
-    Args:
-        env: the environment.
-    """
-    primary = env.reward.primary
-    options = {name: value for name, value in env.config.items() if name not in _TASKS_ALONE}
-    return {
-        "env": env.id,
-        "options": json.loads(json.dumps(options, sort_keys=True, default=_named)),
-        "verifier": primary.verifier.id
-        if primary is not None and primary.verifier is not None
-        else None,
-        "reward": str(env.reward),
-        "source": source_of(env),
-        **package_versions(),
-    }
-
-
-def package_versions() -> dict[str, Any]:
-    """The versions on which verdicts depend: of rlvr, and of the packages that it computes with."""
-    return {
-        "rlvr": _version("rlvr"),
-        "versions": {package: _version(package) for package in _DECIDE},
-    }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # a folder that was never installed
-        return "unknown"
-
-
-def _named(value: Any) -> str:
-    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
-
-
-def digest_of(identity: Mapping[str, Any]) -> str:
-    """A short text that is the same for equal identities.
-
-    Args:
-        identity: see `identity_of`.
-    """
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
-    """What differs between two identities, for an error message; empty if nothing does.
-
-    Args:
-        here, there: see `identity_of`.
-    """
-    names = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
-    return ", ".join(
-        f"{name} is {brief(there.get(name))} there and {brief(here.get(name))} here"
-        for name in names
-    )

@@ -160,13 +160,13 @@ class _Paths:
         stream = "application/x-ndjson" in request.header(b"accept")
         release = functools.partial(self._service.release, queue, job)
         limits = self._service.limits
-        return ScoresResponse(job, queue.name, limits, stream=stream, on_end=release)
+        return ScoresResponse(job, queue, limits, stream=stream, on_end=release)
 
     async def observe(self, request: HttpRequest) -> Response:
         """Look at the completions of a scorer on another machine, which combines the scores itself; NDJSON."""
         body = await self._read(request)
         asked = typed(body.asked, ObserveRequest)
-        queue = self._service.queue_of(asked.identity)
+        queue = self._service.queue_of(asked.identities)
         rows = self._taken(body, asked.rows)
         try:
             items = [decoded_item(row, number) for number, row in enumerate(rows, 1)]
@@ -183,15 +183,19 @@ class _Paths:
         )
         release = functools.partial(self._service.release, queue, job)
         limits = self._service.limits
-        return ScoresResponse(job, queue.name, limits, stream=True, beats=True, on_end=release)
+        return ScoresResponse(job, queue, limits, stream=True, beats=True, on_end=release)
 
     async def envs(self, request: HttpRequest) -> Response:
         """What is served: what scorers on other machines compare with what they have, and the number of workers."""
         queues = self._service.queues
         return json_response(
             {
-                name: {**what, "workers": queues[name].scorer.workers}
-                for name, what in self._service.identities.items()
+                name: {
+                    "env": queues[name].scorer.env.id,
+                    "workers": queues[name].scorer.workers,
+                    "identity": identity.as_dict(),
+                }
+                for name, identity in self._service.identities.items()
             }
         )
 
@@ -205,7 +209,7 @@ class _Paths:
         job = self._service.job(queue, items, request.share, caller=_name_of(request))
         release = functools.partial(self._service.release, queue, job)
         limits = self._service.limits
-        return ScoresResponse(job, queue.name, limits, shape=response_of, on_end=release)
+        return ScoresResponse(job, queue, limits, shape=response_of, on_end=release)
 
     async def reward_model(self, request: HttpRequest) -> Response:
         """Which reward model there is, for those that ask for its scores."""
@@ -249,7 +253,7 @@ class _RewardsResponse:
         async with while_connected(receive):
             lines = RewardLines(await self._queue.lines(self._rows))
         self._share.add(sum(map(len, lines.lines)))
-        response = ScoresResponse(lines, "", self._limits, stream=True)
+        response = ScoresResponse(lines, None, self._limits, stream=True)
         try:
             await response(scope, receive, send)
         finally:

@@ -111,7 +111,9 @@ class ScoresReply(BaseModel):
 class ObserveRequest(_Body):
     """Items of a scorer on another machine."""
 
-    identity: _Name | None = Field(None, description=f"{_ID_RULE}: digest of what GET /envs says")
+    identities: list[_Name] = Field(
+        description="digests of the identities, see GET /envs, that the scorer has found to be its own"
+    )
     rows: Annotated[list[dict[str, Any]], _listed(list[dict[str, Any]])] = Field(
         description="a list of rows"
     )

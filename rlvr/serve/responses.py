@@ -10,8 +10,10 @@ from starlette.types import Receive, Scope, Send
 
 from rlvr.http.refused import Refused
 from rlvr.http.responses import PieceWriter, json_bytes, send_at_once, while_connected
+from rlvr.scoring.identity import IDENTITY_HEADER
 from rlvr.serve.jobs import Job
 from rlvr.serve.limits import ServiceLimits
+from rlvr.serve.queue import EnvironmentQueue
 from rlvr.serve.rewards import RewardLines
 
 __all__ = ["ScoresResponse"]
@@ -28,7 +30,7 @@ class ScoresResponse:
 
     Args:
         job: the rows of the request, with the lines that threads put in.
-        env: the name of the environment.
+        queue: of the environment, whose identity goes into a header; None for a reward model.
         limits: of the service.
         stream: True sends each line when it is there; False sends all of them in one object.
         shape: makes that object from the lines; by default `{"env": …, "scores": […]}`.
@@ -40,7 +42,7 @@ class ScoresResponse:
     def __init__(
         self,
         job: Job | RewardLines,
-        env: str,
+        queue: EnvironmentQueue | None,
         limits: ServiceLimits,
         *,
         stream: bool = False,
@@ -48,14 +50,8 @@ class ScoresResponse:
         beats: bool = False,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        self._job, self._env, self._limits, self._stream, self._shape = (
-            job,
-            env,
-            limits,
-            stream,
-            shape,
-        )
-        self._beats, self._on_end = beats, on_end
+        self._job, self._queue, self._limits, self._shape = job, queue, limits, shape
+        self._stream, self._beats, self._on_end = stream, beats, on_end
         self._connection: Any = None
         self.status = 499
 
@@ -113,10 +109,18 @@ class ScoresResponse:
         if not self._stream:
             await self._send_whole(scope, send, writer)
 
+    def _identity(self) -> list[tuple[bytes, bytes]]:
+        """What the rows are scored by now; it is compared where several services score one file."""
+        if self._queue is None:
+            return []
+        return [(IDENTITY_HEADER, self._queue.scorer.identity().whole.encode())]
+
     async def _send_whole(self, scope: Scope, send: Send, writer: PieceWriter) -> None:
-        lines = self._job.lines
+        lines, headers = self._job.lines, [*_JSON, *self._identity()]
         if self._shape is None:
-            head = b'{"env":%s,"scores":[' % json_bytes(self._env)
+            head = b'{"env":%s,"scores":[' % json_bytes(
+                "" if self._queue is None else self._queue.name
+            )
             size = len(head) + sum(map(len, lines)) + max(len(lines) - 1, 0) + 2
             pieces = _pieces(_whole(head, lines))
         else:
@@ -124,10 +128,10 @@ class ScoresResponse:
             size = len(body)
             pieces = iter([body[i : i + _PIECE_BYTES] for i in range(0, len(body), _PIECE_BYTES)])
         if size <= _PIECE_BYTES:
-            await send_at_once(scope, send, 200, _JSON, b"".join(pieces))
+            await send_at_once(scope, send, 200, headers, b"".join(pieces))
             self.status = 200
             return
-        await writer.begin(*_JSON, (b"content-length", b"%d" % size))
+        await writer.begin(*headers, (b"content-length", b"%d" % size))
         piece = next(pieces)
         for following in pieces:
             await writer.write(piece)
@@ -138,11 +142,11 @@ class ScoresResponse:
         batches = _with_beats(self._job.read()) if self._beats else self._job.read()
         async for batch in batches:
             if not writer.began:
-                await writer.begin(_NDJSON)
+                await writer.begin(_NDJSON, *self._identity())
             for piece in _pieces(line + b"\n" for line in batch):
                 await writer.write(piece)
         if not writer.began:
-            await writer.begin(_NDJSON)
+            await writer.begin(_NDJSON, *self._identity())
         await writer.write(b"", more=False)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +16,7 @@ from rlvr.http.memory import MIB, MemoryShare
 from rlvr.http.metrics import Gauges, Metrics, are_shared
 from rlvr.http.refused import Refused
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
-from rlvr.scoring.wire import digest_of, identity_of
+from rlvr.scoring.identity import Identity
 from rlvr.serve.counters import COUNTERS, GAUGES
 from rlvr.serve.idempotency import IdempotencyCache
 from rlvr.serve.jobs import Job, Readers
@@ -92,7 +91,7 @@ class Service:
         """
         for queue in self.queues.values():
             queue.scorer.warm()
-        _ = self.identities  # of the source as the workers have read it
+        _ = self.identities  # of the code as the workers have read it
         return self
 
     def close(self) -> None:
@@ -131,17 +130,17 @@ class Service:
             raise Refused(404 if name else 422, "unknown-env", f"{asked}; write one of {served}")
         return self.queues[name]
 
-    def queue_of(self, digest: str | None) -> EnvironmentQueue:
-        """The queue of the environment with this identity.
+    def queue_of(self, digests: Sequence[str]) -> EnvironmentQueue:
+        """The queue of the environment with one of these identities.
 
         Args:
-            digest: of the identity of a scorer's environment, see `rlvr.scoring.wire.identity_of`.
+            digests: of the identities that a scorer has found to be its own.
 
         Raises:
             Refused: there is none, such as after this service was started anew with another version.
         """
         for name, identity in self.identities.items():
-            if digest_of(identity) == digest:
+            if identity.digest in digests:
                 return self.queues[name]
         message = "no environment of this service is the one that the scorer has; GET /envs says what is served"
         raise Refused(503, "other-env", message)  # the scorer asks another service
@@ -169,10 +168,10 @@ class Service:
         self.metrics.count("rlvr_rewards_total", scored)
         self.metrics.count("rlvr_rows_refused_total", refused, env="reward model")
 
-    @functools.cached_property
-    def identities(self) -> dict[str, dict[str, Any]]:
-        """What each environment is, see `rlvr.scoring.wire.identity_of`."""
-        return {name: identity_of(queue.scorer.env) for name, queue in self.queues.items()}
+    @property
+    def identities(self) -> dict[str, Identity]:
+        """How each environment scores, as far as it is known."""
+        return {name: queue.scorer.identity() for name, queue in self.queues.items()}
 
     def readiness(self) -> dict[str, str]:
         """What keeps rows from being judged, by environment; empty while nothing does."""

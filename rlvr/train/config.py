@@ -26,6 +26,7 @@ from rlvr.collect.scheduler import Schedule
 from rlvr.errors import UsageError, brief
 from rlvr.samplers.chat import ChatMode, ChatSettings, require_chat_mode
 from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT
+from rlvr.scoring.identity import require_acceptable
 from rlvr.train.update_sizes import LEAST_GROUPS, LEAST_ROWS, updates_of
 from rlvr.validate import (
     nearest,
@@ -91,8 +92,6 @@ class Config:
         reward_model_weight: What the reward model's score, in [0, 1], is multiplied by; above 0.  None: 0.2.
         reward_model_bounds: The score is limited to these two numbers first: what a guess can be worth has a limit.
             None: 0 and 1.
-        teacher: Model that algorithms of distillation learn from: a local folder, or an id on the hub; with the same
-            vocabulary as the model.
         reward_range: Map the reward's bounds to these two numbers, such as -1 and 1 as in DAPO.  None: as it is.
         lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None: train all weights.
         lora_alpha: The adapter's products are scaled by this over the rank.  None: twice the rank.
@@ -155,6 +154,7 @@ class Config:
         track: Package that logs the metrics too: wandb, or one with the same interface.
         bad_steps: How many in a row end the run: mini-batches whose loss or gradient is not finite, or steps in which
             no rollout could be scored.
+        accept: Parts of the identity (`code`, `inputs`) in which the continued run may differ from how it began.
         canary: Largest difference allowed between the sampler's and the trainer's log-probabilities of a token.
             None: 0.001, or 0.5 in bf16.  Infinity switches the check off.
         seed: Seed of tasks, rollouts and mini-batches.
@@ -191,7 +191,6 @@ class Config:
     reward_model: str | None = None
     reward_model_weight: float | None = None
     reward_model_bounds: tuple[float, float] | None = None
-    teacher: str | None = None
     reward_range: tuple[float, float] | None = None
     lora_rank: int | None = None
     lora_alpha: float | None = None
@@ -239,6 +238,7 @@ class Config:
     show_rollouts: int = 0
     track: str | None = None
     bad_steps: int = 3
+    accept: tuple[str, ...] = ()
     canary: float | None = None
     seed: int = 0
 
@@ -334,10 +334,6 @@ class Config:
                 algorithm.dynamic_sampling and algorithm.refill and self.pairs is None,
                 "dynamic sampling that samples other groups (--dynamic-sampling true)",
             ),
-            "teacher": (
-                "teacher_logprobs" in algorithm.reads,
-                "algorithms of distillation, such as distill",
-            ),
             "validation_tasks": (self.pairs is None, "runs that sample"),
             "validation_every": (
                 self._validation_tasks(algorithm) > 0,
@@ -423,11 +419,6 @@ class ResolvedConfig(Config):
             raise UsageError(
                 f"reward_model is {self.reward_model!r}, and the algorithm learns from verdicts and pairs, not from "
                 "rewards; leave it out, or choose an algorithm such as 'grpo'"
-            )
-        if "teacher_logprobs" in algorithm.reads and self.teacher is None:
-            raise UsageError(
-                f"{algorithm.label} learns from a teacher; give --teacher, a folder or an id on the hub of a model "
-                "with the same vocabulary"
             )
         if self.reward_range is not None and algorithm.examples is not None:
             raise UsageError(
@@ -620,6 +611,12 @@ def _require_sampler_name(name: str, value: object) -> str:
     return value
 
 
+def _require_accepted(name: str, value: object) -> tuple[str, ...]:
+    accepted = _require_texts(name, value)
+    require_acceptable(accepted)
+    return accepted
+
+
 def _require_texts(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, (tuple, list)) or not all(
         isinstance(one, str) and one for one in value
@@ -697,7 +694,6 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "sampler_lora": partial(require_one_of, allowed=get_args(_LoraSampling)),
     "temperature": _or_none(partial(require_number, above=0, hint="near 1 to train")),
     "scorer": _require_scorer,
-    "teacher": _or_none(lambda name, value: str(value)),  # a path too
     "reward_model": _require_scorer,
     # A completion that is too long for the model gets its least score, which must not become the best one.
     "reward_model_weight": _or_none(
@@ -706,6 +702,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "reward_model_bounds": _or_none(_require_score_bounds),
     "reward_range": _or_none(_require_range),
     "lora_targets": _require_texts,
+    "accept": _require_accepted,
     "lora_alpha": _or_none(partial(require_number, above=0)),
     "eval_temperature": _or_none(partial(require_number, least=0)),
     "eval_top_p": partial(require_number, above=0, most=1),

@@ -45,7 +45,7 @@ from rlvr.train.ranks import Ranks
 from rlvr.train.replay import ReplayBuffer
 from rlvr.train.rollout_batch import RolloutBatch, collect_batch
 from rlvr.train.rollout_log import Trained, log_rollouts, rollout_table, trained_rollouts
-from rlvr.train.run_dir import claim_run_dir, keep_chat
+from rlvr.train.run_dir import claim_run_dir, identity_of_run, keep_chat
 from rlvr.train.sampling import open_sampler
 from rlvr.train.setup import (
     describe_run,
@@ -120,6 +120,7 @@ class Trainer:
                 second_opinion, config.run / "disagreements.jsonl", config.seed
             )
         self._console = console or PlainConsole(stderr=True)
+        self._scorers: list[Scorer] = []
         device = (
             device_of(config.device) if policy is None else policy.device
         )  # fails now, not after the data
@@ -134,6 +135,9 @@ class Trainer:
                 self.env, self.validation_env = validation_split(config, self.env)
                 description = describe_run(config, self.env, self.eval_env)
                 self._open.enter_context(claim_run_dir(config.run, description, self._say))
+                self._identity = identity_of_run(
+                    config.run, (self.env, self.eval_env), config.accept
+                )
             if policy is None:
                 with self._activity.working(f"loading {config.model}"):
                     policy = policy_from_config(config, self.ranks.world)
@@ -520,6 +524,8 @@ class Trainer:
         path = checkpoint.path_of(self._settings.run / "checkpoints", self.step)
         if not self.ranks.first:
             return path
+        for scorer in self._scorers:
+            self._identity.add(scorer.identity().without("settings"))
         parts = (
             self.step,
             learned,
@@ -599,7 +605,9 @@ class Trainer:
             return None
         settings = self._settings
         engine = None if settings.scorer is None else engine_of(settings.scorer)
-        return self._open.enter_context(Scorer(env, workers=settings.workers, engine=engine))
+        scorer = Scorer(env, workers=settings.workers, engine=engine, accept=settings.accept)
+        self._scorers.append(self._open.enter_context(scorer))
+        return scorer
 
     def _say(self, line: str) -> None:
         self._console.print(Plainly(line), soft_wrap=True)

@@ -5,24 +5,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from rlvr.data.files import lock_file, write_whole
+from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.samplers.chat import CHAT_FILE, ChatFormat, ChatSettings, recorded_format
+from rlvr.scoring.identity import Identity, IdentityFile, identity_of, read_identity
 from rlvr.train.config import Config
 from rlvr.train.metrics import versions
 
-__all__ = ["chat_of_run", "claim_run_dir", "examine_run_dir", "keep_chat"]
+__all__ = ["chat_of_run", "claim_run_dir", "examine_run_dir", "identity_of_run", "keep_chat"]
 
 _LOCK: Final = ".lock"
 _MAY_CHANGE: Final = frozenset(
     f"settings.{name}"
     for name in (
-        "attention bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows max_tokens_in_flight "
+        "accept attention bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows "
+        "max_tokens_in_flight "
         "micro_tokens packing reward_model rollouts_every sampler sampler_folder sampler_key_env sampler_lora "
         "sampler_memory sampler_positions sampler_python sampler_sleep scorer serve_samplers show_rollouts "
         "token_logprobs track workers"
@@ -103,6 +106,37 @@ def claim_run_dir(
         yield
 
 
+def identity_of_run(
+    run: Path, envs: Iterable[Environment | None], accept: Collection[str]
+) -> IdentityFile:
+    """By what a run's completions are scored, in `RUN/identity.json`; compared with the beginning of the run.
+
+    Args:
+        run: its folder, which is claimed.
+        envs: the environments of training and evaluation, or None.
+        accept: parts in which the run may go on with another one.
+
+    Raises:
+        UsageError: the run began with another one.
+    """
+    path = run / "identity.json"
+    identities = [identity_of(env) for env in envs if env is not None]
+    whole = Identity()
+    for one in identities:
+        whole.add(one.without("settings"), "the evaluation", here="the training")
+    stopped = read_identity(path) if path.is_file() and _has_begun(run) else None
+    kept = IdentityFile(
+        path,
+        whole,
+        accept=accept,
+        stopped=stopped,
+        where=f"{run}, as it began,",
+        way_out="use the same, or give a new folder",
+    )
+    kept.write()
+    return kept
+
+
 def examine_run_dir(
     run: Path, description: Mapping[str, Any]
 ) -> tuple[bool, dict[str, tuple[Any, Any]]]:
@@ -121,7 +155,10 @@ def examine_run_dir(
     if (
         not has_begun
         and run.exists()
-        and any(other.name not in (path.name, _LOCK, CHAT_FILE) for other in run.iterdir())
+        and any(
+            other.name not in (path.name, _LOCK, CHAT_FILE, "identity.json")
+            for other in run.iterdir()
+        )
     ):
         raise UsageError(f"{run} is not empty, and holds no run; give a new folder")
     return has_begun, _changed(_read(path), description, run) if has_begun else {}
@@ -207,15 +244,11 @@ def _changed(
                 f"{run} holds a run of a version before 0.2, which recorded its algorithm in another form; finish it "
                 "with that version, or give a new folder"
             )
-    for name in ("env", "eval_env"):  # a run of before sources were recorded says nothing of them
-        if (
-            isinstance(known := theirs.get(name), Mapping)
-            and "source" not in known
-            and isinstance(ours.get(name), Mapping)
-        ):
-            ours = {
-                **ours,
-                name: {key: value for key, value in ours[name].items() if key != "source"},
+    for name in ("env", "eval_env"):  # a run of before identities had a source here
+        if isinstance(known := theirs.get(name), Mapping):
+            theirs = {
+                **theirs,
+                name: {key: value for key, value in known.items() if key != "source"},
             }
     theirs, ours = _without_chat(theirs), _without_chat(ours)
     before, now = _flat({name: theirs.get(name) for name in ours}), _flat(ours)

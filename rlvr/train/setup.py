@@ -14,7 +14,6 @@ import torch
 from rlvr.engines import ServedReward
 from rlvr.environment import Environment, Mixture, TasksEnv
 from rlvr.environment.registry import make
-from rlvr.environment.source import source_of
 from rlvr.errors import UsageError
 from rlvr.rewards import GroupPart
 from rlvr.rewards.parts import Overlong
@@ -391,5 +390,4 @@ def _described(env: Environment) -> dict[str, Any]:
         "split": env.split,
         **env.config,
         "reward": str(env.reward),
-        "source": source_of(env),
     }

@@ -64,6 +64,7 @@ def test_every_flag_is_explained(name, capsys):
             "folder": "RUN",
             "name": "NAME",
             "paths": "PATH",
+            "what": "ENV|OUT",
         }.get(field.name)
         assert f"--{field.name.replace('_', '-')} " in said or (
             positional and f" {positional} " in said
@@ -142,7 +143,7 @@ def test_only_the_command_that_is_called_is_imported():
             "rlvr: there is no flag before the command '--versoin'; did you mean '--version'?",
         ),
         (["xyz"], "rlvr: there is no command 'xyz'; there are score, join, "),
-        (["[red]"], "there is no command '[red]'; "),
+        (["[red]"], "there is no command '[red]'; there are "),
     ],
 )
 def test_what_is_no_command_gets_one_line(say, argv, answer):

@@ -194,7 +194,7 @@ def test_other_options_are_not_mixed_in(score, half):
         (
             [],
             "tests.environments:Configured",
-            "scored with env 'tests.environments:Trials', this run has",
+            'differs from this run in settings: env is "Trials" there and "Configured" here',
         ),
     ):
         code, said, _ = score(rows, "--resume", *flags, env=env)

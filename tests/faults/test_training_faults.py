@@ -122,25 +122,29 @@ def test_two_trainers_in_one_folder(tmp_path):
 
 
 def test_a_run_whose_environment_was_edited_is_not_gone_on_with(tmp_path, monkeypatch):
-    """Half of it would be trained on other verdicts."""
+    """Half of it would be trained on other verdicts, unless that is accepted."""
     with trainer(tmp_path / "run", steps=1) as made:
         made.run()
-    monkeypatch.setattr(
-        "rlvr.train.setup.source_of", lambda env: {"tests.train.bandit": "0123456789abcdef"}
-    )
-    with pytest.raises(
-        UsageError, match=r"env\.source\.tests\.train\.bandit: .* there, .*0123456789abcdef.* here"
-    ):
+    known = json.loads((tmp_path / "run" / "identity.json").read_text())
+    known["code"]["tests.train.bandit"] = "0123456789abcdef"
+    (tmp_path / "run" / "identity.json").write_text(json.dumps(known))
+    said = r"in code: tests\.train\.bandit has another content; .*, or pass --accept code"
+    with pytest.raises(UsageError, match=said):
         trainer(tmp_path / "run", steps=1)
+    with trainer(tmp_path / "run", steps=1, accept=("code",)) as again:
+        assert again.step == 1
+    known = json.loads((tmp_path / "run" / "identity.json").read_text())
+    assert "tests.train.bandit has another content" in known["accepted"][0]
 
 
-def test_a_run_of_before_sources_were_recorded_is_gone_on_with(tmp_path):
-    """Its settings say nothing of the program."""
+def test_a_run_of_before_identities_were_recorded_is_gone_on_with(tmp_path):
+    """Its folder says nothing of the program, or has the digests of one's own files alone."""
     with trainer(tmp_path / "run", steps=1) as made:
         made.run()
+    (tmp_path / "run" / "identity.json").unlink()
     path = tmp_path / "run" / "config.json"
     settings = json.loads(path.read_text())
-    assert settings["env"].pop("source")
+    settings["env"]["source"] = {"mine": "0123456789abcdef"}
     path.write_text(json.dumps(settings))
     with trainer(tmp_path / "run", steps=1) as again:
         assert again.step == 1

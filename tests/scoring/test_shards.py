@@ -162,7 +162,7 @@ def test_what_is_missing_double_or_of_another_run_is_named(say, sharded, source,
     totals.write_text(text.replace('"rows": 60', '"rows": 61'))
     refused(a, b, c, says="is of an input of 61 rows")
     totals.write_text(text.replace('"verifier": null', '"verifier": "math-v2"'))
-    refused(a, b, c, says="was scored with verifier 'math-v2'")
+    refused(a, b, c, says='in settings: verifier is "math-v2" there and null here; use the same')
     totals.write_text(text)
     (tmp_path / "s-1.jsonl.rejected.jsonl").unlink()
     refused(a, b, c, says="left 1 rows out")
@@ -177,7 +177,7 @@ def test_shards_of_two_inputs_of_one_size_are_told_apart(say, sharded, source, t
     second = sharded(source, 2, 2)
     code, said = say("join", *first, *second, "-o", tmp_path / "joined.jsonl")
     assert code == 2
-    assert "score all shards of one input" in " ".join(said.split())
+    assert "in data: file 1, rows 1 to 60 has another content" in " ".join(said.split())
 
 
 def test_a_pattern_may_name_the_left_out_rows_too(say, sharded, source, tmp_path):

@@ -1,10 +1,9 @@
-"""Verification of instructions whose observance can be counted: IFEval's 25 kinds, IFTrain's 29, IFBench's
-58, and M-IFEval's in Spanish, French and Japanese.
+"""Verification of instructions whose observance can be counted: IFEval's 25 kinds, IFTrain's 29 and IFBench's 58.
 
 completion ─ thinking away ─▶ answer ─ fences (strict) ─▶ each instruction's check ─▶ verdict
 """
 
-from rlvr.verifiers.instructions import ifbench, ifeval, iftrain, mifeval
+from rlvr.verifiers.instructions import ifbench, ifeval, iftrain
 from rlvr.verifiers.instructions.registry import (
     KINDS,
     Argument,
@@ -23,6 +22,5 @@ __all__ = [
     "ifeval",
     "iftrain",
     "kind",
-    "mifeval",
     "read_instruction",
 ]

@@ -1,0 +1,246 @@
+"""Which code takes part in judging: digests of rlvr's files and of one's own, versions of packages and of Python.
+
+Found by reading: the modules of environment, verifier and reward, and what they import, also in functions.  What is
+imported by a name that is computed is seen in the worker, see `rlvr.scoring.watch`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib
+import importlib.util
+import os
+import platform
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.machinery import ModuleSpec
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rlvr.environment import Environment
+
+__all__ = ["code_of", "digest", "is_installed", "module_version"]
+
+_MOST = 2000  # objects looked at: an environment may hold its rows
+_PLAIN = (str, bytes, int, float, complex, type(None))
+_PACKAGES = ("site-packages", "dist-packages")
+_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_ROOTS = ("rlvr.scoring.items", "rlvr.scoring.scorer")
+"""What makes an item of a row and a score of observations, beside the environment's own modules."""
+
+_DECIDES_NOTHING = re.compile(
+    r"rlvr(\.(cli|collect|console|display|engines|errors|extras|http|serve|train|viewer|workers)(\..*)?"
+    r"|\.data(\.(?!columns$).*)?"
+    r"|\.scoring(\.(?!items$|ordering$|scorer$).*)?)?"
+)
+"""Modules that carry, keep or show; a change there is no other judge."""
+
+_IMPORT = re.compile(
+    rb"(?:^|[;:])[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n;]*)|import[ \t]+([^\n;]+))",
+    re.MULTILINE,
+)
+_WORD = re.compile(rb"[A-Za-z_]\w*")
+
+
+def digest(content: bytes) -> str:
+    """The digest of a file's content, or of a value.
+
+    Args:
+        content: the bytes.
+    """
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def code_of(env: Environment) -> dict[str, str]:
+    """Module → digest of its file, `package NAME` → version, and `python`, for all that judges.
+
+    Modules go by name, not by path: the same files in another folder are the same code.
+
+    Args:
+        env: the environment.
+    """
+    found = {"python": platform.python_version()}
+    todo, seen = [*_ROOTS, *_modules_of(env)], set[str]()
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name == "sqlite3":
+            found["sqlite"] = importlib.import_module("sqlite3").sqlite_version
+        if _DECIDES_NOTHING.fullmatch(name) or name.partition(".")[0] in sys.stdlib_module_names:
+            continue
+        path = _file_of(name)
+        if path is None:
+            continue
+        if is_installed(str(path), name):
+            top = name.partition(".")[0]
+            found[f"package {top}"] = _package_version(top)
+        else:
+            found[name], imported = _read(name, str(path), *_state(path))
+            todo += imported
+            if not name.startswith("rlvr."):
+                todo += _held_by(name)
+    return found
+
+
+def module_version(name: str) -> tuple[str, str] | None:
+    """(name, digest or version) of one loaded module as `code_of` has it; None for one that does not count.
+
+    Args:
+        name: of the module.
+    """
+    if _DECIDES_NOTHING.fullmatch(name) or name.partition(".")[0] in sys.stdlib_module_names:
+        return None
+    path = _file_of(name)
+    if path is None:
+        return None
+    if is_installed(str(path), name):
+        top = name.partition(".")[0]
+        found = _package_version(top)
+        return None if found == "unknown" else (f"package {top}", found)
+    return name, _read(name, str(path), *_state(path))[0]
+
+
+def is_installed(path: str, module: str = "") -> bool:
+    """Whether a file belongs to Python or to an installed package, whose version speaks for it.
+
+    rlvr's own files are always looked at: two copies of one version may differ.
+
+    Args:
+        path: of the file.
+        module: its name, if it is one.
+    """
+    if module.startswith("rlvr."):
+        return False
+    return path.startswith(_PYTHON) or any(part in _PACKAGES for part in Path(path).parts)
+
+
+def _state(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size
+
+
+@functools.lru_cache(maxsize=4096)
+def _read(name: str, path: str, mtime_ns: int, size: int) -> tuple[str, tuple[str, ...]]:
+    """(digest, names that it imports) of a file in this state."""
+    text = Path(path).read_bytes()
+    is_package = Path(path).name == "__init__.py"
+    package = name if is_package else name.rpartition(".")[0]
+    return digest(text), tuple(_imported_by(text, package))
+
+
+def _imported_by(text: bytes, package: str) -> Iterator[str]:
+    """Names of the modules that a file imports, wherever; a sentence that reads like an import does no harm."""
+    for base, names, modules in _IMPORT.findall(text):
+        if modules:
+            for one in modules.split(b","):
+                yield one.strip().partition(b" ")[0].decode("ascii", "replace")
+            continue
+        level = len(base) - len(base.lstrip(b"."))
+        above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+        start = ".".join([*above, *filter(None, [base.lstrip(b".").decode("ascii", "replace")])])
+        yield start
+        yield from (f"{start}.{word.decode()}" for word in _WORD.findall(names))
+
+
+def _held_by(name: str) -> Iterator[str]:
+    """Names of the modules from which what a module holds comes."""
+    module = sys.modules.get(name)
+    for value in list(vars(module).values()) if module is not None else ():
+        is_module = isinstance(value, ModuleType)
+        other = value.__name__ if is_module else getattr(value, "__module__", None)
+        path = _file_of(other) if isinstance(other, str) and other in sys.modules else None
+        if isinstance(other, str) and path is not None and not is_installed(str(path), other):
+            yield other  # a package that is imported is named in the text
+
+
+@functools.cache
+def _package_version(package: str) -> str:
+    """The version of the distribution that a module comes from."""
+    with contextlib.suppress(PackageNotFoundError):
+        return version(package)
+    for distribution in packages_distributions().get(package, ()):
+        return version(distribution)
+    return "unknown"
+
+
+def _file_of(name: str) -> Path | None:
+    """The file of a module, loaded or not; an import in a function runs when a completion is scored."""
+    if name in sys.modules:
+        path = getattr(sys.modules[name], "__file__", None)
+        return Path(path) if path and Path(path).is_file() else None
+    parent, _, last = name.rpartition(".")
+    if parent:
+        inside = [Path(folder, last) for folder in _folders_of(parent)]
+        places = [place for one in inside for place in (one / "__init__.py", Path(f"{one}.py"))]
+        return next((place for place in places if place.is_file()), None)
+    spec = _spec_of(name)
+    path = None if spec is None else spec.origin
+    return Path(path) if path and Path(path).is_file() else None
+
+
+def _folders_of(package: str) -> list[str]:
+    """Where the modules of a package stand; nothing is loaded to find out."""
+    if package in sys.modules:
+        return list(getattr(sys.modules[package], "__path__", ()))
+    path = _file_of(package)
+    if path is not None:
+        return [str(path.parent)] if path.name == "__init__.py" else []
+    parent = package.rpartition(".")[0]
+    spec = _spec_of(package) if not parent or parent in sys.modules else None
+    return [] if spec is None else list(spec.submodule_search_locations or ())
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    with contextlib.suppress(ImportError, ValueError, AttributeError):
+        return importlib.util.find_spec(name)
+    return None
+
+
+def _modules_of(env: Environment) -> set[str]:
+    """The modules of the classes and functions in an environment, its options and its reward."""
+    modules = {cls.__module__ for cls in type(env).__mro__}
+    todo: list[Any] = [env, env.reward]
+    seen: dict[int, Any] = {}
+    while todo and len(seen) < _MOST:
+        value = todo.pop()
+        if isinstance(value, _PLAIN) or id(value) in seen:
+            continue
+        seen[id(value)] = value  # kept, so that no other object gets its id
+        if isinstance(value, functools.partial):
+            todo += [value.func, *value.args, *value.keywords.values()]
+            continue
+        modules |= {cls.__module__ for cls in type(value).__mro__}
+        # An option may be any object, one that raises when it is looked at too.
+        with contextlib.suppress(Exception):
+            modules.add(str(getattr(value, "__module__", "")))
+            todo += _inside(value)
+    return modules
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return list(value)
+    if isinstance(value, ModuleType):
+        return []
+    cells = getattr(value, "__closure__", None) or ()
+    closure = [cell.cell_contents for cell in cells if _is_filled(cell)]
+    slots = getattr(type(value), "__slots__", ())
+    fields = [getattr(value, name, None) for name in slots if isinstance(name, str)]
+    return [*closure, *fields, *getattr(value, "__dict__", {}).values()]
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:  # a name that is bound later
+        return False

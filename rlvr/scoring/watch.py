@@ -1,0 +1,230 @@
+"""What judging code reads beside its arguments: files that it opens, variables, modules that it imports by name.
+
+Python reports every opened file to an audit hook; variables are noticed where `os.environ` is read.  Only digests are
+kept, never what stood there.  What native code reads by itself (other than SQLite's databases) is not noticed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import FrameType
+from typing import Any, Final
+
+from rlvr.scoring.code_files import digest, is_installed, module_version
+
+__all__ = ["Noticed", "Watch", "watch_of_process"]
+
+Noticed = dict[str, dict[str, str]]
+"""{"code": {module: digest}, "inputs": {file or $VARIABLE: digest}}: two of the parts of an identity."""
+
+_WHOLE_BYTES: Final = 64 << 20  # of a larger file, pieces from end to end are read
+_PIECE_BYTES: Final = 1 << 20
+_SYSTEM: Final = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/lib", "/usr/share/zoneinfo", "/lib")
+_OF_A_LOGIN: Final = frozenset(
+    "COLUMNS CUDA_VISIBLE_DEVICES DISPLAY EDITOR HOME HOSTNAME LANG LINES LOGNAME MAIL OLDPWD OMP_NUM_THREADS PATH PS1 "
+    "PWD PYTHONHASHSEED PYTHONPATH SHELL SHLVL TERM TMPDIR TZ USER VIRTUAL_ENV _".split()
+)
+"""Variables that say where, and as whom, a process runs; they may differ between machines."""
+
+_IMPORTING: Final = "<frozen importlib._bootstrap_external>"
+_ENVIRON_CODE: Final = ("<frozen os>", "<frozen _collections_abc>", os.__file__)
+_LOOKUPS: Final = frozenset(("get", "getenv", "__contains__", "setdefault", "pop"))
+
+
+class Watch:
+    """What was read in this process while it was on.  There is one, since an audit hook stays for ever."""
+
+    def __init__(self) -> None:
+        self._on = 0
+        self._new: Noticed = {}
+        self._states: dict[str, tuple[int, ...]] = {}
+        self._variables: dict[str, str] = {}
+        self._written: set[str] = set()
+        self._since = time.time()
+        self._modules: set[str] = set()
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._is_installed = False
+
+    def start(self) -> None:
+        """Begin to look, for good: in a worker process."""
+        with self._lock:
+            self._on += 1
+            if not self._is_installed:
+                self._is_installed = True
+                self._modules = set(sys.modules)
+                sys.addaudithook(self._hear)
+                _notice_lookups(self._look_up)
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Look meanwhile: in the process of a caller."""
+        self.start()
+        if len(sys.modules) != len(self._modules):
+            self._modules = set(sys.modules)  # what others have loaded is not ours
+        try:
+            yield
+        finally:
+            self._on -= 1
+
+    def take(self) -> Noticed:
+        """What was noticed since the last call; empty if nothing was."""
+        if len(sys.modules) != len(self._modules):
+            self._look_at_modules()
+        if not self._new:
+            return self._new
+        with self._lock:
+            noticed, self._new = self._new, {}
+        return noticed
+
+    def _look_at_modules(self) -> None:
+        loaded = set(sys.modules)
+        self._local.busy = True  # with reading files itself
+        try:
+            found = [module_version(name) for name in sorted(loaded - self._modules)]
+        finally:
+            self._local.busy = False
+        for one in found:
+            if one is not None:
+                self._note("code", *one)
+        self._modules = loaded
+
+    def _note(self, part: str, name: str, value: str) -> None:
+        with self._lock:
+            self._new.setdefault(part, {})[name] = value
+
+    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+        if not self._on or event not in ("open", "sqlite3.connect"):
+            return
+        if getattr(self._local, "busy", False):
+            return
+        self._local.busy = True
+        try:
+            # Modules are looked at by name: the files of an import are no inputs.
+            if sys._getframe(1).f_code.co_filename != _IMPORTING:
+                self._opened(args[0], args[2] if event == "open" else os.O_RDONLY)
+        except (OSError, ValueError, TypeError):  # a path that is none: the caller gets the error
+            pass
+        finally:
+            self._local.busy = False
+
+    def _opened(self, given: Any, flags: int) -> None:
+        if isinstance(given, int):
+            return
+        path = os.path.abspath(os.fsdecode(given))
+        if path.startswith(_SYSTEM) or is_installed(path):
+            return
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            self._written.add(path)  # its own file, such as a cache
+            return
+        if path in self._written:
+            return
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            self._note("inputs", _name_of(path), "absent")
+            return
+        state = (status.st_ino, status.st_size, status.st_mtime_ns)
+        is_new = path not in self._states and status.st_mtime > self._since
+        if (
+            (is_new and path.startswith(_scratch()))
+            or not stat.S_ISREG(status.st_mode)
+            or self._states.get(path) == state
+        ):
+            return
+        self._states[path] = state
+        self._note("inputs", _name_of(path), _digest_of_file(path, status.st_size))
+
+    def _look_up(self, name: str, value: str | None) -> None:
+        if not self._on or name in _OF_A_LOGIN or name.startswith(("LC_", "SSH_", "XDG_")):
+            return
+        known = "unset" if value is None else digest(value.encode("utf-8", "surrogateescape"))
+        if self._variables.get(name) != known:
+            self._variables[name] = known
+            self._note("inputs", f"${name}", known)
+
+
+@cache
+def watch_of_process() -> Watch:
+    """The watch of this process."""
+    return Watch()
+
+
+def _notice_lookups(note: Callable[[str, str | None], None]) -> None:
+    """Have each variable noted that own code asks for by name; copies of all of them are not noted."""
+    kind = type(os.environ)
+    read, list_names = kind.__getitem__, kind.keys
+    copying: list[tuple[int, int]] = [(0, 0)]  # where the names were last asked for
+
+    def noticing(self: Any, key: Any) -> Any:
+        try:
+            value = read(self, key)
+        except KeyError:
+            value = None
+            raise
+        finally:
+            frame = sys._getframe(1)
+            is_copy = copying[0] == (id(frame), frame.f_lasti)
+            if isinstance(key, str) and not is_copy and _is_read_by_own_code(frame):
+                note(key, value)
+        return value
+
+    def names(self: Any) -> Any:
+        frame = sys._getframe(1)
+        copying[0] = (id(frame), frame.f_lasti)
+        return list_names(self)
+
+    kind.__getitem__ = noticing  # type: ignore[method-assign]
+    kind.keys = names  # type: ignore[method-assign]
+
+
+def _is_read_by_own_code(frame: FrameType | None) -> bool:
+    """Whether code that is neither Python's, a package's nor rlvr's asks for one variable."""
+    while frame is not None and frame.f_code.co_filename in _ENVIRON_CODE:
+        if frame.f_code.co_name not in _LOOKUPS:
+            return False
+        frame = frame.f_back
+    if frame is None or frame.f_globals.get("__name__", "").startswith("rlvr."):
+        return False
+    path = frame.f_code.co_filename
+    return not (path.startswith("<frozen") or is_installed(path))
+
+
+@cache
+def _scratch() -> str:
+    return os.path.abspath(tempfile.gettempdir()) + os.sep
+
+
+def _name_of(path: str) -> str:
+    """A name of a file that is the same in another copy of the folder that it belongs to."""
+    import rlvr
+
+    for package in ("rlvr", "rlvr.envs", "rlvr.verifiers", "rlvr.sandbox"):
+        for folder in getattr(sys.modules.get(package, rlvr), "__path__", ()):
+            if path.startswith(folder + os.sep):
+                return f"{package}/{path[len(folder) + 1 :]}"
+    roots = [
+        os.path.abspath(root) for root in (*sys.path, os.getcwd()) if os.path.isdir(root or ".")
+    ]
+    inside = [root for root in roots if path.startswith(root + os.sep)]
+    return os.path.relpath(path, max(inside, key=len)) if inside else path
+
+
+def _digest_of_file(path: str, size: int) -> str:
+    with open(path, "rb", buffering=0) as file:
+        if size <= _WHOLE_BYTES:
+            return digest(file.read())
+        step = size // (_WHOLE_BYTES // _PIECE_BYTES)
+        pieces = []
+        for start in range(0, size, step):
+            file.seek(start)
+            pieces.append(file.read(_PIECE_BYTES))
+        return digest(b"%d:%b" % (size, b"".join(pieces)))

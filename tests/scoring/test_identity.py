@@ -1,0 +1,228 @@
+"""By what a score was decided: what must not be mixed is refused by name, and what is harmless is not."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlvr
+from rlvr.errors import UsageError
+from rlvr.scoring.identity import DataDigest, Identity, identity_of, read_identity, require_same
+
+CLI = "import sys; from rlvr.cli import main; sys.exit(main())"
+MINE = """\
+import importlib, json, os, pathlib
+import helper_of_mine
+import rlvr
+from rlvr.types import Outcome, Verdict
+
+HERE = pathlib.Path(__file__).parent
+AT_IMPORT = (HERE / "at_import.txt").read_text()
+
+class Mine(rlvr.SingleTurnEnv):
+    def __post_init__(self):
+        self.when_made = (HERE / "when_made.txt").read_text()
+
+    def task(self, i):
+        return rlvr.Task(f"Mine/train/{i}", "p", reference="1")
+
+    def verify(self, task, completion):
+        least = json.loads((HERE / "cfg.json").read_text())["least"]
+        ok = importlib.import_module("plug" + "_in").ok(completion)
+        ok = ok and not os.environ.get("STRICT") and len(completion) >= least
+        cache = HERE / "cache.txt"
+        if not cache.exists():
+            cache.write_text("x")
+        cache.read_text()
+        dict(os.environ).get("PWD"), os.environ.get("HOME")
+        return Verdict(Outcome.CORRECT if ok else Outcome.WRONG, why="same" if ok else "other")
+"""
+
+
+class Shards:
+    """Two shards of one input, each scored in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.write("mine.py", MINE)
+        self.write("cfg.json", '{"least": 0}')
+        self.write("plug_in.py", "def ok(c): return True\n")
+        self.write("helper_of_mine.py", "")
+        self.write("at_import.txt", "a")
+        self.write("when_made.txt", "a")
+        rows = [{"reference": "1", "completion": f"hello {i}"} for i in range(6)]
+        self.write("in.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+
+    def run(self, *argv: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+        argv = (sys.executable, "-c", CLI, *map(str, argv))
+        return subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+
+    def score(self, number: int, folder: Path | None = None, **variables: str) -> Path:
+        at = folder or self.folder
+        out = self.folder / f"s{number}.jsonl"
+        argv = ["score", f"{at / 'mine.py'}:Mine", at / "in.jsonl", "-o", out, "--workers", 1]
+        done = self.run(*argv, "--shard", f"{number}/2", **variables)
+        assert done.returncode == 0, done.stderr
+        return out
+
+    def join(self, *flags: str) -> subprocess.CompletedProcess[str]:
+        files = [self.folder / f"s{number}.jsonl" for number in (1, 2)]
+        out = self.folder / "joined.jsonl"
+        return self.run("join", *files, "-o", out, "--overwrite", *flags)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory) -> Shards:
+    shards = Shards(tmp_path_factory.mktemp("identity"))
+    shards.score(1)
+    return shards
+
+
+@pytest.fixture
+def shards(first, tmp_path) -> Shards:
+    """In a folder of its own, where the first shard is scored already."""
+    folder = tmp_path / "other place"
+    folder.mkdir()
+    copy = Shards(folder)
+    for name in ("s1.jsonl", "s1.jsonl.shard.json"):
+        shutil.copy(first.folder / name, copy.folder / name)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "part", "what"),
+    [
+        ("cfg.json", '{"least": 99}', "inputs", "cfg.json has another content"),
+        ("at_import.txt", "b", "inputs", "at_import.txt has another content"),
+        ("when_made.txt", "b", "inputs", "when_made.txt has another content"),
+        ("plug_in.py", "def ok(c): return False\n", "code", "plug_in has another content"),
+        ("helper_of_mine.py", "x = 1\n", "code", "helper_of_mine has another content"),
+        ("mine.py", MINE + "\n", "code", "mine has another content"),
+        ("$STRICT", "1", "inputs", "$STRICT is unset there and set here"),
+    ],
+)
+def test_what_judging_reads_must_be_the_same(shards, name, text, part, what):
+    """A data file, one read while a module is loaded, a module imported by a made-up name, a helper, a variable."""
+    variables = {name[1:]: text} if name.startswith("$") else {}
+    if not variables:
+        shards.write(name, text)
+    shards.score(2, **variables)
+    refused = shards.join()
+    flipped = what.replace("unset there and set", "set there and unset")
+    assert refused.returncode == 2
+    assert flipped in refused.stderr
+    assert f"or pass --accept {part}" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    accepted = shards.join("--accept", part)
+    assert accepted.returncode == 0, accepted.stderr
+    kept = read_identity(shards.folder / "joined.jsonl")
+    assert flipped in kept.accepted[0]
+
+
+def test_harmless_changes_are_no_difference(shards):
+    """Another folder, home, terminal and number of cores; a file that judging itself writes; other files beside."""
+    shards.write("notes.md", "x")
+    shards.write("not_used.py", "x = 1\n")
+    home = str(shards.folder)
+    shards.score(2, HOME=home, TERM="dumb", COLUMNS="40", TMPDIR=home, OMP_NUM_THREADS="3")
+    done = shards.join()
+    assert done.returncode == 0, done.stderr
+    identity = read_identity(shards.folder / "joined.jsonl")
+    assert sorted(identity.inputs) == ["$STRICT", "at_import.txt", "cfg.json", "when_made.txt"]
+    assert not identity.accepted
+
+
+def test_a_file_that_changes_while_a_run_goes_on_ends_it(tmp_path, monkeypatch):
+    """The rows before and after are of two judges."""
+    shards = Shards(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rows = [{"reference": "1", "completion": "hello"}]
+    env = rlvr.make(f"{tmp_path / 'mine.py'}:Mine")
+    try:
+        with (
+            rlvr.Scorer(env, workers=1) as scorer,
+            rlvr.Scorer(env, workers=1, accept=["inputs"]) as lenient,
+        ):
+            assert [one.score.total for one in scorer.stream(rows)] == [1.0]
+            assert [one.score.total for one in lenient.stream(rows)] == [1.0]
+            shards.write("cfg.json", '{"least": 99}')
+            with pytest.raises(UsageError, match=r"in inputs: cfg\.json has another content"):
+                list(scorer.stream(rows))
+            assert [one.score.total for one in lenient.stream(rows)] == [0.0]
+    finally:
+        for name in ("mine", "plug_in", "helper_of_mine"):
+            sys.modules.pop(name, None)
+
+
+def test_more_that_was_seen_is_no_difference():
+    """Only one name with two values is; settings cannot be accepted, and what is accepted is noted once."""
+    one = Identity({"env": "a"}, {"m": "1"}, {"f": "0" * 16})
+    more = Identity({"env": "a", "x": 1}, {"m": "1", "n": "2"}, {"g": "1" * 16})
+    assert one.add(more, "more")
+    assert one.code == {"m": "1", "n": "2"}
+    other = Identity({"env": "a"}, {"m": "3"})
+    with pytest.raises(
+        UsageError,
+        match='other differs from one in code: m is "3" there and "1" here; use the same',
+    ):
+        require_same(one, other, "one", "other")
+    for _ in range(2):
+        require_same(one, other, "one", "other", ["code"])
+    assert one.accepted == ['code of other: m is "3" there and "1" here']
+    with pytest.raises(UsageError, match="in settings: env") as error:
+        require_same(one, Identity({"env": "b"}), "one", "other", ["code", "inputs", "data"])
+    assert "--accept" not in str(error.value)
+
+
+def test_defaults_count_as_options():
+    """An option that is left out and one that is given as it is by default are the same; another one is not."""
+    default = identity_of(rlvr.make("arithmetic-v1"))
+    assert default.digest == identity_of(rlvr.make("arithmetic-v1", difficulty=2)).digest
+    assert default.digest == identity_of(rlvr.make("arithmetic-v1", split="test")).digest
+    assert default.digest != identity_of(rlvr.make("arithmetic-v1", difficulty=3)).digest
+
+
+def test_data_are_digested_in_blocks_while_they_are_read(monkeypatch):
+    """A pipe too; a longer input has the same first blocks."""
+    monkeypatch.setattr("rlvr.scoring.identity._BLOCK_ROWS", 2)
+
+    def blocks(*lines: bytes) -> dict[str, str]:
+        found: dict[str, str] = {}
+        assert [*DataDigest(1, found.__setitem__).lines(iter(lines))] == [*lines]
+        return found
+
+    short, long = blocks(b"a", b"b", b"c"), blocks(b"a", b"b", b"c", b"d", b"e")
+    assert [*short] == ["file 1, rows 1 to 2", "file 1, rows 3 to 3"]
+    assert [*long] == ["file 1, rows 1 to 2", "file 1, rows 3 to 4", "file 1, rows 5 to 5"]
+    assert short["file 1, rows 1 to 2"] == long["file 1, rows 1 to 2"]
+    assert blocks(b"a", b"B", b"c")["file 1, rows 1 to 2"] != short["file 1, rows 1 to 2"]
+
+
+def test_a_partial_file_without_its_identity_is_judged_by_its_digest(tmp_path):
+    """What differs is not known then, so it is said that it does."""
+    shards = Shards(tmp_path)
+    out = tmp_path / "out.jsonl"
+    argv = ["score", f"{tmp_path / 'mine.py'}:Mine", tmp_path / "in.jsonl", "-o", out]
+    argv += ["--workers", 1]
+    assert shards.run(*argv).returncode == 0
+    whole = out.read_bytes()
+    out.rename(tmp_path / "out.jsonl.partial")
+    beside = tmp_path / "out.jsonl.identity.json"
+    known = beside.read_bytes()
+    beside.unlink()
+    shards.write("helper_of_mine.py", "y = 1\n")
+    refused = shards.run(*argv, "--resume")
+    assert refused.returncode == 2
+    assert "which says what differs, is gone" in refused.stderr
+    shards.write("helper_of_mine.py", "")
+    beside.write_bytes(known)
+    assert shards.run(*argv, "--resume").returncode == 0
+    assert out.read_bytes() == whole
