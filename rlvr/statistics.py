@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist, fmean
@@ -25,7 +25,10 @@ __all__ = [
     "estimate",
     "majority_at_k",
     "pass_at_k",
+    "resample_counts",
     "student_interval",
+    "student_p",
+    "student_quantile",
     "wilson",
 ]
 
@@ -208,15 +211,31 @@ def bootstrap(
         raise ValueError(
             f"bootstrap of an array of shape {x.shape}; it takes finite values of shape [P], P >= 1"
         )
-    rng = np.random.default_rng(seed)
-    at_once = max(1, 2_000_000 // x.size)  # B × P indices would be too many for large sets
-    means = [
-        x[rng.integers(x.size, size=(min(at_once, resamples - done), x.size))].mean(axis=1)
-        for done in range(0, resamples, at_once)
-    ]
+    means = [counts @ x / x.size for counts in resample_counts(x.size, resamples, seed)]
     tail = (1 - _level(level)) / 2
     low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
     return float(low), float(high)
+
+
+def resample_counts(
+    size: int, resamples: int = 2000, seed: int = 0
+) -> Iterator[NDArray[np.float64]]:
+    """How often each of P values is drawn in bootstrap samples of P, as blocks of shape [b, P].
+
+    The blocks have `resamples` rows together; `counts @ values / P` are the means of the samples.
+
+    Args:
+        size: P, at least 1.
+        resamples: B, number of bootstrap samples.
+        seed: of the samples.
+    """
+    rng = np.random.default_rng(seed)
+    at_once = max(1, 2_000_000 // size)  # B x P numbers would be too many for large sets
+    for done in range(0, resamples, at_once):
+        rows = min(at_once, resamples - done)
+        drawn = rng.integers(size, size=(rows, size)) + size * np.arange(rows)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=rows * size)
+        yield counts.reshape(rows, size).astype(np.float64)
 
 
 def beta_interval(
@@ -261,12 +280,30 @@ def student_interval(values: ArrayLike, *, level: float = 0.95) -> tuple[float, 
     x = np.asarray(values, dtype=np.float64)
     if x.size < 2 or x.std() == 0:
         return -math.inf, math.inf
-    freedom = x.size - 1
-    share = _beta_quantile(
-        1 - _level(level), freedom / 2, 0.5
-    )  # P(|T| > t) = I_share(freedom / 2, 1 / 2)
-    half = math.sqrt(freedom * (1 - share) / share) * float(x.std(ddof=1)) / math.sqrt(x.size)
+    half = student_quantile(level, x.size - 1) * float(x.std(ddof=1)) / math.sqrt(x.size)
     return float(x.mean()) - half, float(x.mean()) + half
+
+
+def student_quantile(level: float, freedom: float) -> float:
+    """The t with P(|T| <= t) = level for Student's T.
+
+    Args:
+        level: of confidence, between 0 and 1.
+        freedom: degrees of freedom, above 0.
+    """
+    share = _beta_quantile(1 - _level(level), freedom / 2, 0.5)
+    return math.sqrt(freedom * (1 - share) / share)
+
+
+def student_p(t: float, freedom: float) -> float:
+    """P(|T| >= |t|) for Student's T: I_x(f / 2, 1 / 2) at x = f / (f + t^2).
+
+    Args:
+        t: a statistic.
+        freedom: f, degrees of freedom, above 0.
+    """
+    x = freedom / (freedom + t * t)
+    return float(mpmath.betainc(freedom / 2, 0.5, 0, x, regularized=True))
 
 
 @lru_cache(

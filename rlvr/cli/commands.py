@@ -105,6 +105,11 @@ COMMANDS: dict[str, ListedCommand] = {
         "EvalCommand",
         "Evaluate a model on an environment: avg@n, pass@k, maj@k with 95 % intervals.",
     ),
+    "compare": ListedCommand(
+        "compare",
+        "CompareCommand",
+        "Compare models task by task: differences with intervals, and what could have been seen.",
+    ),
     "plot": ListedCommand(
         "plot",
         "PlotCommand",

@@ -37,7 +37,7 @@ from rlvr.train.config import Config
 from rlvr.train.credit import Batch, chosen, collate, credit, rows_of, save_batch, update_rows
 from rlvr.train.learner import Learner
 from rlvr.train.memory import forecast, longest_prompt, require_room
-from rlvr.train.metrics import Log, evaluation_metrics, open_loggers
+from rlvr.train.metrics import Log, evaluation_metrics, keep_evaluation, open_loggers
 from rlvr.train.parts import MovingBaseline
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_groups
@@ -451,6 +451,7 @@ class Trainer:
             report = self.reports[self.step] = self._report(
                 self.eval_env, self._eval_scorer, config.eval_tasks
             )
+            keep_evaluation(config.run, self.step, report)
             numbers = evaluation_metrics(report)
         if config.validation_tasks and (before or self._is_due(config.validation_every)):
             is_best = False

@@ -4,6 +4,7 @@ RUN/config.json       the resolved settings, versions, seeds
 RUN/metrics.jsonl     one object per step
 RUN/tensorboard/      the same, if tensorboard is installed
 RUN/rollouts/         a Parquet file for each step whose rollouts are kept, see `rlvr.train.rollout_log`
+RUN/evaluations/      the results of each task at each evaluation, see `rlvr compare`
 RUN/checkpoints/      see `rlvr.train.checkpoint`
 """
 
@@ -39,6 +40,7 @@ __all__ = [
     "TensorBoard",
     "Tracker",
     "evaluation_metrics",
+    "keep_evaluation",
     "open_loggers",
     "read_metrics",
     "tracker_of",
@@ -318,6 +320,20 @@ def evaluation_metrics(report: EvaluationReport, of: str = "eval") -> dict[str, 
             f"{of}/{name}/high": found.high,
         }
     return numbers
+
+
+def keep_evaluation(run: Path, step: int, report: EvaluationReport) -> None:
+    """Write the results of each task to RUN/evaluations, which `rlvr compare` reads.
+
+    Args:
+        run: the run's folder.
+        step: at which the policy was evaluated.
+        report: of the evaluation.
+    """
+    path = run / "evaluations" / f"step-{step}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report.as_dict() | {"model": f"{run.name}, step {step}"}, default=str)
+    write_whole(path, text.encode() + b"\n")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

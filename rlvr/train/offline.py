@@ -31,7 +31,7 @@ from rlvr.environment.registry import make
 from rlvr.errors import UsageError
 from rlvr.train import checkpoint
 from rlvr.train.config import Config
-from rlvr.train.metrics import evaluation_metrics, open_loggers
+from rlvr.train.metrics import evaluation_metrics, keep_evaluation, open_loggers
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_file
 from rlvr.train.reward_model import RewardLearner
@@ -213,6 +213,7 @@ class OfflineTrainer:
             schedule=config.turn_schedule,
             progress=self._activity,
         )
+        keep_evaluation(config.run, self.step, report)
         return {**evaluation_metrics(report), "eval_s": time.perf_counter() - started}
 
     def _is_due(self, every: int) -> bool:

@@ -1,4 +1,4 @@
-"""Audits, checks and evaluations as tables and cases, from what their commands write as JSON."""
+"""Audits, checks, evaluations and comparisons as tables and cases, from what their commands write as JSON."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _KINDS: Final = {
     "audit": ("total", "slices", "reasons", "cases", "left_out"),
     "check": ("findings", "completions", "tasks"),
     "evaluation": ("metrics", "too_long"),
+    "comparison": ("lines", "tables", "results"),
 }
 """The kinds of reports, each with keys that it has."""
 
@@ -57,7 +58,7 @@ def read_report(path: Path) -> Report | None:
     """The report in a file; None if it holds something else.
 
     Args:
-        path: what `rlvr audit -o`, `rlvr check --json` or `rlvr eval -o` wrote.
+        path: what `rlvr audit -o`, `rlvr check --json`, `rlvr eval -o` or `rlvr compare -o` wrote.
 
     Raises:
         DataError: it begins as a report does, and cannot be read.
@@ -98,6 +99,8 @@ def told(tree: Mapping[str, Any]) -> Report:
     """
     if _is(tree, "audit"):
         return _audit(tree)
+    if _is(tree, "comparison"):
+        return _comparison(tree)
     return _check(tree) if _is(tree, "check") else _evaluation(tree)
 
 
@@ -265,6 +268,12 @@ def _evaluation(tree: Mapping[str, Any]) -> Report:
     ]
     found.tables.append(ReportTable("metrics", ("metric", "value", "95 % interval", "tasks"), rows))
     return found
+
+
+def _comparison(tree: Mapping[str, Any]) -> Report:
+    tables = [ReportTable(it["caption"], it["head"], it["rows"]) for it in tree["tables"]]
+    names = ", ".join(map(str, tree["results"]["names"]))
+    return Report(_cut(f"Comparison of {names}"), list(map(str, tree["lines"])), tables)
 
 
 def _shown(text: Any) -> str:

@@ -60,6 +60,7 @@ ARGUMENTS = {
         ["--env", "arithmetic-v1", "--model", "m", "--run", "OUT", "--algorithm", "NAME"],
     ],
     "eval": [["NAME", "--model", "m"], ["arithmetic-v1", "--model", "NAME"]],
+    "compare": [["NAME", "ROWS"], ["NAME=NAME", "ROWS"]],
     "plot": [["NAME"]],
     "view": [["NAME", "--export", "page.html"], ["NAME:train", "--export", "page.html"]],
     "serve": [["NAME"], ["arithmetic-v1", "--keys", "NAME"], ["--reward-model", "NAME"]],

@@ -1,0 +1,270 @@
+"""What is compared: the scores of each task, read from scored files, evaluation reports, rollouts
+and runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rlvr.data.lines import Row
+from rlvr.data.rows import read_whole
+from rlvr.display import shown
+from rlvr.errors import DataError
+from rlvr.text import prompt_text
+from rlvr.types import Outcome
+
+__all__ = ["Results", "TaskScores", "read_results"]
+
+_OUTCOMES: Final = frozenset(one.value for one in Outcome)
+_SETTINGS: Final = ("verifier", "reward")
+_CODE: Final = ("identity", "source", "rlvr", "versions")
+_WAY: Final = ("config", *_SETTINGS, *_CODE)
+_TASKS_ALONE: Final = (
+    "data",
+    "split",
+)  # options that say which tasks there are, not how they are scored
+_EVALUATION: Final = re.compile(r"step-(\d+)\.json")
+
+
+@dataclass(slots=True)
+class TaskScores:
+    """The scores of one task's completions.
+
+    Attributes:
+        task: its id.
+        env: id of its environment; empty if it is not known.
+        cluster: the value of the column that names clusters; None without one.
+        correct: True for each scored completion that is CORRECT.
+        answers: the answer of each scored completion.
+        totals: the total of each scored completion; of an evaluation report one number, their mean.
+        lengths: tokens of each completion, or characters where tokens are not known; of a report
+            their mean.
+        outcomes: how often each outcome occurs.
+        reasons: how often each reason occurs among completions that are not correct, up to its
+            first colon.
+        truncated: how many completions reached the token limit.
+    """
+
+    task: str
+    env: str
+    cluster: Any = None
+    correct: list[bool] = field(default_factory=list)
+    answers: list[str | None] = field(default_factory=list)
+    totals: list[float] = field(default_factory=list)
+    lengths: list[float] = field(default_factory=list)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    truncated: int = 0
+
+
+@dataclass(slots=True)
+class Results:
+    """The scores of one file.
+
+    Attributes:
+        name: what tables call it.
+        tasks: by (id, reference); a reference that the file does not have is None.
+        decided: how scores were decided: of each environment the values of settings and code by
+            name.
+        completions: number of completions, those that are UNSCORED included.
+    """
+
+    name: str
+    tasks: dict[tuple[str, str | None], TaskScores]
+    decided: dict[str, dict[str, Any]]
+    completions: int
+
+
+def read_results(path: Path, name: str | None = None, *, cluster: str | None = None) -> Results:
+    """Read one file or run.
+
+    Args:
+        path: what `rlvr score` or `rlvr eval --rollouts` wrote, a report of `rlvr eval -o`, a file
+            of a run's `rollouts`, or the folder of a run, of which the last evaluation is read.
+        name: what tables call it; by default the path.
+        cluster: a column whose values say which tasks belong together; of records also one of their
+            `row` or `meta`.
+
+    Raises:
+        DataError: it is none of these, holds no score, or lacks the column.
+    """
+    name = str(path) if name is None else name
+    if path.is_dir():
+        path = _last_evaluation(path)
+    report = _report(path) if path.suffix == ".json" else None
+    if report is not None and cluster is not None:
+        raise DataError(
+            f"{path} is a report, which has no column {cluster!r}; give the rollouts, which "
+            "`rlvr eval --rollouts FILE` keeps"
+        )
+    results = _of_rows(path, name, cluster) if report is None else _of_report(path, name, report)
+    if not any(task.correct for task in results.tasks.values()):
+        raise DataError(
+            f"{path}: no completion is scored"
+            + (f", all {results.completions:,} are UNSCORED" if results.completions else "")
+            + "; score it again with `rlvr score`"
+        )
+    return results
+
+
+def _last_evaluation(run: Path) -> Path:
+    folder = run / "evaluations"
+    found = {
+        int(match[1]): path
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if (match := _EVALUATION.fullmatch(path.name))
+    }
+    if not found:
+        raise DataError(
+            f"{run} has no evaluation in {folder.name}/; train with --eval-every N, evaluate "
+            "RUN/model with `rlvr eval`, or give a file of its rollouts/"
+        )
+    return found[max(found)]
+
+
+# ---------------------------------------------------------------------------------------- reports
+
+
+def _report(path: Path) -> Mapping[str, Any] | None:
+    """The report in a file; None if it holds rows."""
+    try:
+        tree = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; give a scored file, report or run") from None
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(tree, dict) and {"tasks", "metrics"} <= tree.keys():
+        return tree
+    return None
+
+
+def _of_report(path: Path, name: str, tree: Mapping[str, Any]) -> Results:
+    env = str(tree.get("env", ""))
+    tasks: dict[tuple[str, str | None], TaskScores] = {}
+    completions = 0
+    try:
+        for row in tree["tasks"]:
+            task = TaskScores(str(row["task"]), env)
+            task.correct = [bool(one) for one in row["correct"]]
+            task.answers = list(row["answers"])
+            task.totals = [] if row["reward"] is None else [_finite(row["reward"], path, task.task)]
+            task.lengths = [float(row["length"])]
+            task.truncated = int(row["truncated"])
+            task.outcomes[Outcome.CORRECT.value] = sum(task.correct)
+            task.outcomes[Outcome.UNSCORED.value] = int(row["unscored"])
+            completions += len(task.correct) + int(row["unscored"])
+            if (task.task, None) in tasks:
+                raise DataError(f"{path} holds task {task.task!r} twice; evaluate each task once")
+            tasks[task.task, None] = task
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} looks like a report of `rlvr eval`, and lacks {error}") from None
+    return Results(name, tasks, {env: _decided({"config": tree.get("config")})}, completions)
+
+
+# ---------------------------------------------------------------------------------------- rows
+
+
+def _of_rows(path: Path, name: str, cluster: str | None) -> Results:
+    tasks: dict[tuple[str, str | None], TaskScores] = {}
+    decided: dict[str, dict[str, Any]] = {}
+    shared: dict[str, list[Any]] = {}  # of the first row of each environment
+    completions = 0
+    for completions, row in enumerate(read_whole(path), 1):
+        env = str(row.get("env") or "")
+        way = [row.get(one) for one in _WAY]
+        if env not in shared:
+            shared[env], decided[env] = way, _decided(row)
+        elif way != shared[env]:
+            raise DataError(
+                f"{path}, row {completions}: its score was decided in another way than those "
+                "before it; give files of one way each"
+            )
+        key = _key(row, path, completions)
+        task = tasks.get(key)
+        if task is None:
+            task = tasks[key] = TaskScores(key[0], env, _cluster(row, cluster, path))
+        _add(task, row, path, completions)
+    return Results(name, tasks, decided, completions)
+
+
+def _key(row: Row, path: Path, number: int) -> tuple[str, str | None]:
+    """(id, reference).  Rows that name no task are called "row" or by their own id: those are told
+    by their prompt."""
+    if "task" not in row or "outcome" not in row:
+        missing = "outcome" if "task" in row else "task"
+        raise DataError(
+            f"{path}, row {number} has no column {missing!r}; give what `rlvr score` wrote, a "
+            "report of `rlvr eval -o`, or the folder of a run"
+        )
+    name, prompt = str(row["task"]), row.get("prompt")
+    if prompt and name in ("row", str(row.get("id"))):
+        name = prompt if isinstance(prompt, str) else prompt_text(prompt)
+    if "reference" not in row:
+        return name, None
+    reference = row["reference"]
+    return name, reference if isinstance(reference, str) else json.dumps(reference)
+
+
+def _cluster(row: Row, column: str | None, path: Path) -> Any:
+    if column is None:
+        return None
+    for place in (row.get("row"), row.get("meta"), row):
+        if isinstance(place, Mapping) and place.get(column) is not None:
+            return json.dumps(place[column], sort_keys=True, default=str)
+    raise DataError(
+        f"{path}: task {row['task']!r} has no column {column!r}, by which tasks are grouped"
+    )
+
+
+def _add(task: TaskScores, row: Row, path: Path, number: int) -> None:
+    outcome = row["outcome"]
+    if outcome not in _OUTCOMES:
+        known = ", ".join(sorted(_OUTCOMES))
+        raise DataError(f"{path}, row {number}: outcome is {shown(outcome)}; it is one of {known}")
+    task.outcomes[outcome] += 1
+    task.truncated += bool(row.get("truncated"))
+    length = row.get("length_tokens")
+    task.lengths.append(float(len(row.get("completion") or "") if length is None else length))
+    total = row["total"] if "total" in row else row.get("score")
+    if total is None or outcome == "unscored":
+        return
+    task.correct.append(outcome == "correct")
+    task.answers.append(row.get("answer"))
+    task.totals.append(_finite(total, path, f"of row {number}"))
+    if outcome != "correct":
+        task.reasons[str(row.get("why") or "").partition(":")[0][:80]] += 1
+
+
+def _finite(value: Any, path: Path, where: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise DataError(
+            f"{path}: the total {where} is {shown(value)}; it must be a finite number, or null for "
+            "UNSCORED: score the file again"
+        )
+    return number
+
+
+def _decided(row: Row) -> dict[str, Any]:
+    """What is known of how a row was scored: values by `settings NAME` or `code NAME`."""
+    found: dict[str, Any] = {
+        f"settings option {name}": value
+        for name, value in (row.get("config") or {}).items()
+        if name not in _TASKS_ALONE
+    }
+    found |= {f"settings {name}": row[name] for name in _SETTINGS if name in row}
+    for name in _CODE:
+        if isinstance(row.get(name), Mapping):
+            found |= {f"code {one}": value for one, value in row[name].items()}
+        elif name in row:
+            found[f"code {name}"] = row[name]
+    return found

@@ -1,0 +1,243 @@
+"""`rlvr compare` on files: what pairs, what is refused, and what is written."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlvr.cli import main
+
+WAY = {"env": "rows-v2", "config": {}, "verifier": "math-v3", "reward": "Correct()", "rlvr": "0.2"}
+
+
+def _row(task, number, right, **given):
+    outcome = "correct" if right else "wrong"
+    row = {"id": f"{task}#{number}", "task": task, "prompt": f"What is {task}?", "reference": "4"}
+    row |= {"completion": "4" if right else "3", "length_tokens": 5 + number, "truncated": False}
+    row |= {"outcome": outcome, "total": float(right), "why": "" if right else "3 is not 4: no"}
+    return row | {"answer": "4" if right else "3"} | WAY | given
+
+
+def _scored(path, rates, n=4, **given):
+    """A file in which the first `rate` of a task's n completions are right."""
+    rows = [_row(task, i, i < rate, **given) for task, rate in rates.items() for i in range(n)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def two(tmp_path):
+    """24 tasks; the second is right once more in each third of them."""
+    first = {f"t{i}": i % 4 for i in range(24)}
+    second = {name: rate + (i % 3 == 0) for i, (name, rate) in enumerate(first.items())}
+    return _scored(tmp_path / "old.jsonl", first), _scored(tmp_path / "new.jsonl", second)
+
+
+def _result(capsys, *argv):
+    assert main(["compare", *argv, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_two_files_by_hand(two, capsys):
+    """1/4 more in 8 of 24 tasks is 1/12; the mean of the first is 1.5 / 4, and eight tasks
+    gained."""
+    found = _result(capsys, *two)
+    [pair] = found["results"]["pairs"]["avg@4"]
+    assert pair["value"] == pytest.approx(1 / 12)
+    assert found["results"]["metrics"]["avg@4"][0]["value"] == pytest.approx(1.5 / 4)
+    assert pair["p"] == pytest.approx(2 / 2**8, abs=0.004)  # 2^24 signs are drawn, 8 of them count
+    assert len(found["results"]["flipped"]) == 8
+    assert found["lines"][0].startswith("new.jsonl is better than old.jsonl by 0.083 in avg@4")
+    assert set(found["results"]["metrics"]) == {"avg@4", "pass@4", "maj@4"}
+
+
+def test_tables_and_files_say_the_same(two, tmp_path, capsys):
+    """Terminal, Markdown, page and JSON have the verdict; the JSON opens in the viewer."""
+    reports = pytest.importorskip("rlvr.viewer.reports")
+    for name in ("out.md", "out.html", "out.json"):
+        assert main(["compare", *two, "-o", str(tmp_path / name)]) == 0
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert "is better than" in text, name
+    assert "is better than" in capsys.readouterr().out
+    report = reports.read_report(tmp_path / "out.json")
+    assert report.title == "Comparison of old.jsonl, new.jsonl"
+    assert "| avg@4 | 0.3750 | 0.4583 | +0.083" in (tmp_path / "out.md").read_text()
+
+
+def test_what_cannot_be_paired_is_counted_with_its_reason(tmp_path, capsys):
+    """One task is in one file alone, one has another reference, one was never scored, one id stands
+    for two."""
+    rates = {f"t{i}": i % 3 for i in range(6)}
+    old = _scored(tmp_path / "old.jsonl", rates)
+    new = _scored(tmp_path / "new.jsonl", {name: 1 for name in rates if name != "t0"})
+    text = Path(new).read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in text]
+    for row in rows:
+        row["reference"] = "5" if row["task"] == "t1" else row["reference"]
+        if row["task"] == "t2":
+            row |= {"outcome": "unscored", "total": None}
+    rows.append(rows[-1] | {"reference": "6"})
+    Path(new).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    left_out = _result(capsys, old, new)["results"]["unpaired"]
+    assert left_out == {
+        "not in all files but in old.jsonl": ["t0", "t5"],
+        "with another reference in another file": ["t1"],
+        "without a scored completion in new.jsonl": ["t2"],
+        "with several references in new.jsonl": ["t5"],
+    }
+
+
+def test_rows_that_name_no_task_are_told_by_their_prompt(tmp_path, capsys):
+    """`rlvr score` calls the task of such a row by the row's id, or "row"."""
+    paths = []
+    for name, right in (("a", 1), ("b", 2)):
+        rows = [
+            _row(f"q{i}", j, j < right) | {"task": f"q{i}#{j}" if name == "a" else "row"}
+            for i in range(6)
+            for j in range(2)
+        ]
+        paths.append(tmp_path / f"{name}.jsonl")
+        paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert _result(capsys, *map(str, paths))["results"]["tasks"] == 6
+
+
+def test_reports_and_runs_pair_with_files(two, tmp_path, capsys):
+    """A report has no references, so ids alone pair it; of a run its last evaluation is read."""
+    tasks = [
+        {"index": i, "task": f"t{i}", "correct": [True, False], "answers": ["4", "3"],
+         "unscored": 0, "truncated": 0, "reward": 0.5, "length": 5.0}
+        for i in range(24)
+    ]  # fmt: skip
+    report = {"env": "rows-v2", "config": {}, "n": 2, "metrics": {}, "tasks": tasks}
+    folder = tmp_path / "run" / "evaluations"
+    folder.mkdir(parents=True)
+    (folder / "step-9.json").write_text("{}", encoding="utf-8")
+    (folder / "step-10.json").write_text(json.dumps(report), encoding="utf-8")
+    found = _result(capsys, two[0], str(tmp_path / "run"))
+    assert found["results"]["tasks"] == 24
+    assert found["results"]["metrics"]["avg"][1]["value"] == 0.5
+
+
+def test_three_files_are_a_leaderboard(two, tmp_path, capsys):
+    """The best one is told from the worst; ranks say what is not sure."""
+    best = _scored(tmp_path / "best.jsonl", {f"t{i}": 4 for i in range(24)})
+    found = _result(capsys, *two, best)
+    assert found["results"]["ranks"][2] == [1, 1]
+    assert [row[1] for row in found["tables"][0]["rows"]] == [
+        "best.jsonl",
+        "new.jsonl",
+        "old.jsonl",
+    ]
+
+
+def test_files_of_one_name_are_seeds(two, tmp_path, capsys):
+    """Two seeds each: no line says that there was one; NAME=PATTERN takes all that fit."""
+    third = _scored(tmp_path / "other.jsonl", {f"t{i}": 4 for i in range(24)})
+    found = _result(capsys, f"a={tmp_path}/[on]*w.jsonl", f"a={two[0]}", f"b={third}")
+    assert found["results"]["seeds"] == [2, 1]
+    assert not any("One result of each" in line for line in found["lines"])
+
+
+def test_clusters_widen_the_interval(tmp_path, capsys):
+    """Eight variants of each of three sources that agree are three observations."""
+    paths = []
+    for name, gain in (("a", 0), ("b", 1)):
+        rows = [
+            _row(f"t{i}", j, j < 1 + gain * (i % 3)) | {"row": {"source": i % 3}}
+            for i in range(24)
+            for j in range(4)
+        ]
+        paths.append(str(tmp_path / f"{name}.jsonl"))
+        Path(paths[-1]).write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    [alone] = _result(capsys, *paths)["results"]["pairs"]["avg@4"]
+    [clustered] = _result(capsys, *paths, "--cluster", "source")["results"]["pairs"]["avg@4"]
+    assert alone["p"] < 0.05 < clustered["p"]
+    assert clustered["high"] - clustered["low"] > alone["high"] - alone["low"]
+
+
+# ----------------------------------------------------------------------------------------- bad input
+
+
+def _refusal(capsys, *argv):
+    assert main(["compare", *map(str, argv)]) == 2
+    return capsys.readouterr().err
+
+
+def test_scores_that_were_decided_differently_are_refused_unless_told(two, tmp_path, capsys):
+    """Another verifier is another score; what is accepted stands in the result."""
+    rates = {f"t{i}": 2 for i in range(24)}
+    other = _scored(tmp_path / "other.jsonl", rates, verifier="qa-v2", rlvr="0.3")
+    line = _refusal(capsys, two[0], other)
+    assert "verifier is 'math-v3' and 'qa-v2'" in line
+    assert "--accept settings" in line
+    assert "--accept code" in _refusal(capsys, two[0], other, "--accept", "settings")
+    found = _result(capsys, two[0], other, "--accept", "settings", "code")
+    assert any("Accepted" in line and "qa-v2" in line for line in found["lines"])
+    elsewhere = _scored(tmp_path / "elsewhere.jsonl", rates, env="math-v2")
+    assert "the environment is 'rows-v2' and 'math-v2'" in _refusal(capsys, two[0], elsewhere)
+
+
+def test_options_that_choose_tasks_are_no_difference(two, tmp_path, capsys):
+    """Another split or file of data pairs fewer tasks, and scores them in the same way."""
+    config = {"data": "elsewhere.jsonl", "split": "test"}
+    other = _scored(tmp_path / "other.jsonl", {f"t{i}": 2 for i in range(9)}, config=config)
+    assert _result(capsys, two[0], other)["results"]["tasks"] == 9
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ({"task": "z"}, "0 tasks can be paired"),
+        ({"total": float("nan")}, "must be a finite number"),
+        ({"outcome": "unscored", "total": None}, "all 96 are UNSCORED"),
+        ({"outcome": "good"}, "outcome is 'good'; it is one of correct"),
+    ],
+)
+def test_rows_that_cannot_be_compared(two, capsys, edit, says):
+    """Each is one line with the value and what to give instead; never a p-value from nothing."""
+    rows = [json.loads(line) | edit for line in Path(two[1]).read_text("utf-8").splitlines()]
+    Path(two[1]).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    line = _refusal(capsys, *two)
+    assert says in line
+    assert line.count("\n") == 1
+
+
+def test_files_that_cannot_be_compared(two, tmp_path, capsys):
+    """One file, one file twice, one task, a run without evaluations, no file, too great a k,
+    another ending."""
+    one = _scored(tmp_path / "one.jsonl", {"t1": 1})
+    empty = tmp_path / "run"
+    empty.mkdir()
+    plain = tmp_path / "plain.jsonl"
+    plain.write_text('{"prompt": "a", "completion": "b"}\n', encoding="utf-8")
+    for argv, says in (
+        ((two[0],), "name at least two"),
+        ((two[0], two[0]), "is given twice"),
+        ((two[0], one), "1 task can be paired"),
+        ((two[0], empty), "has no evaluation"),
+        ((two[0], tmp_path / "none.jsonl"), "no such file"),
+        ((two[0], plain), "no column 'task'"),
+        ((*two, "-k", "9"), "give a smaller -k"),
+        ((*two, "-o", "out.txt"), "must end in .json, .md, .html"),
+        ((*two, "--level", "1"), "between 0 and 1"),
+        ((*two, "--cluster", "nothing"), "has no column 'nothing'"),
+    ):
+        assert says in _refusal(capsys, *argv), argv
+
+
+def test_one_completion_against_several_is_compared_by_their_means(two, tmp_path, capsys):
+    """Both are unbiased for the same rate; there is no pass@k that both have."""
+    one = _scored(tmp_path / "one.jsonl", {f"t{i}": 1 for i in range(24)}, n=1)
+    assert list(_result(capsys, two[0], one)["results"]["metrics"]) == ["avg"]
+
+
+def test_names_cannot_write_to_the_terminal(two, tmp_path, capsys):
+    """Task ids come from strangers: no escape reaches the terminal, no bar breaks a table of
+    Markdown."""
+    rates = {f"t\x1b[31m|{i}": i % 3 for i in range(9)}
+    old = _scored(tmp_path / "a.jsonl", rates)
+    new = _scored(tmp_path / "b.jsonl", dict.fromkeys(rates, 3))
+    assert main(["compare", old, new, "-o", str(tmp_path / "out.md")]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+    lines = (tmp_path / "out.md").read_text("utf-8").splitlines()
+    assert {line.replace("\\|", "").count("|") for line in lines if "31m" in line} == {4}
