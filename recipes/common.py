@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 from rich.table import Table
-from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
+from tyro.conf import OmitArgPrefixes, Suppress, UseAppendAction, arg
 
 import rlvr
-from rlvr.cli.arguments import options_of
+from rlvr.cli.arguments import RewardText, options_of, with_reward
 from rlvr.console import PlainConsole
 from rlvr.environment.registry import defaults_of, is_mixture
 from rlvr.errors import MissingDependency
@@ -28,13 +28,17 @@ class Flags:
     """A recipe's settings; each can be changed by a flag."""
 
     config: OmitArgPrefixes[Annotated[Config, arg(name="")]]
-    data: str
-    """Tasks: a hub id, a .jsonl or .parquet file, or a folder with a file per split.  Not used by a mixture."""
+    own_task: Suppress[tuple[str, str]]
+    """Environment and data of the recipe as it is."""
+    data: str | None = None
+    """Tasks: a hub id, a .jsonl or .parquet file, or a folder with a file per split.  None: the recipe's own; with
+    another --env, that environment's own."""
     eval_data: str | None = None
     """Evaluation tasks, as for `data`.  None: the evaluation split of `data`, or the first tenth of a single file,
     which is then not trained on."""
     option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
     """An option of the environment, NAME=VALUE; may be repeated."""
+    reward: RewardText = None
 
     def environments(self) -> tuple[rlvr.Environment, rlvr.Environment]:
         """The environment to train on, and the one to evaluate on.
@@ -42,7 +46,8 @@ class Flags:
         Raises:
             UsageError: there is no such environment, or its options cannot work.
         """
-        options = options_of(defaults_of(self.config.env), self.option)
+        given = with_reward(self.option, self.reward)
+        options = options_of(defaults_of(self.config.env), given)
         train, test = options.pop("split", None), self.config.eval_split
         if is_mixture(
             self.config.env
@@ -52,18 +57,21 @@ class Flags:
                 for split in (train or "train", test)
             )
             return next(both), next(both)
-        if self.eval_data is None and Path(self.data).is_file():
+        env, own_data = self.own_task
+        data = own_data if self.data is None and self.config.env == env else self.data
+        if self.eval_data is None and data is not None and Path(data).is_file():
             is_default = test == Config.eval_split
             if (train is None) != is_default:
                 raise rlvr.UsageError(
-                    f"{self.data} is one file, of which the first tenth is evaluated on; for another part give both, "
+                    f"{data} is one file, of which the first tenth is evaluated on; for another part give both, "
                     "such as --option 'split=train[20%:]' --eval-split 'train[:20%]', or --eval-data"
                 )
             train, test = (train, test) if train is not None else ("train[10%:]", "train[:10%]")
-        return (
-            rlvr.make(self.config.env, **options, split=train or "train", data=self.data),
-            rlvr.make(self.config.env, **options, split=test, data=self.eval_data or self.data),
-        )
+        made = []
+        for split, place in ((train or "train", data), (test, self.eval_data or data)):
+            rows = {} if place is None else {"data": place}
+            made.append(rlvr.make(self.config.env, **{**options, "split": split, **rows}))
+        return made[0], made[1]
 
 
 class RunFlags(Protocol):

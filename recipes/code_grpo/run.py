@@ -13,7 +13,7 @@ from rlvr.recipes.math_grpo import run as math_grpo
 __all__ = ["DEFAULTS", "main"]
 
 DEFAULTS = Flags(
-    data="google-research-datasets/mbpp",
+    own_task=("mbpp-v3", "google-research-datasets/mbpp"),
     config=replace(
         math_grpo.DEFAULTS.config,
         env="mbpp-v3",

@@ -15,7 +15,8 @@ __all__ = ["DEFAULTS", "main"]
 _UPDATES = 16  # per step: 512 prompts x 16 completions in mini-batches of 512
 
 DEFAULTS = Flags(
-    data="DigitalLearningGmbH/MATH-lighteval",  # theirs: DAPO-Math-17k, see the README
+    # Theirs: DAPO-Math-17k, see the README
+    own_task=("math-v2", "DigitalLearningGmbH/MATH-lighteval"),
     config=Config(
         env="math-v2",
         model=MISSING,

@@ -13,7 +13,8 @@ from rlvr.train.config import Config
 __all__ = ["DEFAULTS", "main"]
 
 DEFAULTS = Flags(
-    data="DigitalLearningGmbH/MATH-lighteval",  # theirs: some 144,000 questions like those of GSM8K and MATH
+    # Theirs: some 144,000 questions like those of GSM8K and MATH
+    own_task=("math-v2", "DigitalLearningGmbH/MATH-lighteval"),
     config=Config(
         env="math-v2",
         model=MISSING,

@@ -13,7 +13,8 @@ from rlvr.train.config import Config
 __all__ = ["DEFAULTS", "main"]
 
 DEFAULTS = Flags(
-    data="DigitalLearningGmbH/MATH-lighteval",  # theirs: 136,000 tasks of five kinds, 40,000 of them mathematics
+    # Theirs: 136,000 tasks of five kinds, 40,000 of them mathematics
+    own_task=("math-v2", "DigitalLearningGmbH/MATH-lighteval"),
     config=Config(
         env="math-v2",
         model=MISSING,

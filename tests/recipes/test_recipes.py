@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -114,6 +115,30 @@ def test_a_part_of_one_file_is_named_for_both(say, adder, tmp_path):
     assert code == 0, said
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["env"]["split"], config["eval_env"]["split"]) == ("train[20%:]", "train[:20%]")
+
+
+class Change(rlvr.SingleTurnEnv):
+    """A generator of one's own, without any data."""
+
+    def task(self, index: int) -> rlvr.Task:
+        return rlvr.Task(str(index), f"{self.split} {index}", reference=str(index))
+
+    def verify(self, task, completion):
+        return rlvr.Verdict("correct" if completion == task.reference else "wrong")
+
+
+@pytest.mark.parametrize(
+    "recipe", [MATH_GRPO, MATH_DAPO, MATH_PRORL, CODE_GRPO], ids=["grpo", "dapo", "prorl", "code"]
+)
+def test_a_recipe_leaves_the_data_of_another_task_to_it(recipe):
+    """Its own data belong to its own task: a class of one's own has none, and GSM8K has others."""
+    for name in (f"{__name__}:Change", "arithmetic-v1", "arithmetic-v1:0.5 kk-v2:0.5"):
+        asked = replace(recipe, config=replace(recipe.config, env=name), reward="2*correct - 1")
+        trained, evaluated = asked.environments()
+        assert (trained.split, evaluated.split) == ("train", "test")
+        assert (trained.reward.bounds, evaluated.reward.bounds) == ((-1, 1), (-1, 1))
+    with pytest.raises(rlvr.UsageError, match="has no option 'data'"):
+        replace(recipe, data="x", config=replace(recipe.config, env="arithmetic-v1")).environments()
 
 
 @pytest.mark.slow
