@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm
 from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.papers.numbers import flag_of, numbers
-from rlvr.errors import UsageError, import_optional
+from rlvr.errors import UsageError
 
 __all__ = ["AlgorithmsCommand"]
 
@@ -49,7 +50,7 @@ class AlgorithmsCommand:
 
 def _check(name: str, out: Console) -> int:
     algorithm = load_algorithm(name)
-    findings = import_optional("rlvr.train.conformance", "train").conforms(algorithm)
+    findings = import_module("rlvr.train.conformance").conforms(algorithm)
     for one in findings:
         out.print(f"{'FAILS' if one.fault else 'holds'}  {one.rule}", soft_wrap=True)
         if one.fault:

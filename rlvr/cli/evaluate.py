@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -37,7 +38,7 @@ from rlvr.data.files import write_whole
 from rlvr.data.rows import require_output
 from rlvr.display import Activity
 from rlvr.environment import Environment, TasksEnv
-from rlvr.errors import ServiceFailed, UsageError, import_optional
+from rlvr.errors import ServiceFailed, UsageError
 from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT, Sampling
 from rlvr.scoring import Scorer
 from rlvr.scoring.records import provenance
@@ -148,7 +149,7 @@ class EvalCommand:
         return self.rollouts is not None
 
     def run(self, out: Console, err: Console) -> int:
-        evaluation = import_optional("rlvr.collect.evaluation", "train")
+        evaluation = import_module("rlvr.collect.evaluation")
         if self.output is not None:
             require_output(self.output, overwrite=True, device=True)
         self._require_fitting()
@@ -203,7 +204,7 @@ class EvalCommand:
                 kept.finish()
         self._show(report, kept, out)
         if report.truncated == 1 and self.endpoint is None:
-            alarm = import_optional("rlvr.train.alarm", "train")
+            alarm = import_module("rlvr.train.alarm")
             say_line(err, alarm.never_ends(sampler.tokenization.format))
         if self.output is not None:
             self._write_report(report, kept, chat, getattr(env, "left_out", None))
@@ -240,8 +241,8 @@ class EvalCommand:
 
     def _local(self, env: Environment, stack: ExitStack, err: Console) -> Sampler:
         """The model's own sampler, or a vLLM engine that is given its weights."""
-        setup = import_optional("rlvr.train.setup", "train")
-        settings = import_optional("rlvr.train.config", "train").Config(
+        setup = import_module("rlvr.train.setup")
+        settings = import_module("rlvr.train.config").Config(
             env="eval",  # a name; the environment is made above
             model=self.model,
             run=Path(
@@ -258,14 +259,14 @@ class EvalCommand:
             )
         setup.require_end(policy, self.stop)
         setup.say_prompts(policy, env, partial(say_line, err), self.limit)
-        sampling = import_optional("rlvr.train.sampling", "train")
+        sampling = import_module("rlvr.train.sampling")
         sampler: Sampler = stack.enter_context(sampling.open_sampler(policy, settings))
         if settings.engine != "local":
             sampler.sync(policy.weights(), 0)
         return sampler
 
     def _behind_endpoint(self, stack: ExitStack) -> Sampler:
-        endpoint = import_optional("rlvr.samplers.endpoint", "endpoint")
+        endpoint = import_module("rlvr.samplers.endpoint")
         sampler: Sampler = stack.enter_context(
             endpoint.EndpointSampler(
                 self.endpoint,
@@ -289,7 +290,7 @@ class EvalCommand:
     ) -> RolloutFile | None:
         if self.rollouts is None:
             return None
-        records = import_optional("rlvr.collect.rollout_records", "train")
+        records = import_module("rlvr.collect.rollout_records")
         run = provenance(env, self.env) | {
             "model": self.model,
             "sampling": asdict(sampling) | {"stop": list(sampling.stop)},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,7 +28,7 @@ from rlvr.data.files import whole_file
 from rlvr.data.formats import read_rows
 from rlvr.data.rows import Journal, dump_row, read_whole
 from rlvr.data.tokens import PromptFrame
-from rlvr.errors import UsageError, import_optional
+from rlvr.errors import UsageError
 from rlvr.samplers.chat import ChatSettings, prompts_line, recorded_format
 from rlvr.text import one_line
 
@@ -153,8 +154,8 @@ class FilterCommand:
                     f"{templates[0]}"
                 )
             return None
-        load_tokenizer = import_optional("rlvr.train.loading", "train").load_tokenizer
-        tokens = import_optional("rlvr.samplers.tokenization", "train").Tokenization(
+        load_tokenizer = import_module("rlvr.train.loading").load_tokenizer
+        tokens = import_module("rlvr.samplers.tokenization").Tokenization(
             load_tokenizer(self.tokenizer), (), chat=asked.after(recorded_format(self.tokenizer))
         )
         say_line(err, prompts_line(tokens.format))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from tyro.conf import Positional, arg
 
 from rlvr.data.rows import require_output
-from rlvr.errors import UsageError, import_optional
+from rlvr.errors import UsageError
 from rlvr.text import one_line
 
 __all__ = ["PlotCommand"]
@@ -33,6 +34,6 @@ class PlotCommand:
             raise UsageError(f"{self.folder} is a file; give the folder of a run")
         if self.output is not None:
             require_output(self.output, overwrite=True)
-        picture = import_optional("rlvr.train.plot", "train").plot(self.folder, self.output)
+        picture = import_module("rlvr.train.plot").plot(self.folder, self.output)
         out.print(one_line(picture), soft_wrap=True)
         return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,7 +28,7 @@ from rlvr.cli.arguments import (
 from rlvr.console import labelled
 from rlvr.data.rows import Journal
 from rlvr.environment import SingleTurnEnv
-from rlvr.errors import UsageError, import_optional
+from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sampling
 from rlvr.scoring import Scorer
 from rlvr.text import one_line
@@ -85,11 +86,11 @@ class ProcessLabelsCommand:
 
     def run(self, out: Console, err: Console) -> int:
         setup, collect = (
-            import_optional("rlvr.train.setup", "train"),
-            import_optional("rlvr.collect", "train"),
+            import_module("rlvr.train.setup"),
+            import_module("rlvr.collect"),
         )
-        labels = import_optional("rlvr.collect.process_labels", "train")
-        cursor = import_optional("rlvr.collect.cursor", "train").Cursor
+        labels = import_module("rlvr.collect.process_labels")
+        cursor = import_module("rlvr.collect.cursor").Cursor
         require_outputs([self.output], [], overwrite=self.overwrite)
         env = environment_of(self.env, self.option, self.sandbox)
         if not isinstance(env, SingleTurnEnv):

@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,7 @@ from rlvr import serve
 from rlvr.cli.arguments import MemoryMib, NameValues, WallSeconds, options_of
 from rlvr.environment import Environment
 from rlvr.environment.registry import defaults_of, make
-from rlvr.errors import UsageError, import_optional
+from rlvr.errors import UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.serve import ServiceLimits
 from rlvr.validate import require_whole
@@ -100,7 +101,7 @@ class ServeCommand:
             )
 
         if self.reward_model is not None:
-            import_optional("rlvr.train.reward_model", "train").version_of(
+            import_module("rlvr.train.reward_model").version_of(
                 self.reward_model
             )  # refuses another folder
         if self.processes == 1:
@@ -140,8 +141,8 @@ def _reward_model(folder: Path, device: str) -> ServableModel:
         UsageError: it is no reward model, or there is no such device.
         MissingDependency: the extra `train` is not installed.
     """
-    found: ServableModel = import_optional("rlvr.train.reward_model", "train").RewardModel.load(
-        folder, device=import_optional("rlvr.train.setup", "train").device_of(device)
+    found: ServableModel = import_module("rlvr.train.reward_model").RewardModel.load(
+        folder, device=import_module("rlvr.train.setup").device_of(device)
     )
     return found
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
@@ -25,7 +26,7 @@ from rlvr.cli.arguments import (
 )
 from rlvr.cli.run_settings import RunSettings, Sources, number_flags
 from rlvr.environment.registry import defaults_of
-from rlvr.errors import UsageError, import_optional
+from rlvr.errors import UsageError
 from rlvr.train.config import Config
 from rlvr.validate import nearest
 
@@ -87,7 +88,7 @@ class TrainFlags(Generic[_Numbers]):
         settings = self.settings
         if settings.run.is_file():
             raise UsageError(f"{settings.run} is a file; give --run a folder")
-        import_optional("rlvr.train.loop", "train")  # what is missing is said before anything else
+        import_module("rlvr.train.loop")  # what is missing is said before anything else
         defaults = defaults_of(settings.env) if settings.env else {}
         options = options_of(defaults, with_level(self.option, self.sandbox, settings.env))
         others = options_of(defaults, self.eval_option, flag="--eval-option")
@@ -104,9 +105,7 @@ class TrainFlags(Generic[_Numbers]):
                 "--dry-run samples a group, and --pairs trains on a file without sampling; leave one out"
             )
         if self.dry_run:
-            import_optional("rlvr.train.dry_run", "train").dry_run(
-                config, sources.of(config), out, err
-            )
+            import_module("rlvr.train.dry_run").dry_run(config, sources.of(config), out, err)
             return 0
         return _train(config, out, err)
 
@@ -129,9 +128,7 @@ def _train(config: Config, out: Console, err: Console) -> int:
         err: for progress.
     """
     module, kind = ("loop", "Trainer") if config.pairs is None else ("offline", "OfflineTrainer")
-    with getattr(import_optional(f"rlvr.train.{module}", "train"), kind)(
-        config, console=err
-    ) as trainer:
+    with getattr(import_module(f"rlvr.train.{module}"), kind)(config, console=err) as trainer:
         trainer.run()
         finished = trainer.step == config.steps
         for step, report in sorted(trainer.reports.items()):
@@ -193,7 +190,7 @@ class RecipeCommand:
         if self.places is None:
             return self.main(self.flags) or 0
         env, eval_env = self.flags.environments()
-        shown = import_optional("rlvr.train.dry_run", "train")
+        shown = import_module("rlvr.train.dry_run")
         shown.dry_run(self.flags.config, self.places, out, err, env=env, eval_env=eval_env)
         return 0
 
@@ -213,7 +210,7 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
         raise UsageError(
             f"there is no recipe {name!r}{nearest(name, RECIPES)} (there are {', '.join(RECIPES)})"
         )
-    module = import_optional(f"rlvr.recipes.{name}.run", "train")
+    module = import_module(f"rlvr.recipes.{name}.run")
     default: Any = module.DEFAULTS
     about: dict[str, Any] = {"prog": f"rlvr train {name}", "description": module.__doc__}
     if not isinstance(getattr(default, "config", None), Config):

@@ -544,7 +544,7 @@ class ServerSampler:
             async with self._syncing:
                 await self._update(server)
         except (*_GONE, RlvrError) as error:
-            server.why = f"came back, and cannot be used: {error}"
+            server.why = f"answers /health, and cannot be used: {error}"
             raise
         self._note_servers()
         self._dispatch()

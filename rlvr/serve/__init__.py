@@ -8,9 +8,9 @@ The event loop only reads, queues and sends.  Threads of the queue look rows up 
 processes, which can be killed.  The command is `rlvr serve`; the client is `rlvr.client`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rlvr.errors import import_optional
 from rlvr.serve.limits import ServiceLimits
 
 if TYPE_CHECKING:
@@ -34,4 +34,4 @@ def __getattr__(name: str) -> Any:
     """Import lazily what needs uvicorn and its kin: `rlvr --help` imports `ServiceLimits` and should load neither."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_optional(_MODULES[name], "serve"), name)
+    return getattr(import_module(_MODULES[name]), name)

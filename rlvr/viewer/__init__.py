@@ -12,9 +12,8 @@ one_page          one page that needs no server
 Completions are written by a model that may be hostile: their texts are data on every page.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from rlvr.errors import import_optional
 
 if TYPE_CHECKING:
     from rlvr.viewer.app import app_of, run
@@ -37,4 +36,4 @@ def __getattr__(name: str) -> Any:
     """Import lazily what needs FastAPI, Jinja2 and DuckDB: `rlvr --help` should load none of them."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_optional(f"{__name__}.{_MODULES[name]}", "view"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
