@@ -103,7 +103,8 @@ def read_each(work: Work, n: int, *args: Any, cpu_s: float = CPU_S) -> Reading:
         work: see `read_aside`.
         n: how many records there are at most.
         args: the work's arguments but the last.
-        cpu_s: CPU seconds until a loss.
+        cpu_s: CPU seconds until the first loss, and a quarter of that after each: many dear replies must not take
+            so long that the scorer gives up on the completion.
 
     Raises:
         SandboxFailed, UsageError: see `read_aside`.
@@ -111,7 +112,7 @@ def read_each(work: Work, n: int, *args: Any, cpu_s: float = CPU_S) -> Reading:
     records: list[Any] = []
     lost, losses, used_s = "", 0, 0.0
     while len(records) < n:
-        reading = read_aside(work, *args, len(records), cpu_s=cpu_s)
+        reading = read_aside(work, *args, len(records), cpu_s=cpu_s / 4**losses)
         records += reading.records
         used_s += reading.cpu_s
         lost = reading.lost

@@ -31,6 +31,7 @@ __all__ = [
     "NameValues",
     "Overwrite",
     "PatienceSeconds",
+    "RewardText",
     "SandboxLevel",
     "StrictRows",
     "SystemText",
@@ -50,6 +51,7 @@ __all__ = [
     "with_chat_mode",
     "with_level",
     "with_one_env",
+    "with_reward",
 ]
 
 EnvironmentArgument: TypeAlias = Annotated[
@@ -94,6 +96,14 @@ PatienceSeconds: TypeAlias = Annotated[
     arg(
         help="With --scorer: seconds for which work is sent again while no machine does it; they begin anew with "
         "each answer.",
+    ),
+]
+RewardText: TypeAlias = Annotated[
+    str | None,
+    arg(
+        metavar="EXPRESSION",
+        help='Another reward than the environment\'s own, such as "2*correct - 1 + overlong(4096, 512)"; `rlvr '
+        "rewards` lists the parts.",
     ),
 ]
 SandboxLevel: TypeAlias = Annotated[
@@ -271,7 +281,12 @@ def with_level(given: Sequence[str], sandbox: str | None, *envs: str) -> Sequenc
 
 
 def environment_of(
-    env: str, given: Sequence[str], sandbox: str | None = None, *, strict: bool = False
+    env: str,
+    given: Sequence[str],
+    sandbox: str | None = None,
+    *,
+    reward: str | None = None,
+    strict: bool = False,
 ) -> Environment:
     """The environment with this id or place, with the options of these NAME=VALUE pairs.
 
@@ -279,18 +294,30 @@ def environment_of(
         env: what `rlvr.make` takes.
         given: see `options_of`.
         sandbox: see `with_level`.
+        reward: see `with_reward`.
         strict: whether a row that cannot be used is an error.
 
     Raises:
         UsageError: there is no such environment or option.
     """
+    options = with_reward(with_level(given, sandbox, env), reward)
     watch = watch_of_process()
     with watch.on():  # what it reads when it is made belongs to its identity
-        made = make(env, **options_of(defaults_of(env), with_level(given, sandbox, env)))
+        made = make(env, **options_of(defaults_of(env), options))
     made._inputs = watch.take().get("inputs", {})
     if strict:
         made.stop_at_bad_rows()
     return made
+
+
+def with_reward(given: Sequence[str], reward: str | None) -> Sequence[str]:
+    """The pairs with the option `reward`, which `rlvr.make` takes for every environment.
+
+    Args:
+        given: see `options_of`.
+        reward: the expression; None for the environment's own reward.
+    """
+    return given if reward is None else (*given, f"reward={reward}")
 
 
 def rows_with(

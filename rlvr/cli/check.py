@@ -15,6 +15,7 @@ from rlvr.cli.arguments import (
     EnvironmentArgument,
     NameValues,
     Overwrite,
+    RewardText,
     SandboxLevel,
     StrictRows,
     environment_of,
@@ -66,6 +67,7 @@ class CheckCommand:
     option: NameValues = ()
     """Set an option of the environment, or a setting of the verifier; may be repeated."""
     strict: StrictRows = False
+    reward: RewardText = None
     sandbox: SandboxLevel = None
     html: Path | None = None
     """Write the report to this HTML page; needs the extra `view`."""
@@ -83,7 +85,7 @@ class CheckCommand:
         if self.data is not None:
             env, options = rows_with(self.env, self.option, data=self.data)
         report = check(
-            environment_of(env, options, self.sandbox, strict=self.strict),
+            environment_of(env, options, self.sandbox, reward=self.reward, strict=self.strict),
             tasks=None if self.every else self.tasks,
             seed=self.seed,
             budget_s=self.budget_s,

@@ -47,6 +47,11 @@ COMMANDS: dict[str, ListedCommand] = {
         "VerifiersCommand",
         "List the verifiers that `rlvr score --verifier NAME` takes, each with a reference and an example.",
     ),
+    "rewards": ListedCommand(
+        "rewards",
+        "RewardsCommand",
+        "List the parts of a reward that `--reward EXPRESSION` takes, with their arguments and bounds.",
+    ),
     "replay": ListedCommand(
         "replay",
         "ReplayCommand",

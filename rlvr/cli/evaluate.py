@@ -24,6 +24,7 @@ from rlvr.cli.arguments import (
     NameValues,
     Overwrite,
     PatienceSeconds,
+    RewardText,
     SandboxLevel,
     StrictRows,
     SystemText,
@@ -123,6 +124,7 @@ class EvalCommand:
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
     strict: StrictRows = False
+    reward: RewardText = None
     sandbox: SandboxLevel = None
     chat: ChatFlag = "auto"
     system: SystemText = None
@@ -153,7 +155,9 @@ class EvalCommand:
         if self.output is not None:
             require_output(self.output, overwrite=True, device=True)
         self._require_fitting()
-        env = environment_of(self.env, self.option, self.sandbox, strict=self.strict)
+        env = environment_of(
+            self.env, self.option, self.sandbox, reward=self.reward, strict=self.strict
+        )
         if self.endpoint is not None and self.rollouts is None:  # they cost money, so they are kept
             self.rollouts = Path(
                 re.sub(r"[^\w.-]+", "-", f"{env.id}-{self.model}") + ".rollouts.jsonl"

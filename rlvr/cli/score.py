@@ -24,6 +24,7 @@ from rlvr.cli.arguments import (
     NameValues,
     Overwrite,
     PatienceSeconds,
+    RewardText,
     SandboxLevel,
     WallSeconds,
     Workers,
@@ -97,6 +98,7 @@ class ScoreCommand:
     patience_s: PatienceSeconds = 300.0
     option: NameValues = ()
     """Set an option of the environment, or a setting of the verifier; may be repeated."""
+    reward: RewardText = None
     sandbox: SandboxLevel = None
     strict: bool = False
     """Stop at the first row that cannot be used, instead of leaving it out."""
@@ -119,7 +121,7 @@ class ScoreCommand:
             self.bare,
         )
         source = _Source([one for file in files for one in sources(file)], columns)
-        env = environment_of(env_name, options, self.sandbox)
+        env = environment_of(env_name, options, self.sandbox, reward=self.reward)
         if self.peek:
             return _peek(source, env, out)
         if self.output is None:

@@ -18,11 +18,13 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, arg
 from rlvr.algo.papers import load_algorithm
 from rlvr.cli.arguments import (
     NameValues,
+    RewardText,
     SandboxLevel,
     TemplateOptions,
     options_of,
     template_options_of,
     with_level,
+    with_reward,
 )
 from rlvr.cli.run_settings import RunSettings, Sources, number_flags
 from rlvr.environment.registry import defaults_of
@@ -79,6 +81,7 @@ class TrainFlags(Generic[_Numbers]):
     """Print the settings with where each comes from and the memory forecast, sample and score one group, and stop."""
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
+    reward: RewardText = None
     sandbox: SandboxLevel = None
     eval_option: NameValues = ()
     """Set an option of the environment for evaluation alone, such as data=test.jsonl; may be repeated."""
@@ -90,7 +93,8 @@ class TrainFlags(Generic[_Numbers]):
             raise UsageError(f"{settings.run} is a file; give --run a folder")
         import_module("rlvr.train.loop")  # what is missing is said before anything else
         defaults = defaults_of(settings.env) if settings.env else {}
-        options = options_of(defaults, with_level(self.option, self.sandbox, settings.env))
+        given = with_reward(with_level(self.option, self.sandbox, settings.env), self.reward)
+        options = options_of(defaults, given)
         others = options_of(defaults, self.eval_option, flag="--eval-option")
         variables = template_options_of(self.template_option)
         config = sources.config(

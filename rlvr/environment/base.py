@@ -32,6 +32,7 @@ from rlvr.display import LeftOut
 from rlvr.environment.options import check_annotations, typed_options
 from rlvr.errors import DataError, DataWarning, UsageError, brief
 from rlvr.rewards import Correct, Observation, Reward
+from rlvr.rewards.expression import parse_reward
 from rlvr.types import (
     Completion,
     Prompt,
@@ -116,6 +117,7 @@ class Environment(ABC):
     domain: ClassVar[str] = ""
     _awaits_verify: ClassVar[bool] = False
     _inputs: Mapping[str, str] = field(default_factory=dict, init=False, repr=False)
+    _reward_text: ClassVar[str] = ""
     split: str = "train"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -172,11 +174,12 @@ class Environment(ABC):
     @property
     def config(self) -> dict[str, Any]:
         """The options that differ from their defaults: with `id`, all that is needed to make it again."""
-        return {
+        found = {
             name: getattr(self, name)
             for name, default in self.options().items()
             if getattr(self, name) != default
         }
+        return found | ({"reward": self._reward_text} if self._reward_text else {})
 
     def with_reward(self: _E, reward: Reward) -> _E:
         """A copy with another reward: `env.with_reward(env.reward + 0.5 * Overlong(4096, 512))`.
@@ -187,6 +190,20 @@ class Environment(ABC):
         self._check_reward(reward)
         other = self._copy()
         other.reward = reward  # type: ignore[misc]  # an instance may shadow its class's reward
+        other._reward_text = ""  # type: ignore[misc]
+        return other
+
+    def with_reward_text(self: _E, text: str, load: Callable[[str], Any]) -> _E:
+        """A copy with the reward that an expression describes, which stands in its `config`.
+
+        Args:
+            text, load: see `parse_reward`.
+
+        Raises:
+            UsageError: see there.
+        """
+        other = self.with_reward(parse_reward(text, own=self.reward, load=load))
+        other._reward_text = text  # type: ignore[misc]  # as with `reward`
         return other
 
     def task_of(self, row: Mapping[str, Any]) -> Task:
@@ -692,6 +709,17 @@ class MultiTurnEnv(Environment):
 
     A reward may be given at any step; the `info` of the last step has the episode's `Score` under "score".
     """
+
+    def with_reward_text(self, text: str, load: Callable[[str], Any]) -> Any:
+        """Refused: such an environment computes its score itself.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            f"{self.id} has several turns and computes its score itself, so it takes no reward; "
+            "change its class"
+        )
 
 
 class RowsEnv(SingleTurnEnv):

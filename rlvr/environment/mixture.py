@@ -174,6 +174,8 @@ class Mixture(SingleTurnEnv):
             found["temperature"] = self.temperature
         if self.curriculum is not None:
             found["curriculum"] = asdict(self.curriculum)
+        if self._reward_text:
+            found["reward"] = self._reward_text
         return found
 
     @staticmethod
@@ -221,6 +223,16 @@ class Mixture(SingleTurnEnv):
             "a mixture has the rewards of its environments; change them by "
             "mixture.each(lambda share, env: env.with_reward(env.reward + …))"
         )
+
+    def with_reward_text(self, text: str, load: Callable[[str], Any]) -> Mixture:
+        """A copy in which the reward of each environment is what the expression says.
+
+        Args:
+            text, load: see `parse_reward`; `reward` and `correct` are those of each environment.
+        """
+        other = self.each(lambda _, env: env.with_reward_text(text, load))
+        other._reward_text = text  # type: ignore[misc]
+        return other
 
     @property
     def weights(self) -> dict[str, float]:

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import MISSING
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -184,12 +184,20 @@ def make(id: str, **config: Any) -> Environment:
 
     Args:
         id: see `load`.
-        config: options of the environment by name.
+        config: options of the environment by name; and `reward`, an expression, for another reward than its own:
+            `"2*correct - 1 + 0.2*format('<think>...</think>')"`.
 
     Raises:
         UnknownEnvironment: there is no such environment.
-        UsageError: it has no such option, or an option without a default is missing.
+        UsageError: it has no such option, or an option without a default is missing; or the reward is no expression.
     """
+    reward = config.pop("reward", "")
+    env = _with_options(id, config)
+    load = partial(object_at, what="part of a reward")
+    return env.with_reward_text(reward, load) if reward != "" else env
+
+
+def _with_options(id: str, config: Mapping[str, Any]) -> Environment:
     if is_mixture(id):
         config = {"envs": id, **config}  # of a record, they are among its options
     elif not takes_options(id):

@@ -59,9 +59,9 @@ def provenance(env: Environment, name: str, identity: Identity | None = None) ->
     Raises:
         UsageError: an option's value cannot be written as JSON.
     """
-    options = (
-        env.config if takes_options(name) else {}
-    )  # else it is as its file makes it, and has none
+    options = env.config
+    if not takes_options(name):  # it is as its file makes it, but for its reward
+        options = {option: value for option, value in options.items() if option == "reward"}
     try:
         config = json.loads(
             json.dumps(options, allow_nan=False)

@@ -92,6 +92,8 @@ class Config:
         reward_model_weight: What the reward model's score, in [0, 1], is multiplied by; above 0.  None: 0.2.
         reward_model_bounds: The score is limited to these two numbers first: what a guess can be worth has a limit.
             None: 0 and 1.
+        teacher: Model that algorithms of distillation learn from: a local folder, or an id on the hub; with the same
+            vocabulary as the model.
         reward_range: Map the reward's bounds to these two numbers, such as -1 and 1 as in DAPO.  None: as it is.
         lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None: train all weights.
         lora_alpha: The adapter's products are scaled by this over the rank.  None: twice the rank.
@@ -191,6 +193,7 @@ class Config:
     reward_model: str | None = None
     reward_model_weight: float | None = None
     reward_model_bounds: tuple[float, float] | None = None
+    teacher: str | None = None
     reward_range: tuple[float, float] | None = None
     lora_rank: int | None = None
     lora_alpha: float | None = None
@@ -334,6 +337,10 @@ class Config:
                 algorithm.dynamic_sampling and algorithm.refill and self.pairs is None,
                 "dynamic sampling that samples other groups (--dynamic-sampling true)",
             ),
+            "teacher": (
+                "teacher_logprobs" in algorithm.reads,
+                "algorithms of distillation, such as distill",
+            ),
             "validation_tasks": (self.pairs is None, "runs that sample"),
             "validation_every": (
                 self._validation_tasks(algorithm) > 0,
@@ -419,6 +426,11 @@ class ResolvedConfig(Config):
             raise UsageError(
                 f"reward_model is {self.reward_model!r}, and the algorithm learns from verdicts and pairs, not from "
                 "rewards; leave it out, or choose an algorithm such as 'grpo'"
+            )
+        if "teacher_logprobs" in algorithm.reads and self.teacher is None:
+            raise UsageError(
+                f"{algorithm.label} learns from a teacher; give --teacher, a folder or an id on the hub of a model "
+                "with the same vocabulary"
             )
         if self.reward_range is not None and algorithm.examples is not None:
             raise UsageError(
@@ -694,6 +706,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "sampler_lora": partial(require_one_of, allowed=get_args(_LoraSampling)),
     "temperature": _or_none(partial(require_number, above=0, hint="near 1 to train")),
     "scorer": _require_scorer,
+    "teacher": _or_none(lambda name, value: str(value)),  # a path too
     "reward_model": _require_scorer,
     # A completion that is too long for the model gets its least score, which must not become the best one.
     "reward_model_weight": _or_none(

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal, get_args, get_origin
 
 import torch
@@ -144,9 +145,14 @@ class _Trial:
         )
         with torch.no_grad():  # so that some tokens are likely and others not
             model.get_output_embeddings().weight.mul_(40)
-        settings = {"env": "check", "model": "check", "run": Path("check"), "eval_every": None}
-        config = Config(**settings, algorithm=algorithm, max_tokens=8, lr=1e-2)  # type: ignore[arg-type]
-        return Learner(Policy(model, tokenizer, **options), config)
+        settings: dict[str, Any] = {"max_tokens": 8, "lr": 1e-2, "eval_every": None}
+        with TemporaryDirectory() as folder:
+            if "teacher_logprobs" in algorithm.reads:
+                Policy(*tiny(_CHARSET, hidden=16, heads=2, layers=1, seed=1)).save(Path(folder))
+                settings["teacher"] = folder
+            run = Path(folder) / "run"
+            config = Config(env="check", model="check", run=run, algorithm=algorithm, **settings)
+            return Learner(Policy(model, tokenizer, **options), config)
 
     def _credited(self, learner: Learner) -> Batch:
         batch = learner.prepared(collate(self.groups))

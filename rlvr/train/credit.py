@@ -55,6 +55,7 @@ class Batch:
         old_logprobs: log-probabilities that the trainer computes with the weights before the step; None unless the
             algorithm has a correction, which compares them with `behaviour_logprobs`.
         ref_logprobs: log-probabilities under the reference policy; None without a KL penalty.
+        teacher_logprobs: log-probabilities under the teacher; None without one.
         values: the critic's, before each token; None without a critic.
         bootstrap: its value after the last token of a truncated row, 0 for a row that ended; None without a critic.
         returns: targets of the critic; None without a critic, and until `credit` has computed them.
@@ -70,6 +71,7 @@ class Batch:
     advantages: Float[Tensor, "B T"]
     old_logprobs: Float[Tensor, "B T"] | None = None
     ref_logprobs: Float[Tensor, "B T"] | None = None
+    teacher_logprobs: Float[Tensor, "B T"] | None = None
     values: Float[Tensor, "B T"] | None = None
     bootstrap: Float[Tensor, " B"] | None = None
     returns: Float[Tensor, "B T"] | None = None
@@ -353,6 +355,8 @@ class GroupInputs:
         return {
             "mask": self.completion_mask,
             "scored": self.scored,
+            "behaviour_logprobs": self._batch.behaviour_logprobs,
+            "teacher_logprobs": self._batch.teacher_logprobs,
             "values": self.values,
             "bootstrap": self.bootstrap,
             **{name: partial(getattr, self, name) for name in computed},

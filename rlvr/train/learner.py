@@ -378,6 +378,7 @@ class Learner:
                 "advantages": zero_masked(micro.advantages, mask),
                 "mask": mask,
                 "ref_logprobs": micro.ref_logprobs,
+                "teacher_logprobs": micro.teacher_logprobs,
                 "values": micro.values,
                 "returns": micro.returns,
                 "entropies": entropies,

@@ -109,7 +109,7 @@ class Forecast:
         weights: of the policy.
         optimizer: AdamW's two means per trained weight, the critic's included.
         critic: weights of the critic's own backbone; 0 without one.
-        reference: a frozen copy for the KL penalty; 0 without one, and with LoRA.
+        reference: a frozen copy for the KL penalty, none with LoRA; and the teacher.
         sampler: the local sampler's own copy of the weights.
         reward_model: weights of a reward model in this process.
         gradients: in the update.
@@ -359,7 +359,7 @@ def forecast(
         weights=weights / world + layer,
         optimizer=2 * (0 if whole else trained / world) + 2 * valued,
         critic=valued,
-        reference=copies / world,
+        reference=(copies + _size_of_model(settings.teacher)) / world,
         sampler=weights if here and (settings.max_staleness or world > 1) else 0,
         reward_model=_size_of_model(settings.reward_model),
         gradients=vectors * trained / world + layer + valued,

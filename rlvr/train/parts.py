@@ -25,6 +25,7 @@ from rlvr.samplers.protocol import rollout_seed
 from rlvr.train.credit import Batch, totals
 from rlvr.train.critic import CriticLearner
 from rlvr.train.part import Micro, Part
+from rlvr.train.teacher import Teacher
 from rlvr.train.trust_region import RegionStep
 from rlvr.types import Group
 
@@ -360,6 +361,7 @@ PARTS: tuple[type[Part], ...] = (
     HighEntropy,
     Corrections,
     Reference,
+    Teacher,
     CriticLearner,
     KlPenalty,
     TrustPenalty,

@@ -11,7 +11,7 @@ from rlvr.environment import Environment, Mixture, TasksEnv
 from rlvr.errors import UsageError
 from rlvr.train.config import ResolvedConfig
 
-__all__ = ["Standing", "validation_split"]
+__all__ = ["SPLIT", "Standing", "validation_split"]
 
 SPLIT: Final = "validation"
 _MOST: Final = 10

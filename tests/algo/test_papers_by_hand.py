@@ -25,6 +25,7 @@ DRAW = np.random.default_rng(3)
 OLD = -DRAW.uniform(0.1, 2.0, (8, T))
 NEW = np.minimum(OLD + 0.6 * DRAW.standard_normal((8, T)), -0.01)
 REF = OLD + 0.3 * DRAW.standard_normal((8, T))
+TEACHER = OLD + 0.8 * DRAW.standard_normal((8, T))
 VALUES = DRAW.uniform(-0.5, 0.5, (8, T))
 AFTER = [
     0.0,
@@ -422,7 +423,20 @@ def vespo():
     return by_token(value)
 
 
+def distill():
+    """A token answers for half of what the next one costs; the scores count a tenth."""
+    scored = relative()
+
+    def advantage(i, t):
+        later = range(t, LENGTHS[i])
+        gap = sum(0.5 ** (u - t) * (TEACHER[i, u] - OLD[i, u]) for u in later)
+        return gap + 0.1 * scored[i]
+
+    return by_token(lambda i, t: ratio(i, t) * advantage(i, t))
+
+
 CASES = {
+    "distill": (distill, {"gamma": 0.5, "reward_weight": 0.1}),
     "kl_cov": (kl_cov, {"share": 0.2, "beta": 0.7}),
     "clip_cov": (clip_cov, {"share": 1.0, "low": 0.2, "high": 1.5}),
     "dppo": (lambda: dppo("tv"), {"cap": 1.5}),
@@ -469,6 +483,8 @@ def known_of_groups(beta):
         "scores": tensor(scores(beta)).view(2, G),
         "rewards": on_tokens(rewards(beta)),
         "values": tensor(VALUES),
+        "behaviour_logprobs": tensor(OLD),
+        "teacher_logprobs": tensor(TEACHER),
         "bootstrap": tensor(AFTER),
         "lengths_tokens": torch.tensor(LENGTHS).view(2, G),
         "minibatch": torch.zeros(2, G, dtype=torch.long),

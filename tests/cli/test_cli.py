@@ -143,7 +143,7 @@ def test_only_the_command_that_is_called_is_imported():
             "rlvr: there is no flag before the command '--versoin'; did you mean '--version'?",
         ),
         (["xyz"], "rlvr: there is no command 'xyz'; there are score, join, "),
-        (["[red]"], "there is no command '[red]'; there are "),
+        (["[red]"], "there is no command '[red]'; "),
     ],
 )
 def test_what_is_no_command_gets_one_line(say, argv, answer):

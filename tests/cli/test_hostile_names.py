@@ -66,10 +66,11 @@ ARGUMENTS = {
     "serve": [["NAME"], ["arithmetic-v1", "--keys", "NAME"], ["--reward-model", "NAME"]],
     "envs": [],
     "verifiers": [],
+    "rewards": [],
     "algorithms": [["NAME"], ["NAME.py:Mine"]],
     "doctor": [],
 }
-"""By command, one list for each argument that is a name; `envs`, `verifiers` and `doctor` take none."""
+"""By command, one list for each argument that is a name; `envs`, `verifiers`, `rewards` and `doctor` take none."""
 
 
 def test_the_table_holds_all_commands():

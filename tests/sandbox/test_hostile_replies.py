@@ -74,6 +74,14 @@ def test_what_is_beside_a_dear_reply_counts(warm):
     ]  # fmt: skip
 
 
+def test_many_dear_replies_take_hardly_longer_than_one(warm):
+    """Three times ten CPU seconds made the scorer give up: a completion could choose to be UNSCORED."""
+    data = b"".join(colliding("set", 40_000).replace(b"[0,", b"[%d," % i, 1) for i in range(5))
+    reading = read_each(judged_replies, 5, [CallCase("f")] * 5, data, cpu_s=0.5)
+    assert reading.records == ["reading it takes too much CPU time"] * 5
+    assert reading.cpu_s <= 0.5 * (1 + 1 / 4 + 1 / 16)
+
+
 @pytest.mark.parametrize(
     "value",
     ["'x' * (40 << 20)", "[0] * 3_000_000", "[[]] * 10**5", "['1' * 3999] * 1000"],

@@ -268,6 +268,23 @@ def test_an_interactor_that_is_flooded_is_not_our_failure(interactor, program, v
     assert why in found[1]
 
 
+def test_an_interactor_that_a_word_makes_slow_ends_with_the_programs_total():
+    """It went on for its own limits in each case, until the scorer gave up on the completion: UNSCORED."""
+    counts = Program("python", "for _ in range(int(input())): pass")
+    found = judge(
+        Program("python", "print(10**12, flush=True)\ninput()"),
+        [StdioCase("1"), StdioCase("2")],
+        Interactor(counts, cpu_s=60.0),
+        sandbox=shared_sandbox(workers=2),
+        limits=Limits(cpu_s=5, wall_s=60),
+        stop=False,
+        total_wall_s=1.0,
+    )
+    assert [(case.verdict, case.why) for case in found.cases] == [
+        ("TLE", "no time was left for it")
+    ] * 2
+
+
 def test_the_icpc_protocol():
     """42 is right and 43 is wrong; there is a folder to write to."""
     source = "import sys\nopen(sys.argv[3] + '/judgemessage.txt', 'w').write('x')\nanswer = open(sys.argv[2]).read()\n"

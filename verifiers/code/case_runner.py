@@ -137,10 +137,17 @@ class CaseRunner:
             limits: of the interactor.
             accepts: see `Sandbox.interact`.
             instead: another program than the judged one, on its time.
+
+        Returns:
+            How they talked; None if no time is left, or if the interactor had not decided when it was used up.
         """
         share = self._share(1)
         if share is None:
             return None
+        left_s = self._total_wall_s - self.wall_s
+        short = left_s < limits.wall
+        if short:
+            limits = dataclasses.replace(limits, wall_s=left_s)
         done = self._sandbox.interact(
             instead or self._program,
             interactor,
@@ -150,7 +157,7 @@ class CaseRunner:
         )
         self.cpu_s += done.program.cpu_s
         self.wall_s += max(run.wall_s - run.starved_s for run in (done.program, done.interactor))
-        return done
+        return None if short and done.interactor.ending is Ending.TLE else done
 
     def read(self, work: Work, *args: Any, loads: bytes | None = None) -> Reading:
         """Have the reader work, on the judged program's time: what that wrote decides how long it takes.

@@ -1,9 +1,10 @@
-"""Verification of instructions whose observance can be counted: IFEval's 25 kinds, IFTrain's 29 and IFBench's 58.
+"""Verification of instructions whose observance can be counted: IFEval's 25 kinds, IFTrain's 29, IFBench's
+58, and M-IFEval's in Spanish, French and Japanese.
 
 completion ─ thinking away ─▶ answer ─ fences (strict) ─▶ each instruction's check ─▶ verdict
 """
 
-from rlvr.verifiers.instructions import ifbench, ifeval, iftrain
+from rlvr.verifiers.instructions import ifbench, ifeval, iftrain, mifeval
 from rlvr.verifiers.instructions.registry import (
     KINDS,
     Argument,
@@ -22,5 +23,6 @@ __all__ = [
     "ifeval",
     "iftrain",
     "kind",
+    "mifeval",
     "read_instruction",
 ]

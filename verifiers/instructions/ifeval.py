@@ -40,7 +40,7 @@ from rlvr.verifiers.instructions.text import (
 
 __all__ = ["found_times"]
 
-_FAMILY: Final = "ifeval"
+FAMILY: Final = "ifeval"
 _LONGEST_SENTENCE = 80  # words; a text without ends of sentences is not "less than 3 sentences"
 _PARAGRAPH_WORDS = 3
 _DEPTH = 100  # of nested JSON
@@ -70,14 +70,14 @@ def found_times(keyword: str, text: str) -> int:
 
 def _short(arguments: Mapping[str, Any], key: str, share: int) -> int:
     """The words needed where at most so many are allowed."""
-    limited = arguments.get("relation", arguments.get("let_relation")) == "less than"
+    limited = arguments.get("relation", arguments.get("let_relation")) != "at least"
     return max(1, min(WORDS_NEEDED, arguments[key] // share)) if limited else WORDS_NEEDED
 
 
 # ---------------------------------------------------------------------------------------------------- keywords
 
 
-@kind("keywords:existence", _FAMILY, keywords=WORDS)
+@kind("keywords:existence", FAMILY, keywords=WORDS)
 def _existence(text: str, strict: bool, keywords: tuple[str, ...]) -> str:
     for word in keywords:
         if not (has_word(word, text) if strict else found_times(word, text)):
@@ -85,7 +85,7 @@ def _existence(text: str, strict: bool, keywords: tuple[str, ...]) -> str:
     return ""
 
 
-@kind("keywords:frequency", _FAMILY, keyword=WORD, frequency=COUNT, relation=RELATION)
+@kind("keywords:frequency", FAMILY, keyword=WORD, frequency=COUNT, relation=RELATION)
 def _frequency(text: str, strict: bool, keyword: str, frequency: int, relation: str) -> str:
     count = count_word(keyword, text) if strict else found_times(keyword, text)
     return compared(count, relation, frequency, f"times {keyword!r}")
@@ -94,7 +94,7 @@ def _frequency(text: str, strict: bool, keyword: str, frequency: int, relation: 
 _MARKS_IN_WORDS = re.compile(r"(?<=\w)[*_]{1,3}(?=\w)|(?<!\w)[*_]{1,3}(?=\w[*_])|\*\*(?=\w)")
 
 
-@kind("keywords:forbidden_words", _FAMILY, forbidden_words=WORDS)
+@kind("keywords:forbidden_words", FAMILY, forbidden_words=WORDS)
 def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str:
     text = squeezed_spaces(text) if strict and not text.isascii() else text
     bare = _MARKS_IN_WORDS.sub("", text) if strict else ""
@@ -112,7 +112,7 @@ def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str
 
 
 @kind(
-    "keywords:letter_frequency", _FAMILY, letter=LETTER, let_frequency=COUNT, let_relation=RELATION
+    "keywords:letter_frequency", FAMILY, letter=LETTER, let_frequency=COUNT, let_relation=RELATION
 )
 def _letters(text: str, strict: bool, letter: str, let_frequency: int, let_relation: str) -> str:
     return compared(text.lower().count(letter), let_relation, let_frequency, f"times {letter!r}")
@@ -127,7 +127,7 @@ def _language(value: Any) -> str:
     return value
 
 
-@kind("language:response_language", _FAMILY, language=Argument("a code such as 'de'", _language))
+@kind("language:response_language", FAMILY, language=Argument("a code such as 'de'", _language))
 def _response_language(text: str, strict: bool, language: str) -> str:
     return (
         ""
@@ -136,7 +136,7 @@ def _response_language(text: str, strict: bool, language: str) -> str:
     )
 
 
-@kind("change_case:english_capital", _FAMILY)
+@kind("change_case:english_capital", FAMILY)
 def _capital(text: str, strict: bool) -> str:
     if not text.isupper():
         return "not all letters are capitals"
@@ -144,7 +144,7 @@ def _capital(text: str, strict: bool) -> str:
     return "" if english else "the answer is not in English"
 
 
-@kind("change_case:english_lowercase", _FAMILY)
+@kind("change_case:english_lowercase", FAMILY)
 def _lowercase(text: str, strict: bool) -> str:
     if not text.islower():
         return "not all letters are lower case"
@@ -154,7 +154,7 @@ def _lowercase(text: str, strict: bool) -> str:
 
 @kind(
     "change_case:capital_word_frequency",
-    _FAMILY,
+    FAMILY,
     capital_frequency=COUNT,
     capital_relation=RELATION,
 )
@@ -184,7 +184,7 @@ _REFERENCE_END = re.compile(
 )
 
 
-@kind("length_constraints:number_sentences", _FAMILY, num_sentences=COUNT, relation=RELATION)
+@kind("length_constraints:number_sentences", FAMILY, num_sentences=COUNT, relation=RELATION)
 def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str) -> str:
     if not strict:
         ends = [end.end() for end in _REFERENCE_END.finditer(text)]
@@ -196,7 +196,9 @@ def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str
     )
     if longest > _LONGEST_SENTENCE:
         return f"a sentence of {longest} words"
-    least = 1 if relation == "less than" else 2  # words: "x! x! x!" is no text of three sentences
+    least = (
+        1 if relation in ("less than", "at most") else 2
+    )  # words: "x! x! x!" is no text of three sentences
     return compared(
         sum(has_words(one, least) for one in found), relation, num_sentences, "sentences"
     )
@@ -204,7 +206,7 @@ def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str
 
 @kind(
     "length_constraints:number_words",
-    _FAMILY,
+    FAMILY,
     least=lambda arguments: _short(arguments, "num_words", 2),
     num_words=COUNT,
     relation=RELATION,
@@ -220,7 +222,7 @@ _RULE = re.compile(
 )  # begins with a character, which the search jumps to
 
 
-@kind("length_constraints:number_paragraphs", _FAMILY, num_paragraphs=POSITIVE)
+@kind("length_constraints:number_paragraphs", FAMILY, num_paragraphs=POSITIVE)
 def _number_paragraphs(text: str, strict: bool, num_paragraphs: int) -> str:
     if strict:
         parts = [part for part in _RULE.split(text) if part.strip()]
@@ -234,9 +236,12 @@ def _number_paragraphs(text: str, strict: bool, num_paragraphs: int) -> str:
     return "" if len(parts) == num_paragraphs else f"{len(parts)} paragraphs, not {num_paragraphs}"
 
 
+_NO_SPACES = re.compile(r"[\u3041-\u30fa\u4e00-\u9fff]")
+
+
 @kind(
     "length_constraints:nth_paragraph_first_word",
-    _FAMILY,
+    FAMILY,
     num_paragraphs=POSITIVE,
     nth_paragraph=POSITIVE,
     first_word=WORD,
@@ -252,6 +257,11 @@ def _first_word_of(
         return f"{count} paragraphs, not {num_paragraphs}"
     if nth_paragraph > count or not (paragraph := parts[nth_paragraph - 1].strip()):
         return f"there is no paragraph {nth_paragraph}"
+    if " " in first_word or _NO_SPACES.match(
+        first_word
+    ):  # several words, or a script without spaces
+        begins = paragraph.lstrip("'\"*_“‘「").lower().startswith(first_word.lower())
+        return "" if begins else f"paragraph {nth_paragraph} does not begin with {first_word!r}"
     word = paragraph.split()[0].lstrip("'").lstrip('"')
     if strict:
         word = word.lstrip("*_“‘#([")
@@ -268,7 +278,7 @@ def _first_word_of(
 _PLACEHOLDER = re.compile(r"\[(?=[^\[\]\n]{0,100}[^\W\d_]{2})[^\[\]\n]{2,100}\](?!\()")
 
 
-@kind("detectable_content:number_placeholders", _FAMILY, num_placeholders=COUNT)
+@kind("detectable_content:number_placeholders", FAMILY, num_placeholders=COUNT)
 def _placeholders(text: str, strict: bool, num_placeholders: int) -> str:
     count = (
         sum(1 for _ in _PLACEHOLDER.finditer(text))
@@ -286,7 +296,7 @@ def _bracketed(line: str) -> int:
     return count
 
 
-@kind("detectable_content:postscript", _FAMILY, postscript_marker=WORD)
+@kind("detectable_content:postscript", FAMILY, postscript_marker=WORD)
 def _postscript(text: str, strict: bool, postscript_marker: str) -> str:
     marker = postscript_marker.lower()
     if not strict:
@@ -314,7 +324,7 @@ def _postscript(text: str, strict: bool, postscript_marker: str) -> str:
 _BULLET = re.compile(r"^([ \t]{0,20})(?:[*+•]|-)[ \t]+(?=[^\n]{0,20}\w)", re.MULTILINE)
 
 
-@kind("detectable_format:number_bullet_lists", _FAMILY, num_bullets=COUNT)
+@kind("detectable_format:number_bullet_lists", FAMILY, num_bullets=COUNT)
 def _bullets(text: str, strict: bool, num_bullets: int) -> str:
     if strict:
         depths = [len(found[1].expandtabs(4)) for found in _BULLET.finditer(text)]
@@ -351,7 +361,7 @@ _CONSTRAINED = {
 _OTHER_ANSWER = re.compile(r"\b(?:(yes|maybe)\b|(no)\b(?=\s*[.,;:!?\"'”’)*]|\s*$))", re.IGNORECASE)
 
 
-@kind("detectable_format:constrained_response", _FAMILY, least=1, whole=True)
+@kind("detectable_format:constrained_response", FAMILY, least=1, whole=True)
 def _constrained(text: str, strict: bool) -> str:
     if not strict:
         found = any(option in text for option in _CONSTRAINED.values())
@@ -373,7 +383,7 @@ _ONE_STAR = re.compile(r"\*[^\n*]*\*")
 _TWO_STARS = re.compile(r"\*\*[^\n*]*\*\*")
 
 
-@kind("detectable_format:number_highlighted_sections", _FAMILY, num_highlights=COUNT)
+@kind("detectable_format:number_highlighted_sections", FAMILY, num_highlights=COUNT)
 def _highlights(text: str, strict: bool, num_highlights: int) -> str:
     if strict:
         count = sum(
@@ -385,7 +395,7 @@ def _highlights(text: str, strict: bool, num_highlights: int) -> str:
     return compared(count, "at least", num_highlights, "highlighted parts")
 
 
-@kind("detectable_format:multiple_sections", _FAMILY, section_spliter=WORD, num_sections=COUNT)
+@kind("detectable_format:multiple_sections", FAMILY, section_spliter=WORD, num_sections=COUNT)
 def _sections(text: str, strict: bool, section_spliter: str, num_sections: int) -> str:
     if not strict:
         count = sum(1 for _ in re.finditer(rf"{_literal(section_spliter)}\s?\d+", text))
@@ -410,7 +420,7 @@ def _literal(text: str) -> str:
     return text
 
 
-@kind("detectable_format:json_format", _FAMILY)
+@kind("detectable_format:json_format", FAMILY)
 def _json(text: str, strict: bool) -> str:
     try:
         value = json.loads(fenced_alone(text), parse_constant=_no_constant if strict else None)
@@ -439,7 +449,7 @@ _TITLE = re.compile(
 )
 
 
-@kind("detectable_format:title", _FAMILY)
+@kind("detectable_format:title", FAMILY)
 def _title(text: str, strict: bool) -> str:
     if strict:
         titles = "<<" in text and [
@@ -462,7 +472,7 @@ def _angled(line: str) -> bool:
 # ------------------------------------------------------------------------------ combinations, ends, punctuation
 
 
-@kind("combination:two_responses", _FAMILY)
+@kind("combination:two_responses", FAMILY)
 def _two_responses(text: str, strict: bool) -> str:
     parts = re.split(r"\*(?<!\*\*)\*{5}(?!\*)", text) if strict else text.split("******")
     inner = [
@@ -479,7 +489,7 @@ def _two_responses(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("combination:repeat_prompt", _FAMILY, prompt_to_repeat=TEXT)
+@kind("combination:repeat_prompt", FAMILY, prompt_to_repeat=TEXT)
 def _repeat_prompt(text: str, strict: bool, prompt_to_repeat: str) -> str:
     said, asked = text.strip().lower(), prompt_to_repeat.strip().lower()
     if not said.startswith(asked):
@@ -490,7 +500,7 @@ def _repeat_prompt(text: str, strict: bool, prompt_to_repeat: str) -> str:
     return ""
 
 
-@kind("startend:end_checker", _FAMILY, end_phrase=TEXT)
+@kind("startend:end_checker", FAMILY, end_phrase=TEXT)
 def _end(text: str, strict: bool, end_phrase: str) -> str:
     if strict:
         held = (
@@ -504,7 +514,7 @@ def _end(text: str, strict: bool, end_phrase: str) -> str:
 _QUOTES = {'"': '"', "“": "”", "„": "“”", "«": "»", "＂": "＂"}
 
 
-@kind("startend:quotation", _FAMILY)
+@kind("startend:quotation", FAMILY)
 def _quotation(text: str, strict: bool) -> str:
     said = text.strip()
     if not strict:
@@ -521,7 +531,7 @@ def _quotation(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("punctuation:no_comma", _FAMILY)
+@kind("punctuation:no_comma", FAMILY)
 def _no_comma(text: str, strict: bool) -> str:
     return (
         "a comma occurs"

@@ -242,7 +242,28 @@ def _percentage(value: Any) -> float:
 COUNT: Final = Argument("a whole number of at least 0", _at_least(0))
 POSITIVE: Final = Argument("a whole number of at least 1", _at_least(1))
 PERCENTAGE: Final = Argument("a number from 0 to 100", _percentage)
-RELATION: Final = Argument("'less than' or 'at least'", _one_of("less than", "at least"))
+_RELATIONS: Final = {
+    **{one: one for one in ("less than", "at least", "at most", "around", "exactly")},
+    "menos de": "less than",
+    "al menos": "at least",
+    "como máximo": "at most",
+    "moins de": "less than",
+    "au moins": "at least",
+    "au plus": "at most",
+    "未満": "less than",
+    "以上": "at least",
+    "以下": "at most",
+}
+
+
+def _relation(value: Any) -> str:
+    return _RELATIONS[_one_of(*_RELATIONS)(value)]
+
+
+RELATION: Final = Argument(
+    "'less than', 'at least', 'at most', 'around' or 'exactly', or what M-IFEval has for it",
+    _relation,
+)
 WORD: Final = Argument("a text that is not empty", _word)
 WORDS: Final = Argument("a list of texts that are not empty", _words)
 TEXT: Final = Argument("a text that is not empty, of at most 20,000 characters", _text)
@@ -254,9 +275,17 @@ def compared(count: int, relation: str, bound: int, what: str) -> str:
 
     Args:
         count: the count.
-        relation: "less than" or "at least".
+        relation: "less than", "at least", "at most", "exactly", or "around": within a tenth and at least one, and one
+            for sentences (Tülu 3, arXiv:2411.15124).
         bound: what it is compared with.
         what: is counted, for the reason.
     """
-    held = count < bound if relation == "less than" else count >= bound
+    near = 1 if what == "sentences" else max(1, round(bound / 10))
+    held = {
+        "less than": count < bound,
+        "at least": count >= bound,
+        "at most": count <= bound,
+        "exactly": count == bound,
+        "around": abs(count - bound) <= near,
+    }[relation]
     return "" if held else f"{count} {what}, not {relation} {bound}"

@@ -173,7 +173,8 @@ def _flaw(answer: str, asked: Sequence[Instruction], prompt: str) -> str:
     keywords = different_words(given, _LONGEST) if given else set()
     if not whole and not any(one.kind.name in _NO_PROSE for one in asked):
         english = not any(
-            one.kind.name.startswith("language:") and one.arguments.get("language") != "en"
+            one.kind.family == "mifeval"
+            or (one.kind.name.startswith("language:") and one.arguments.get("language") != "en")
             for one in asked
         )
         lists = any(one.kind.name in _LISTS for one in asked)
@@ -197,7 +198,7 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, tuple):
-        yield from value
+        yield from (one for one in value if isinstance(one, str))
 
 
 def _without(answer: str, prompt: str) -> str:

@@ -152,6 +152,7 @@ class Absent:
 
 INPUTS: Final[Mapping[str, str]] = {
     "ref_logprobs": "log-probabilities under the reference policy",
+    "teacher_logprobs": "log-probabilities under the teacher",
     "entropies": "the policy's entropy at each token, with its gradient",
     "values": "the critic's value before each token",
     "returns": "the critic's targets",
