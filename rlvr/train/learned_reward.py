@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rlvr.rewards import Bounds, GroupPart
-from rlvr.train.reward_head import version_of
+from rlvr.train.reward_head import require_reads, version_of
 from rlvr.types import Completion, Task, Verdict
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class LearnedReward(GroupPart):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "version", version_of(self.folder))
+        require_reads(self.folder, "completions")
 
     def __str__(self) -> str:
         """The name and the version: the same model in another folder, on another device or machine scores the same."""

@@ -30,7 +30,7 @@ from rlvr.train.config import Config
 from rlvr.train.critic import ValueModule
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Example, PreferenceLearner, _Totals, step_row, tokenized
-from rlvr.train.reward_head import HEAD, version_of
+from rlvr.train.reward_head import HEAD, Reads, require_reads, version_of
 from rlvr.types import Message, Prompt
 
 __all__ = ["RewardLearner", "RewardModel"]
@@ -124,6 +124,7 @@ class RewardLearner(PreferenceLearner):
         save_file(
             {name: value.detach().cpu() for name, value in self._module.head.state_dict().items()},
             folder / HEAD,
+            metadata={"reads": "steps" if self.algorithm.examples == "steps" else "completions"},
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -160,17 +161,19 @@ class RewardModel:
         self._positions: float = getattr(text, "max_position_embeddings", None) or math.inf
 
     @classmethod
-    def load(cls, folder: str | Path, **options: Any) -> Self:
-        """A model that `rlvr train --algorithm reward_model` has written.
+    def load(cls, folder: str | Path, *, reads: Reads = "completions", **options: Any) -> Self:
+        """A model that `rlvr train --algorithm reward_model`, or `process_reward_model`, has written.
 
         Args:
             folder: RUN/model.
+            reads: what it is to judge: completions by `scores`, or steps by `step_scores`.
             options: those of `Policy.load`.
 
         Raises:
-            UsageError: it is no reward model.
+            UsageError: it is no reward model, or one of the other kind.
         """
         version = version_of(folder)
+        require_reads(folder, reads)
         return cls(Policy.load(folder, **options), load_file(Path(folder) / HEAD), version)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]

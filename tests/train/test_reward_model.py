@@ -180,7 +180,11 @@ def test_a_process_reward_model_learns_the_shares(tmp_path: Path):
         lr=3e-2,
     ) as made:
         made.run()
-    model = RewardModel.load(tmp_path / "run" / "model")
+    with pytest.raises(UsageError, match="process_reward_model and judges steps, not completions"):
+        RewardModel.load(tmp_path / "run" / "model")
+    with pytest.raises(UsageError, match="train one with --algorithm reward_model"):
+        LearnedReward(tmp_path / "run" / "model")
+    model = RewardModel.load(tmp_path / "run" / "model", reads="steps")
     assert model.step_scores("3=", ["1", "2"])[0] == pytest.approx(0.75, abs=0.1)
     assert model.step_scores("3=", ["0", "2"])[0] == pytest.approx(0.0, abs=0.1)
 
