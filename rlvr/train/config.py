@@ -94,6 +94,10 @@ class Config:
             None: 0 and 1.
         teacher: Model that algorithms of distillation learn from: a local folder, or an id on the hub; with the same
             vocabulary as the model.
+        step_reward: What rewards the steps of a completion, for grpo_process: RUN/model of a process reward model, or
+            FILE.py:FUNCTION of a rule (task, steps), which returns a number for each step.  None: the environment's
+            turns.
+        step_delimiter: Text that ends a step.  None: a line's end.
         reward_range: Map the reward's bounds to these two numbers, such as -1 and 1 as in DAPO.  None: as it is.
         lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None: train all weights.
         lora_alpha: The adapter's products are scaled by this over the rank.  None: twice the rank.
@@ -194,6 +198,8 @@ class Config:
     reward_model_weight: float | None = None
     reward_model_bounds: tuple[float, float] | None = None
     teacher: str | None = None
+    step_reward: str | None = None
+    step_delimiter: str | None = None
     reward_range: tuple[float, float] | None = None
     lora_rank: int | None = None
     lora_alpha: float | None = None
@@ -299,6 +305,7 @@ class Config:
             "updates": updates,
             "max_rounds": self.max_rounds or 10,
             "vine_k": self.vine_k or 9,
+            "step_delimiter": self.step_delimiter or "\n",
             "validation_tasks": self._validation_tasks(algorithm),
             "validation_every": self.validation_every or 25,
             "reward_model_weight": self.reward_model_weight or 0.2,
@@ -341,6 +348,11 @@ class Config:
                 "teacher_logprobs" in algorithm.reads,
                 "algorithms of distillation, such as distill",
             ),
+            "step_reward": (
+                "step_rewards" in algorithm.reads,
+                "algorithms with rewards of steps, such as grpo_process",
+            ),
+            "step_delimiter": (self.step_reward is not None, "rewards of steps (--step-reward)"),
             "validation_tasks": (self.pairs is None, "runs that sample"),
             "validation_every": (
                 self._validation_tasks(algorithm) > 0,
@@ -384,9 +396,9 @@ class ResolvedConfig(Config):
 
     Attributes:
         algorithm: The algorithm itself, with `overlong` and with the correction that `max_staleness` and `replay` need.
-        prompts, group_size, updates, temperature, overlong, overlong_cache, max_rounds, vine_k, validation_tasks,
-            validation_every, reward_model_weight, reward_model_bounds, eval_temperature, canary: See `Config`; never
-            None.
+        prompts, group_size, updates, temperature, overlong, overlong_cache, max_rounds, vine_k, step_delimiter,
+            validation_tasks, validation_every, reward_model_weight, reward_model_bounds, eval_temperature,
+            canary: See `Config`; never None.
         written: The settings as they were written.
     """
 
@@ -396,6 +408,7 @@ class ResolvedConfig(Config):
     updates: int
     max_rounds: int
     vine_k: int
+    step_delimiter: str
     validation_tasks: int
     validation_every: int
     reward_model_weight: float
@@ -650,6 +663,12 @@ def _require_score_bounds(name: str, value: object) -> tuple[float, ...]:
     return (low, high)
 
 
+def _require_delimiter(name: str, value: object) -> object:
+    if value == "":
+        raise UsageError(f"{name} is an empty text, which ends no step; give one such as '\\n\\n'")
+    return value
+
+
 def _require_range(name: str, value: object) -> tuple[float, ...]:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise UsageError(f"{name} is {value!r}; it must be two numbers, such as (-1, 1)")
@@ -706,6 +725,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "sampler_lora": partial(require_one_of, allowed=get_args(_LoraSampling)),
     "temperature": _or_none(partial(require_number, above=0, hint="near 1 to train")),
     "scorer": _require_scorer,
+    "step_delimiter": _require_delimiter,
     "teacher": _or_none(lambda name, value: str(value)),  # a path too
     "reward_model": _require_scorer,
     # A completion that is too long for the model gets its least score, which must not become the best one.

@@ -516,8 +516,8 @@ def _steps(rows: Sequence[Rollout], mask: Tensor) -> tuple[Tensor, Tensor]:
                 rewards[i, turn.stop - 1], ends[i, turn.stop - 1] = turn.reward, True
     if not ends.any():
         raise UsageError(
-            "grpo_process needs rewards of steps, and no rollout has a turn with a reward of its own; use an "
-            "environment with several turns, or grpo"
+            "grpo_process needs rewards of steps, and no rollout has a turn with a reward of its own; give "
+            "--step-reward, use an environment with several turns, or use grpo"
         )
     return rewards, ends
 

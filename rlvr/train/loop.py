@@ -55,6 +55,7 @@ from rlvr.train.setup import (
     prepare_policy,
     say_prompts,
 )
+from rlvr.train.step_rewards import StepRewards
 from rlvr.train.validation import Standing, validation_split
 from rlvr.types import Task
 from rlvr.workers.threads import Threads
@@ -191,6 +192,10 @@ class Trainer:
                 activity=self._activity,
             )
         )
+        source, device = config.step_reward, str(self.policy.device)
+        self._step_rewards = (
+            None if source is None else StepRewards(source, config.step_delimiter, device)
+        )
         self._eval_scorer = self._scorer(self.eval_env)
         self._validation_scorer = self._scorer(self.validation_env)
         prompt_tokens = longest_prompt(self.collector.groups)
@@ -293,6 +298,7 @@ class Trainer:
             config.prompts,
             vine_k=config.vine_k if forks == "steps" else None,
             greedy=forks == "greedy",
+            step_rewards=self._step_rewards,
             ahead=min(max(0, config.max_staleness - 1), config.steps - 1 - step),
             trained_at=step,
         )

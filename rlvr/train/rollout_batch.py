@@ -12,6 +12,7 @@ from typing import Any
 from rlvr.collect import Collector, Dropped, PrefixValues, own_tokens
 from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.collect.serialization import group_as_dict, group_from_dict
+from rlvr.train.step_rewards import StepRewards
 from rlvr.types import Group, Rollout
 
 __all__ = ["RolloutBatch", "collect_batch"]
@@ -127,12 +128,18 @@ def _versions(rollout: Rollout) -> Counter[int]:
     )
 
 
+def _unscored(groups: Sequence[Group]) -> int:
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    return sum(one.score is not None and one.score.total is None for one in rollouts)
+
+
 def collect_batch(
     collector: Collector,
     prompts: int,
     *,
     vine_k: int | None = None,
     greedy: bool = False,
+    step_rewards: StepRewards | None = None,
     ahead: int = 0,
     trained_at: int | None = None,
 ) -> RolloutBatch:
@@ -142,6 +149,7 @@ def collect_batch(
         collector: samples and scores.
         prompts: number of groups.
         vine_k: completions from each prefix (K); None for no prefix values.
+        step_rewards: splits completions into steps with rewards; None for those of the environment.
         greedy: instead, a completion of the most likely tokens from each prompt, for ReMax.
         ahead, trained_at: see `Collector.collect`.
     """
@@ -156,7 +164,9 @@ def collect_batch(
             forks = {"k": 1, "greedy": True, "steps": steps}
         values, costs = prefix_values_and_costs(collector.groups, rollouts, **forks)
         numbers |= {name: numbers.get(name, 0.0) + spent for name, spent in costs.items()}
+    groups = collected.groups
+    if step_rewards is not None:
+        groups = step_rewards(groups, collector.groups.sampler)
+        numbers["steps_unscored"] = float(_unscored(groups) - _unscored(collected.groups))
     wall_s = time.perf_counter() - started
-    return RolloutBatch(
-        collected.groups, values, numbers, collected.indices, wall_s, collected.dropped
-    )
+    return RolloutBatch(groups, values, numbers, collected.indices, wall_s, collected.dropped)

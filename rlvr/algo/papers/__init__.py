@@ -24,7 +24,7 @@ from rlvr.algo.parts import Clip, Kl, Range
 from rlvr.errors import UsageError
 from rlvr.validate import nearest
 
-__all__ = ["NAMES", "algorithm_class", "load_algorithm", "markdown"]
+__all__ = ["NAMES", "algorithm_class", "load_algorithm", "markdown", "module_at"]
 
 NAMES: Final = (
     "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl trpo a2c reinforce dpo ipo "
@@ -52,7 +52,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
             f"there is no algorithm {name!r}{nearest(name, NAMES)}; `rlvr algorithms` lists them, and FILE.py:CLASS or "
             "PACKAGE.MODULE:CLASS is one of your own"
         )
-    module = _module_of(place, name)
+    module = module_at(place, f"--algorithm {name}")
     found = getattr(module, attribute, None)
     if found is None:
         classes = [one for one, value in vars(module).items() if _is_algorithm(value)]
@@ -102,15 +102,23 @@ def _is_algorithm(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Algorithm) and value is not Algorithm
 
 
-def _module_of(place: str, name: str) -> ModuleType:
-    """A module from a file or a package; what it raises is told in one line."""
+def module_at(place: str, asked: str) -> ModuleType:
+    """A module from a file or a package.
+
+    Args:
+        place: FILE.py, or the name of a module.
+        asked: what names it, such as a flag with its value.
+
+    Raises:
+        UsageError: there is none, or importing it raises.
+    """
     try:
         if not place.endswith(".py"):
             return importlib.import_module(place)
         path = Path(place).resolve()
         if not path.is_file():
-            raise UsageError(f"there is no file {place}, which --algorithm {name} names")
-        known = f"rlvr_algorithm_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+            raise UsageError(f"there is no file {place}, which {asked} names")
+        known = f"rlvr_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
         spec = importlib.util.spec_from_file_location(known, path)
         assert spec is not None
         assert spec.loader is not None
@@ -122,7 +130,7 @@ def _module_of(place: str, name: str) -> ModuleType:
         raise
     except Exception as error:
         raise UsageError(
-            f"{place}, of --algorithm {name}, cannot be imported: {type(error).__name__}: {error}"
+            f"{place}, of {asked}, cannot be imported: {type(error).__name__}: {error}"
         ) from error
 
 

@@ -1,0 +1,93 @@
+"""Rewards of steps: from a rule or a process reward model, and what goes wrong with them is no completion's fault."""
+
+import pytest
+
+from rlvr.errors import UsageError
+from rlvr.train.metrics import read_metrics
+from tests.train.bandit import Bandit, trainer
+
+RULES = """
+def letters(task, steps):
+    return [float(step.count("a")) for step in steps]
+
+def fails_on_b(task, steps):
+    if any("b" in step for step in steps):
+        raise ValueError("a b")
+    return [1.0] * len(steps)
+
+def too_few(task, steps):
+    return [0.5] * (len(steps) - 1)
+
+def nan(task, steps):
+    return [float("nan")] * len(steps)
+
+number = 3
+"""
+
+
+class Wrong(Bandit):
+    """No score tells completions apart, so that only their steps do."""
+
+    def verify(self, task, completion):
+        return super().verify(task, "x")
+
+
+@pytest.fixture
+def rules(tmp_path):
+    file = tmp_path / "rules.py"
+    file.write_text(RULES)
+    return file
+
+
+def run(folder, rules, name, **settings):
+    given = {"algorithm": "grpo_process", "step_delimiter": "b", "step_reward": f"{rules}:{name}"}
+    with trainer(folder, env=Wrong(), prompts=16, max_tokens=6, **given | settings) as made:
+        made.run()
+    return read_metrics(folder / "metrics.jsonl")
+
+
+def test_steps_teach_where_no_score_does(tmp_path, rules):
+    """A rule that likes the letter a: completions become full of it, though every verdict is WRONG."""
+    rows = run(tmp_path / "run", rules, "letters", steps=25, lr=3e-2, rollouts_every=24)
+    assert {row["reward"] for row in rows} == {0.0}
+    assert rows[-1]["entropy"] < rows[0]["entropy"] / 2
+
+
+@pytest.mark.parametrize("name", ["too_few", "nan"])
+def test_a_rule_that_fails_makes_completions_unscored(tmp_path, rules, name):
+    """Never 0; where it fails for all, the run ends with its reason."""
+    with pytest.raises(
+        UsageError, match=r"gave no completion of 64 a reward; the first: step rewards: Val"
+    ):
+        run(tmp_path / "run", rules, name, steps=1)
+
+
+def test_a_rule_that_fails_for_some_costs_the_others_nothing(tmp_path, rules):
+    """Completions with a b are left out of the update."""
+    [row] = run(tmp_path / "run", rules, "fails_on_b", steps=1, step_delimiter="=")
+    assert row["updates"] == 1.0
+    assert 0 < row["steps_unscored"] < 64
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"step_reward": "nothing"}, "step_reward is 'nothing'; it must be RUN/model of a"),
+        ({"step_delimiter": ""}, "step_delimiter is an empty text"),
+        ({"algorithm": "grpo"}, "step_reward is str .* nothing reads it with grpo"),
+        ({"step_reward": None}, "step_delimiter is str 'b', and nothing reads it"),
+    ],
+)
+def test_what_cannot_reward_steps_is_one_line(tmp_path, rules, settings, said):
+    """Before anything is sampled."""
+    with pytest.raises(UsageError, match=said):
+        run(tmp_path / "run", rules, "letters", steps=1, **settings)
+
+
+def test_a_number_is_no_rule(tmp_path, rules):
+    """Nor is a name that is not there, or a file."""
+    for name in ("number", "nothing"):
+        with pytest.raises(UsageError, match=f"has no function '{name}'"):
+            run(tmp_path / "run", rules, name, steps=1)
+    with pytest.raises(UsageError, match=r"there is no file .*other\.py, which --step-reward"):
+        run(tmp_path / "run", tmp_path / "other.py", "letters", steps=1)
