@@ -9,6 +9,7 @@ import pytest
 import rlvr
 from rlvr.types import Outcome, Task
 from rlvr.verifiers.instructions import KINDS, InstructionVerifier, read_instruction
+from rlvr.verifiers.instructions.text import folded_signs
 
 STRICT, REFERENCE = InstructionVerifier(), InstructionVerifier("reference")
 
@@ -539,3 +540,29 @@ def test_a_million_characters_are_refused():
     assert (
         STRICT.verify(FILLER + "a" * 1_000_000, asked("punctuation:no_comma")).reason == "too-long"
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "hidden"),
+    [
+        ("keywords:forbidden_words", {"forbidden_words": ["harbour"]}, "hаrbour"),  # а is Cyrillic
+        ("keywords:forbidden_words", {"forbidden_words": ["harbour"]}, "har\u200bbour"),
+        ("keywords:forbidden_words", {"forbidden_words": ["harbour"]}, "𝐡𝐚𝐫𝐛𝐨𝐮𝐫"),
+        (
+            "keywords:letter_frequency",
+            {"letter": "q", "let_frequency": 1, "let_relation": "less than"},
+            "ｑuay",
+        ),
+    ],
+)
+def test_signs_that_look_alike_hide_nothing(kind: str, arguments: dict[str, Any], hidden: str):
+    """A word is forbidden as it is seen; under `reference` the published rule decides."""
+    text = FILLER.replace("harbour", "market") + f" The old {hidden} was silent in the morning."
+    assert not STRICT.verify(text, asked(kind, **arguments)).correct
+    assert InstructionVerifier("reference").verify(text, asked(kind, **arguments)).correct
+
+
+@pytest.mark.parametrize("text", ["Привет, мир", "می‌خواهم", "👩‍👩‍👧", "naïve Zoë", "μ = 5"])
+def test_other_alphabets_are_not_folded(text: str):
+    """Words of one alphabet, the joiners of Persian and of emoji, and accents stay as they are."""
+    assert folded_signs(text) == text

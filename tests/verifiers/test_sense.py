@@ -116,3 +116,22 @@ def test_any_text_is_bounded():
         began = time.process_time()
         senseless(text)
         assert time.process_time() - began < 0.5, unit
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ("<<xqzt bvrf>>", False),
+        ("* qwrt zxcv bnmp", False),
+        ("P.S. qwrt zxcv bnmp", False),
+        ("***\nxkcd vbnm fghj\n***", False),
+        ("<<The Quiet Harbour>>", True),
+        ("1. Yahweh (Hebrew)", True),
+        ("* [name], [address]", True),
+        ("P.S. Bring a coat.", True),
+    ],
+)
+def test_a_part_of_letters_alone_is_no_part(part: str, says: bool):
+    """A title, bullet, postscript or paragraph is read by itself, within an answer that says something."""
+    text = f"The harbour wakes slowly while fishermen mend their nets on the pier.\n\n{part}\n\nBoats return."
+    assert (senseless(text) == "") is says

@@ -7,7 +7,8 @@ word with it.  Everything is linear in the text, deterministic, and looks at 40,
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -19,8 +20,10 @@ __all__ = ["least_words", "senseless"]
 _LOOKED_AT: Final = 40_000  # characters
 _WORD: Final = re.compile(r"(?<![\w@/.:\\])[A-Za-z]+(?:['’][A-Za-z]+)?(?![\w@/\\])")
 _ARTICLE: Final = re.compile(
-    r"(?<!\w)(?:[Aa]n?|[Tt]he|AN|THE)(?![\w'’-])[ \t*_\"'“(]{0,4}([A-Za-z]+|[.,;!?\n]|\Z)"
+    r"\b(?:[Aa]n?|[Tt]he|AN|THE)(?![\w'’-])[ \t*_\"'“(]{0,4}([A-Za-z]+|[.,;!?\n]|\Z)"
 )
+_DIGITS: Final = "0123456789"
+_LETTERS: Final = frozenset("bcdefghjklmnpqrstuvwxyz")  # that are no words alone
 _MIXED: Final = re.compile(r"\b(?:[A-Za-z]+\d+|\d+[A-Za-z]{2,})\w*\b")
 # What no noun phrase begins with, so that no article stands before it.
 _FUNCTION: Final = frozenset(
@@ -107,9 +110,10 @@ def senseless(
         return "says-nothing: an acknowledgement alone"
     if not english:
         return _repetition(prose)
-    own = [word for word in folded if word not in keywords]
+    counts = Counter(folded)
+    own = {word: count for word, count in counts.items() if word not in keywords}
     listed = "" if lists else _no_list(prose, own)
-    return _repetition(prose) or _no_words(prose, own) or listed or _no_order(prose, folded)
+    return _repetition(prose) or _no_words(prose, own) or listed or _no_order(prose, counts)
 
 
 def _without_code(text: str) -> str:
@@ -131,23 +135,36 @@ def _repetition(text: str) -> str:
     return ""
 
 
-def _no_words(text: str, own: list[str]) -> str:
+def _no_words(text: str, own: Mapping[str, int]) -> str:
     """Letters, and words with letters in another order: their triples do not occur in words."""
-    letters = sum(len(word) == 1 and word not in ("a", "i", "o") for word in own)
-    if letters >= 8 and 3 * letters > len(own):
+    total = sum(own.values())
+    letters = sum(own.get(letter, 0) for letter in _LETTERS)
+    if letters >= 8 and 3 * letters > total:
         return f"no-language: {letters} single letters"
-    mixed = len(_MIXED.findall(text))
-    if mixed >= 8 and mixed > len(own):
+    mixed = len(_MIXED.findall(text)) if sum(map(text.count, _DIGITS)) >= 8 else 0
+    if mixed >= 8 and mixed > total:
         return f"no-language: {mixed} words with digits"
     long = {word for word in own if len(word) >= 3 and "'" not in word and "’" not in word}
     if len(long) < 4:
         return ""
-    foreign = sum(word in _OTHER_LANGUAGES for word in own)
-    if 10 * foreign > len(own):
+    foreign = sum(own[word] for word in _OTHER_LANGUAGES.intersection(own))
+    if 10 * foreign > total:
         return ""
     odd = [word for word in long if not _is_word(word)]
     if len(odd) > (0.25 if len(long) >= 10 else 0.5) * len(long):
         return f"no-language: {len(odd)} of {len(long)} words, such as {min(odd)!r}"
+    return _odd_line(text, set(odd)) if len(odd) > 1 else ""
+
+
+def _odd_line(text: str, odd: Collection[str]) -> str:
+    """A title, bullet, postscript or paragraph of letters alone, within an answer that says something."""
+    for line in re.split(r"\n|\*{3,}", text):
+        said = {word for word in _WORD.findall(line) if len(word) >= 3}
+        is_name = any(
+            word.istitle() and not set(word.lower()).isdisjoint("aeiouy") for word in said
+        )
+        if len(said) > 1 and not is_name and {word.lower() for word in said} <= odd:
+            return f"no-language: the part {line.strip()[:40]!r}"
     return ""
 
 
@@ -159,23 +176,23 @@ def _is_word(word: str) -> bool:
     )
 
 
-def _no_list(text: str, own: list[str]) -> str:
+def _no_list(text: str, own: Mapping[str, int]) -> str:
     """Words in a row without a sentence: neither a function word, nor a sign between them."""
-    if len(own) < 10 or any(word in _FUNCTION for word in own):
+    total = sum(own.values())
+    if total < 10 or not _FUNCTION.isdisjoint(own):
         return ""
     signs = len(re.findall(r"[\n,;:.!?|{}\[\]\"*-]", text.strip()))
-    foreign = any(word in _OTHER_LANGUAGES for word in own)
-    return (
-        ""
-        if foreign or 5 * signs >= len(own)
-        else f"word-list: {len(own)} words without a sentence"
-    )
+    if 5 * signs >= total or not _OTHER_LANGUAGES.isdisjoint(own):
+        return ""
+    return f"word-list: {total} words without a sentence"
 
 
-def _no_order(text: str, folded: list[str]) -> str:
+def _no_order(text: str, counts: Mapping[str, int]) -> str:
     """English words in no order: articles before function words or signs."""
-    known = sum(word in _FUNCTION for word in folded)
-    if not folded or 8 * known < len(folded):
+    if sum(counts.get(article, 0) for article in ("a", "an", "the")) < 3:
+        return ""
+    known = sum(counts[word] for word in _FUNCTION.intersection(counts))
+    if 8 * known < sum(counts.values()):
         return ""  # another language, names, or a table
     after = _ARTICLE.findall(text)
     if len(after) < 3:

@@ -23,6 +23,7 @@ __all__ = [
     "count_words",
     "different_words",
     "fenced_alone",
+    "folded_signs",
     "has_word",
     "has_words",
     "plain_words",
@@ -44,6 +45,39 @@ _UNSPACED = re.compile(f"[{_NO_SPACES}]")
 _LETTER = rf"(?:(?![{_NO_SPACES}])[^\W_])"
 _WORD_OR_SIGN = re.compile(rf"[{_NO_SPACES}]|{_LETTER}+(?:['’\-.,]{_LETTER}+)*")
 _DIVIDER = re.compile(r"\s?\*\*\*\s?")
+
+
+# Letters of Cyrillic and Greek that look like these of the Latin alphabet.
+_LOOK_ALIKES = str.maketrans(
+    "аеіјорсухѕԁһӏԛԝАВЕІЈКМНОРСТУХЅαικνορτυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
+    "aeijopcyxsdhlqwABEIJKMHOPCTYXSaiknoptuxABEZHIKMNOPTYX",
+)
+_SCRIPTS = re.compile("[\u0370-\u052f]")  # Greek and Cyrillic
+_LETTERS = re.compile(r"[^\W\d_]++")
+_STYLED = re.compile("[\U0001d400-\U0001d7ff\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]")
+_JOINERS = "\u00ad\u200b-\u200f\u2060-\u2064\ufeff"
+_HIDDEN = re.compile(f"(?<=[A-Za-z])[{_JOINERS}]++|(?<![{_JOINERS}])[{_JOINERS}]++(?=[A-Za-z])")
+
+
+def folded_signs(text: str) -> str:
+    """The text as it looks: no zero-width signs in Latin words, and plain letters for those that look the same.
+
+    A letter of another alphabet is folded only in a word that has Latin letters too; words of one alphabet stay, and so
+    do the joiners of Persian and of emoji.
+
+    Args:
+        text: any text.
+    """
+    if text.isascii():
+        return text
+    text = _STYLED.sub(lambda sign: unicodedata.normalize("NFKC", sign[0]), text)
+    text = _HIDDEN.sub("", text)
+    return _LETTERS.sub(_folded_word, text) if _SCRIPTS.search(text) else text
+
+
+def _folded_word(word: re.Match[str]) -> str:
+    is_mixed = not word[0].isascii() and re.search("[A-Za-z]", word[0]) is not None
+    return word[0].translate(_LOOK_ALIKES) if is_mixed else word[0]
 
 
 def different_words(text: str, enough: int, but: Collection[str] = ()) -> set[str]:

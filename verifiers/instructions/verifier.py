@@ -15,7 +15,7 @@ from rlvr.validate import require_one_of
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.instructions.registry import Instruction, read_instruction
 from rlvr.verifiers.instructions.sense import least_words, senseless
-from rlvr.verifiers.instructions.text import different_words, squeezed_spaces
+from rlvr.verifiers.instructions.text import different_words, folded_signs, squeezed_spaces
 
 __all__ = ["InstructionVerifier"]
 
@@ -48,7 +48,8 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
     `repeats-the-prompt` and the kind of the first instruction that is not followed WRONG.  `detail` has one entry per
     instruction: why it is not followed, "" if it is.
 
-    Under `strict` an answer must also say something, see `rlvr.verifiers.instructions.sense`: words in an order, and no
+    Under `strict` an answer is read as it looks, with look-alike letters folded and zero-width signs left out, and must
+    also say something, see `rlvr.verifiers.instructions.sense`: words in an order, and no
     list of keywords, no refusal and not the request again; as many as the request asks for, from a name to an essay.
     That the instructions are followed says nothing of an answer's quality.
 
@@ -111,6 +112,8 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
             return Verdict(Outcome.UNPARSED, why="empty")
         if len(answer) > _LONGEST:
             return Verdict(Outcome.WRONG, why="too-long: more than a million characters")
+        if self.policy == "strict":
+            answer = folded_signs(answer)
         return _Said(answer, "" if task is None else prompt_text(task.prompt))
 
     def judge(self, answer: _Said, reference: tuple[Instruction, ...]) -> Verdict:
