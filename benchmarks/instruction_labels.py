@@ -89,7 +89,7 @@ def main() -> None:
                 differ[kind] += 1
                 if kind == given.show:
                     print(f"--- {key} {asked} published {label}\n{response[:1500]}\n")
-    for family in ("ifeval", "iftrain", "ifbench"):
+    for family in ("ifeval", "iftrain", "ifbench", "mifeval"):
         for kind in sorted(name for name in all_of if KINDS[name].family == family):
             print(
                 f"{kind:45} {all_of[kind]:6} verdicts {differ[kind]:4} differ"

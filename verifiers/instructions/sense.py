@@ -156,7 +156,7 @@ def _no_words(text: str, own: Mapping[str, int]) -> str:
     return _odd_line(text, set(odd)) if len(odd) > 1 else ""
 
 
-def _odd_line(text: str, odd: Collection[str]) -> str:
+def _odd_line(text: str, odd: set[str]) -> str:
     """A title, bullet, postscript or paragraph of letters alone, within an answer that says something."""
     for line in re.split(r"\n|\*{3,}", text):
         said = {word for word in _WORD.findall(line) if len(word) >= 3}
