@@ -45,8 +45,8 @@ class CompareCommand:
     cluster: Annotated[str | None, arg(metavar="COLUMN")] = None
     """Column whose values say which tasks belong together, such as variants of one source row;
     these are not independent."""
-    accept: tuple[Literal["settings", "code"], ...] = ()
-    """Compare although the scores were decided with other settings or code; the result says so."""
+    accept: tuple[Literal["settings", "code", "inputs"], ...] = ()
+    """Compare scores that were decided with other settings, code or inputs; the result says so."""
     level: float = 0.95
     """Of the confidence intervals."""
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None

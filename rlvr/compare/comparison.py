@@ -30,6 +30,7 @@ from rlvr.compare.paired import (
 from rlvr.compare.results import Results, TaskScores
 from rlvr.display import shown
 from rlvr.errors import DataError, UsageError
+from rlvr.scoring import identity
 from rlvr.statistics import Estimate, majority_at_k, pass_at_k
 
 __all__ = ["Compared", "ComparedPart", "Comparison", "ComparisonTable", "Entry", "compare"]
@@ -330,7 +331,7 @@ def compare(
         entries: two models or more.
         ks: of pass@k and maj@k; by default the number of completions that all have of most tasks,
             if above 1.
-        accept: "settings" or "code", if scores may have been decided with other settings or code.
+        accept: "settings", "code" or "inputs", if scores may have been decided with others.
         level: of the confidence intervals.
 
     Raises:
@@ -373,36 +374,15 @@ def compare(
 
 
 def _require_same(results: Sequence[Results], accept: Collection[str]) -> list[str]:
-    """Refuse scores that were decided in different ways; a line for each difference that is
-    accepted."""
-    for part in accept:
-        if part not in ("settings", "code"):
-            raise UsageError(f"--accept {part}: write settings or code")
-    first, notes = results[0], list[str]()
+    """Refuse scores that were decided in different ways; a line for each difference accepted."""
+    first = results[0]
+    here = first.decided.without()
     for other in results[1:]:
-        texts: dict[str, list[str]] = {"settings": [], "code": []}
-        for env in first.decided.keys() & other.decided.keys():
-            here, there = first.decided[env], other.decided[env]
-            for name in sorted(here.keys() & there.keys()):
-                if here[name] != there[name]:
-                    part, _, what = name.partition(" ")
-                    texts[part].append(f"{what} is {_brief(here[name])} and {_brief(there[name])}")
-        if not first.decided.keys() & other.decided.keys():
-            envs = [", ".join(map(repr, result.decided)) for result in (first, other)]
-            texts["settings"].append(f"the environment is {envs[0]} and {envs[1]}")
-        for part, differ in texts.items():
-            if not differ:
-                continue
-            more = f"; and {len(differ) - _EXAMPLES} more" if len(differ) > _EXAMPLES else ""
-            names = f"{first.name} and {other.name}"
-            said = f"{names} were scored with other {part}: {'; '.join(differ[:_EXAMPLES])}{more}"
-            if part not in accept:
-                raise UsageError(
-                    f"{said}. Score both in one way, or pass --accept {part}, which then is a part "
-                    "of the difference"
-                )
-            notes.append(f"Accepted: {said}.")
-    return notes
+        refused = {part for part, _ in identity.differences(here, other.decided)}.difference(accept)
+        flags = f", or pass --accept {' '.join(sorted(refused))}" if "settings" in refused else ""
+        way_out = f"score both in one way{flags}"
+        identity.require_same(here, other.decided, first.name, other.name, accept, way_out)
+    return [f"Accepted: {line}." for line in here.accepted]
 
 
 def _pair(results: Sequence[Results]) -> tuple[list[list[TaskScores]], dict[str, list[str]]]:

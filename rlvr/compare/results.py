@@ -16,19 +16,15 @@ from rlvr.data.lines import Row
 from rlvr.data.rows import read_whole
 from rlvr.display import shown
 from rlvr.errors import DataError
+from rlvr.scoring.identity import Identity, read_identity
 from rlvr.text import prompt_text
 from rlvr.types import Outcome
 
 __all__ = ["Results", "TaskScores", "read_results"]
 
 _OUTCOMES: Final = frozenset(one.value for one in Outcome)
-_SETTINGS: Final = ("verifier", "reward")
-_CODE: Final = ("identity", "source", "rlvr", "versions")
-_WAY: Final = ("config", *_SETTINGS, *_CODE)
-_TASKS_ALONE: Final = (
-    "data",
-    "split",
-)  # options that say which tasks there are, not how they are scored
+_WAY: Final = ("config", "verifier", "reward")
+_TASKS_ALONE: Final = ("data", "split")  # options that choose tasks, and decide no score
 _EVALUATION: Final = re.compile(r"step-(\d+)\.json")
 
 
@@ -77,7 +73,7 @@ class Results:
 
     name: str
     tasks: dict[tuple[str, str | None], TaskScores]
-    decided: dict[str, dict[str, Any]]
+    decided: Identity
     completions: int
 
 
@@ -164,7 +160,7 @@ def _of_report(path: Path, name: str, tree: Mapping[str, Any]) -> Results:
             tasks[task.task, None] = task
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path} looks like a report of `rlvr eval`, and lacks {error}") from None
-    return Results(name, tasks, {env: _decided({"config": tree.get("config")})}, completions)
+    return Results(name, tasks, _identity_of(path, {env: tree}), completions)
 
 
 # ---------------------------------------------------------------------------------------- rows
@@ -172,15 +168,17 @@ def _of_report(path: Path, name: str, tree: Mapping[str, Any]) -> Results:
 
 def _of_rows(path: Path, name: str, cluster: str | None) -> Results:
     tasks: dict[tuple[str, str | None], TaskScores] = {}
-    decided: dict[str, dict[str, Any]] = {}
-    shared: dict[str, list[Any]] = {}  # of the first row of each environment
+    # Where the whole identity is known, a resumed run may hold rows of two digests, one accepted.
+    names = _WAY if read_identity(path) is not None else (*_WAY, "identity")
+    first: dict[str, Row] = {}  # of each environment
+    ways: dict[str, list[Any]] = {}
     completions = 0
     for completions, row in enumerate(read_whole(path), 1):
         env = str(row.get("env") or "")
-        way = [row.get(one) for one in _WAY]
-        if env not in shared:
-            shared[env], decided[env] = way, _decided(row)
-        elif way != shared[env]:
+        way = [row.get(one) for one in names]
+        if env not in first:
+            first[env], ways[env] = row, way
+        elif way != ways[env]:
             raise DataError(
                 f"{path}, row {completions}: its score was decided in another way than those "
                 "before it; give files of one way each"
@@ -190,7 +188,7 @@ def _of_rows(path: Path, name: str, cluster: str | None) -> Results:
         if task is None:
             task = tasks[key] = TaskScores(key[0], env, _cluster(row, cluster, path))
         _add(task, row, path, completions)
-    return Results(name, tasks, decided, completions)
+    return Results(name, tasks, _identity_of(path, first), completions)
 
 
 def _key(row: Row, path: Path, number: int) -> tuple[str, str | None]:
@@ -254,17 +252,21 @@ def _finite(value: Any, path: Path, where: str) -> float:
     return number
 
 
-def _decided(row: Row) -> dict[str, Any]:
-    """What is known of how a row was scored: values by `settings NAME` or `code NAME`."""
-    found: dict[str, Any] = {
-        f"settings option {name}": value
-        for name, value in (row.get("config") or {}).items()
-        if name not in _TASKS_ALONE
-    }
-    found |= {f"settings {name}": row[name] for name in _SETTINGS if name in row}
-    for name in _CODE:
-        if isinstance(row.get(name), Mapping):
-            found |= {f"code {one}": value for one, value in row[name].items()}
-        elif name in row:
-            found[f"code {name}"] = row[name]
+def _identity_of(path: Path, ways: Mapping[str, Row]) -> Identity:
+    """How scores were decided: what stands beside the file, else what its rows say."""
+    whole = None if path.suffix == ".json" else read_identity(path)
+    if whole is not None:
+        return whole.without("data")  # the rows themselves, which have other completions
+    found = Identity()
+    for env, row in ways.items():
+        name = f"{env} " if len(ways) > 1 else ""
+        settings = {
+            f"option {one}": value
+            for one, value in (row.get("config") or {}).items()
+            if one not in _TASKS_ALONE
+        }
+        settings |= {one: row[one] for one in ("env", "verifier", "reward") if row.get(one)}
+        found.settings |= {f"{name}{one}": value for one, value in settings.items()}
+        if "identity" in row:
+            found.code[f"{name}identity"] = row["identity"]
     return found

@@ -6,8 +6,17 @@ from pathlib import Path
 import pytest
 
 from rlvr.cli import main
+from rlvr.samplers.protocol import Sampling
+from rlvr.scoring.identity import Identity, identity_path
+from rlvr.types import Outcome, Score, Verdict
 
-WAY = {"env": "rows-v2", "config": {}, "verifier": "math-v3", "reward": "Correct()", "rlvr": "0.2"}
+WAY = {
+    "env": "rows-v2",
+    "config": {},
+    "verifier": "math-v3",
+    "reward": "Correct()",
+    "identity": "1",
+}
 
 
 def _row(task, number, right, **given):
@@ -166,15 +175,43 @@ def _refusal(capsys, *argv):
 def test_scores_that_were_decided_differently_are_refused_unless_told(two, tmp_path, capsys):
     """Another verifier is another score; what is accepted stands in the result."""
     rates = {f"t{i}": 2 for i in range(24)}
-    other = _scored(tmp_path / "other.jsonl", rates, verifier="qa-v2", rlvr="0.3")
+    other = _scored(tmp_path / "other.jsonl", rates, verifier="qa-v2", identity="2")
     line = _refusal(capsys, two[0], other)
-    assert "verifier is 'math-v3' and 'qa-v2'" in line
-    assert "--accept settings" in line
-    assert "--accept code" in _refusal(capsys, two[0], other, "--accept", "settings")
+    assert 'verifier is "qa-v2" there and "math-v3" here' in line
+    assert "pass --accept code settings" in line
+    assert "pass --accept code" in _refusal(capsys, two[0], other, "--accept", "settings")
     found = _result(capsys, two[0], other, "--accept", "settings", "code")
     assert any("Accepted" in line and "qa-v2" in line for line in found["lines"])
     elsewhere = _scored(tmp_path / "elsewhere.jsonl", rates, env="math-v2")
-    assert "the environment is 'rows-v2' and 'math-v2'" in _refusal(capsys, two[0], elsewhere)
+    line = _refusal(capsys, two[0], elsewhere, "--accept", "code")
+    assert 'env is "math-v2" there and "rows-v2" here' in line
+
+
+def test_the_identity_beside_a_file_is_what_counts(two, capsys):
+    """It names what differs; the rows of the input are no difference, as other completions stand in them."""
+    for path, rows in zip(two, ("ab" * 8, "cd" * 8), strict=True):
+        known = Identity({"env": "rows-v2"}, {"rlvr.text": "ef" * 8}, data={"file 1": rows})
+        identity_path(Path(path)).write_text(json.dumps(known.as_dict()), encoding="utf-8")
+    assert _result(capsys, *two)["results"]["tasks"] == 24
+    known.code["rlvr.text"] = "09" * 8
+    identity_path(Path(two[1])).write_text(json.dumps(known.as_dict()), encoding="utf-8")
+    assert "in code: rlvr.text has another content" in _refusal(capsys, *two)
+
+
+def test_a_run_keeps_evaluations_that_compare(two, tmp_path, capsys):
+    """`keep_evaluation` writes what `read_results` reads."""
+    keep = pytest.importorskip("rlvr.train.metrics").keep_evaluation
+    evaluation = pytest.importorskip("rlvr.collect.evaluation")
+    scores = [Score(1.0, {"correct": 1.0}, Verdict(Outcome.CORRECT, answer="4")), None]
+    tasks = [
+        evaluation.result_of_scores(i, f"t{i}", scores, [False, True], [3, 9]) for i in range(24)
+    ]
+    report = evaluation.EvaluationReport(
+        "rows-v2", {}, 2, Sampling(max_tokens=9), 0, 5, 0.95, {}, tasks
+    )
+    keep(tmp_path / "run", 5, report)
+    found = _result(capsys, two[0], str(tmp_path / "run"))
+    assert found["results"]["metrics"]["avg"][1]["value"] == 1.0
 
 
 def test_options_that_choose_tasks_are_no_difference(two, tmp_path, capsys):
