@@ -88,73 +88,42 @@ class SlotPool:
 
     def run(
         self,
-        build: Callable[[], Sequence[Request]],
-        limits: Limits,
+        build: Callable[[], Sequence[Sequence[Request]]],
+        limits: Sequence[Limits],
         wall_s: float,
         *,
         sent: Callable[[], None] = lambda: None,
         look: Callable[[], None] | None = None,
-    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Run the requests in one slot; returns its replies, and what its cgroup counted.
+    ) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
+        """Run requests in one slot or in several; these take the place of one run among `workers`.
 
         Args:
-            build: makes the requests; called again if the slot failed and another one is tried.
-            limits: memory and processes, which the cgroup enforces.
+            build: makes the requests of each slot; called again if a slot failed and others are tried.
+            limits: of each slot: memory and processes, which its cgroup enforces.
             wall_s: wall seconds that the requests may take.
             sent: called once the requests have been sent, for descriptors that must then be closed here.
             look: called after 0.1 s, and again each time as long has passed as before.
+
+        Returns:
+            For each slot its replies, and what its cgroup counted.
 
         Raises:
             SandboxFailed: no slot could be started, or each one that was tried failed.
         """
 
-        def attempt() -> tuple[list[dict[str, Any]], dict[str, Any]]:
-            with self._checkout() as slot:
-                try:
-                    return self._run_in(slot, build(), limits, wall_s, sent, look)
-                except SandboxFailed:
-                    self._bury(slot)
-                    raise
-
-        return self._tried(attempt, wall_s)
-
-    def run_two(
-        self,
-        build: Callable[[], Sequence[Request]],
-        limits: Sequence[Limits],
-        wall_s: float,
-        *,
-        sent: Callable[[], None],
-    ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Run two requests, each in a slot of its own; they take the place of one run among `workers`.
-
-        Args:
-            build: makes the two requests; see `run`.
-            limits: of the one and of the other.
-            wall_s, sent: see `run`.
-
-        Returns:
-            For each its reply, and what its cgroup counted.
-
-        Raises:
-            SandboxFailed: see `run`.
-        """
-
-        def attempt() -> list[tuple[dict[str, Any], dict[str, Any]]]:
-            with self._checkout() as first, self._slot() as second:
-                slots = first, second
+        def attempt() -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
+            with self._checkout(len(limits)) as slots:
                 try:
                     for slot, own in zip(slots, limits, strict=True):
                         self._limit(slot, own)
-                    for slot, request in zip(slots, build(), strict=True):
-                        slot.send([request])
+                    for slot, requests in zip(slots, build(), strict=True):
+                        slot.send(requests)
                     sent()
-                    found = [self._replies(slot, wall_s) for slot in slots]
+                    return [self._replies(slot, wall_s, look) for slot in slots]
                 except BaseException:  # a program that runs on would be in the next run's slot
                     for slot in slots:
                         self._bury(slot)
                     raise
-                return [(reply, counts) for [reply], counts in found]
 
         return self._tried(attempt, wall_s)
 
@@ -240,20 +209,6 @@ class SlotPool:
             raise NotTaken(f"the memory limit could not be set: {error}") from None
         slot.cgroup.mark()
 
-    def _run_in(
-        self,
-        slot: Slot,
-        requests: Sequence[Request],
-        limits: Limits,
-        wall_s: float,
-        sent: Callable[[], None],
-        look: Callable[[], None] | None,
-    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        self._limit(slot, limits)
-        slot.send(requests)
-        sent()
-        return self._replies(slot, wall_s, look)
-
     def _replies(
         self, slot: Slot, wall_s: float, look: Callable[[], None] | None = None
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -277,20 +232,17 @@ class SlotPool:
         return replies if kills else _alive(replies), {"kills": kills, "peak": group.peak()}
 
     @contextlib.contextmanager
-    def _checkout(self) -> Iterator[Slot]:
+    def _checkout(self, count: int) -> Iterator[list[Slot]]:
         self._own()
-        with self._free, self._slot() as slot:
-            yield slot
-
-    @contextlib.contextmanager
-    def _slot(self) -> Iterator[Slot]:
-        slot = self._idle_one() or self._started()
-        try:
-            yield slot
-        finally:
-            with self._lock:
-                if slot in self._live:
-                    self._idle.append(slot)
+        with self._free:
+            slots: list[Slot] = []
+            try:
+                while len(slots) < count:
+                    slots.append(self._idle_one() or self._started())
+                yield slots
+            finally:
+                with self._lock:
+                    self._idle.extend(slot for slot in slots if slot in self._live)
 
     def _own(self) -> None:
         if os.getpid() != self._owner:  # forked: what we hold is the parent's

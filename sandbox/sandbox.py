@@ -349,7 +349,7 @@ class Sandbox:
             bytes(16)
         )  # each box writes there how long its program waited for a core, and reads the other's
 
-        def build() -> list[Request]:
+        def build() -> list[list[Request]]:
             for fd in made:
                 os.close(fd)
             made[:] = (end.detach() for end in socket.socketpair())
@@ -372,13 +372,15 @@ class Sandbox:
             }
             second["clocks"] = clocks
             return [
-                Request({**self._message(limits), **partner, "clock": 0}, first),
-                Request({**self._message(limits), **partner, "clock": 1}, second),
+                [
+                    Request({**self._message(limits), **partner, "clock": 0}, first),
+                    Request({**self._message(limits), **partner, "clock": 1}, second),
+                ]
             ]
 
         try:
-            replies, counts = self._pool.run(
-                build, limits, _STARVED * limits.wall, sent=lambda: _close(made)
+            [(replies, counts)] = self._pool.run(
+                build, [limits], _STARVED * limits.wall, sent=lambda: _close(made)
             )
         except SandboxFailed as error:
             failed = Run(Ending.IE, why=str(error))
@@ -430,21 +432,22 @@ class Sandbox:
                 ours.bundle({**header_, "judging": True}, files_),
             )
 
-            def build() -> list[Request]:
+            def build() -> list[list[Request]]:
                 theirs.rewind()
                 ours.rewind()
-                return talk.requests(
+                requests = talk.requests(
                     {**theirs.fds, "bundle": bundles[0]}, {**ours.fds, "bundle": bundles[1]}
                 )
+                return [[request] for request in requests]
 
             try:
-                found = self._pool.run_two(build, (limits, own), talk.patience_s, sent=talk.sent)
+                found = self._pool.run(build, (limits, own), talk.patience_s, sent=talk.sent)
             except SandboxFailed as error:
                 failed = Run(Ending.IE, why=str(error), isolation=isolation)
                 return Interaction(failed, failed)
             runs = [
                 dataclasses.replace(_run_of(reply, counts, streams, one), isolation=isolation)
-                for (reply, counts), streams, one in zip(
+                for ([reply], counts), streams, one in zip(
                     found, (theirs, ours), (limits, own), strict=True
                 )
             ]
@@ -468,7 +471,7 @@ class Sandbox:
             bundle = streams.bundle(header, files)
             extra = dict(fds or {})
 
-            def build() -> list[Request]:
+            def build() -> list[list[Request]]:
                 streams.rewind()
                 for name, fd in extra.items():
                     if name in ("results", "artifact"):
@@ -480,10 +483,12 @@ class Sandbox:
                     "case_cpu_s": case_cpu_s,
                     "collect": header.get("collect"),
                 }
-                return [Request(message, {**streams.fds, "bundle": bundle, **extra})]
+                return [[Request(message, {**streams.fds, "bundle": bundle, **extra})]]
 
             try:
-                [reply], counts = self._pool.run(build, limits, _STARVED * limits.wall, look=look)
+                [([reply], counts)] = self._pool.run(
+                    build, [limits], _STARVED * limits.wall, look=look
+                )
             except SandboxFailed as error:
                 return Run(Ending.IE, why=str(error))
             return _run_of(reply, counts, streams, limits)
