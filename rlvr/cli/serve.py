@@ -62,6 +62,9 @@ class ServeCommand:
     """Listen without an API key, even on an address that other machines can reach."""
     keys: str | None = None
     """File with a name and a key in each line; read again when it changes, so that keys can be revoked."""
+    audit_log: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Add a line of JSON for each request to this file: caller, path, rows, outcomes, status, ms, identity; no key and
+    no text.  At 64 MiB it becomes FILE.1."""
     processes: int = 1
     """Number of processes that share the port; each has its own workers, limits and answers for repeated requests."""
     workers: int | None = None
@@ -95,6 +98,7 @@ class ServeCommand:
                 limits=self.limits,
                 api_key=key,
                 keys_file=None if self.keys is None else Path(self.keys),
+                audit_log=self.audit_log,
                 reward_model=None
                 if self.reward_model is None
                 else _reward_model(self.reward_model, self.device),

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
+from rlvr.http.audit import AUDIT_SCOPE, AuditLog
 from rlvr.http.body import BodyReader
 from rlvr.http.keys import KeyCheck
 from rlvr.http.limits import HttpLimits
@@ -66,6 +67,7 @@ class HttpState:
         keys: who may ask.
         metrics: counts; None for numbers that nothing reads.
         hosts: which names it may be asked under; None for any.
+        audit: a log of all requests; None for none.
 
     Attributes:
         memory: of all requests.
@@ -81,8 +83,9 @@ class HttpState:
         keys: KeyCheck,
         metrics: Metrics | None = None,
         hosts: HostRule | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
-        self.limits, self.keys, self.hosts = limits, keys, hosts
+        self.limits, self.keys, self.hosts, self.audit = limits, keys, hosts, audit
         self.metrics = Metrics() if metrics is None else metrics
         self.memory = Memory(limits.held_mib)
         self.bodies = BodyReader(limits)
@@ -91,8 +94,10 @@ class HttpState:
         self.draining = False
 
     def close(self) -> None:
-        """End the thread that parses bodies."""
+        """End the thread that parses bodies, and close the log."""
         self.bodies.close()
+        if self.audit is not None:
+            self.audit.close()
 
     def require_accepting(self) -> None:
         """Refuse requests that would start work while the application stops.
@@ -225,7 +230,11 @@ class Application:
             state.under_way -= 1
             if not share.taken_over:
                 share.release()
-            state.metrics.count_request(label, status, time.perf_counter() - started)
+            took_s = time.perf_counter() - started
+            state.metrics.count_request(label, status, took_s)
+            if state.audit is not None:
+                caller, more = scope.get("rlvr.caller", ""), scope.get(AUDIT_SCOPE, {})
+                state.audit.write(caller, scope["method"], label, status, took_s, more)
 
     def _methods_of(self, path: str) -> tuple[dict[str, Route], dict[str, str]]:
         """The routes of a path by method, and what stands for the names in braces."""
@@ -317,6 +326,7 @@ class Application:
             caller = state.keys.caller(headers.get(b"authorization", b"").decode("latin-1"))
             if caller is None:
                 raise Refused(401, "unauthorized", state.keys.refusal)
+            scope["rlvr.caller"] = str(getattr(caller, "name", ""))
         if route is None:
             status, what = (405, "Method Not Allowed") if methods else (404, "Not Found")
             raise Refused(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -133,6 +133,7 @@ class Job:
         self.is_alone = owner is None
         self.owner: Hashable = object() if owner is None else owner
         self.lines: list[bytes] = []
+        self.outcomes = Counter[str]()  # of the lines
         self.readers = 0
         self.finished = False
         self.refused: Refused | None = None  # set if it ended before its last row
@@ -327,6 +328,7 @@ class Job:
             return
         self._size += size
         self.lines += fresh
+        self.outcomes.update({outcome or "refused": n for outcome, n in outcomes.items()})
         self._on_lines(outcomes)
         if self._at_lines:
             self._wakes.wake(self)

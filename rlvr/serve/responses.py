@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
+from rlvr.http.audit import AUDIT_SCOPE
 from rlvr.http.refused import Refused
 from rlvr.http.responses import PieceWriter, json_bytes, send_at_once, while_connected
 from rlvr.scoring.identity import IDENTITY_HEADER
@@ -75,7 +76,20 @@ class ScoresResponse:
         finally:
             if writer.began:
                 self.status = 200
+            if self._queue is not None:
+                scope[AUDIT_SCOPE] = self._entry(self._queue)
             self._on_end()
+
+    def _entry(self, queue: EnvironmentQueue) -> dict[str, Any]:
+        """What the log of requests has of this one."""
+        outcomes = dict(self._job.outcomes) if isinstance(self._job, Job) else {}
+        identity = queue.scorer.identity().whole
+        return {
+            "env": queue.name,
+            "rows": self._job.count,
+            "outcomes": outcomes,
+            "identity": identity,
+        }
 
     async def _is_soon(self) -> bool:
         """Wait a little for the answer, unless the caller leaves."""

@@ -11,6 +11,7 @@ from typing import Any
 from rlvr.environment import Environment
 from rlvr.errors import UsageError
 from rlvr.http.application import HttpState
+from rlvr.http.audit import AuditLog
 from rlvr.http.keys import Keys
 from rlvr.http.memory import MIB, MemoryShare
 from rlvr.http.metrics import Gauges, Metrics, are_shared
@@ -42,6 +43,7 @@ class Service:
         limits: sizes and times that requests must keep to.
         api_key: the key that callers must send; None for no key.
         keys_file: a file of names and keys, see `rlvr.http.keys.Keys`.
+        audit_log: a file to which a line is added for each request, see `rlvr.http.audit.AuditLog`; None for none.
         reward_model: scores completions in this process, for `rlvr.engines.ServedReward`; None for none.
 
     Raises:
@@ -59,6 +61,7 @@ class Service:
         limits: ServiceLimits | None = None,
         api_key: str | None = None,
         keys_file: Path | None = None,
+        audit_log: Path | None = None,
         reward_model: ServableModel | None = None,
     ) -> None:
         if not envs and reward_model is None:
@@ -68,7 +71,8 @@ class Service:
         self.keys = Keys(api_key, keys_file)
         self.limits = limits or ServiceLimits()
         self.metrics = Metrics(COUNTERS, GAUGES)
-        self.http = HttpState(self.limits, self.keys, self.metrics)
+        audit = None if audit_log is None else AuditLog(audit_log)
+        self.http = HttpState(self.limits, self.keys, self.metrics, audit=audit)
         self._idempotency_cache = IdempotencyCache(int(self.limits.remembered_mib * MIB))
         self._loops_readers: Readers | None = None
         self.queues: dict[str, EnvironmentQueue] = {}

@@ -1,0 +1,99 @@
+"""A log of requests: who asked for what, what became of it, and by what it was decided; no key and no text."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from rlvr.errors import UsageError
+
+__all__ = ["AUDIT_SCOPE", "AuditLog"]
+
+AUDIT_SCOPE: Final = "rlvr.audit"
+"""Where an application puts what its own log lines have beyond those of others: rows, outcomes, identity."""
+
+_log = logging.getLogger("rlvr.http")
+
+
+class AuditLog:
+    """Lines of JSON in a file of bounded size: time, caller, method, path, status, ms.
+
+    A full file becomes `FILE.1`, in place of the one before, so the two have at most twice the size.  Several processes
+    may write one file: a line is one write.  A line that cannot be written is lost; the first is reported.
+
+    Args:
+        path: the file; lines are added to what it has.
+        most_bytes: of the file.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+
+    def __init__(self, path: Path, most_bytes: int = 64 << 20) -> None:
+        self._path, self._most_bytes = path, most_bytes
+        self._has_failed = False
+        try:
+            self._fd = self._opened()
+        except OSError as error:
+            raise UsageError(f"the audit log {path} cannot be written: {error.strerror}") from None
+
+    def write(
+        self,
+        caller: str,
+        method: str,
+        path: str,
+        status: int,
+        took_s: float,
+        more: Mapping[str, Any],
+    ) -> None:
+        """Add a line.
+
+        Args:
+            caller: name of the key.
+            method: of the request.
+            path: of the route, not as it was asked for.
+            status: of the response.
+            took_s: seconds.
+            more: what the application adds.
+        """
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "caller": caller,
+            "method": method[:20],
+            "path": path,
+            "status": status,
+            "ms": round(1000 * took_s, 1),
+            **more,
+        }
+        try:
+            self._make_room()
+            os.write(self._fd, json.dumps(entry).encode() + b"\n")
+        except OSError as error:
+            if not self._has_failed:
+                self._has_failed = True
+                _log.warning("the audit log %s cannot be written: %s", self._path, error.strerror)
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(OSError):
+            os.close(self._fd)
+
+    def _opened(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _make_room(self) -> None:
+        """Begin a new file where this one is full, unless another process has."""
+        ours = os.fstat(self._fd)
+        if ours.st_size < self._most_bytes and ours.st_nlink:
+            return
+        with suppress(FileNotFoundError):
+            if os.path.samestat(ours, self._path.stat()):
+                self._path.replace(self._path.with_name(self._path.name + ".1"))
+        before, self._fd = self._fd, self._opened()
+        os.close(before)

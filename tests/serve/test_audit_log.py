@@ -1,0 +1,67 @@
+"""The log of requests: who asked for what and what became of it, without a key or a text, in bounded files."""
+
+import json
+
+import httpx
+import pytest
+
+from rlvr.errors import UsageError
+from rlvr.http.audit import AuditLog
+from rlvr.serve import Service, app_of
+from tests.environments import Trials
+
+KEYS = "ann a-long-enough-key-of-ann\nbob a-long-enough-key-of-bob rights=metrics\n"
+
+
+@pytest.mark.anyio
+async def test_each_request_is_a_line_without_key_or_text(tmp_path):
+    """A score, a refusal for want of a right, for a wrong key, and a path that is none."""
+    (tmp_path / "keys").write_text(KEYS)
+    log = tmp_path / "audit.jsonl"
+    rows = [{"task": 7, "completion": text} for text in ("7", "secret words", "")]
+    rows.append({"reference": "no completion"})
+    with Service({"t": Trials()}, workers=1, keys_file=tmp_path / "keys", audit_log=log) as service:
+        transport = httpx.ASGITransport(app_of(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            for key in ("a-long-enough-key-of-ann", "a-long-enough-key-of-bob", "wrong"):
+                headers = {"Authorization": f"Bearer {key}"}
+                await client.post("/score", json={"rows": rows}, headers=headers)
+            await client.get("/secret/path", headers=headers)
+        identity = service.identities["t"].whole
+    text = log.read_text()
+    assert "secret" not in text
+    assert "long-enough" not in text
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(one["caller"], one["path"], one["status"]) for one in lines] == [
+        ("ann", "/score", 200),
+        ("bob", "/score", 403),
+        ("", "/score", 401),
+        ("", "other", 401),
+    ]
+    assert lines[0]["rows"] == 4
+    assert lines[0]["outcomes"] == {"correct": 1, "wrong": 1, "unparsed": 1, "refused": 1}
+    assert (lines[0]["env"], lines[0]["identity"]) == ("t", identity)
+    assert lines[0]["ms"] > 0
+    assert log.stat().st_mode & 0o077 == 0
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def test_the_log_is_bounded(tmp_path):
+    """Two writers, as of two processes: the file and the one before it, each at most a line over the limit."""
+    path = tmp_path / "audit.jsonl"
+    logs = [AuditLog(path, most_bytes=1000) for _ in range(2)]
+    for number in range(200):
+        logs[number % 2].write("ann", "POST", "/score", 200, 0.001, {"rows": number})
+    sizes = {file.name: file.stat().st_size for file in tmp_path.iterdir()}
+    assert set(sizes) == {"audit.jsonl", "audit.jsonl.1"}
+    assert max(sizes.values()) < 1300
+    assert json.loads(path.read_text().splitlines()[-1])["rows"] == 199
+
+
+def test_a_log_that_cannot_be_written_is_said_at_the_start(tmp_path):
+    with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
+        AuditLog(tmp_path / "none" / "audit.jsonl")
