@@ -19,7 +19,7 @@ from rlvr.errors import UsageError
 from rlvr.train.config import Config
 from rlvr.train.settings import merged, read_settings
 
-__all__ = ["RunSettings", "Sources", "number_flags"]
+__all__ = ["RunSettings", "Sources", "number_flags", "number_metavar"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,12 @@ class RunSettings(Config):
 RunSettings.__doc__ = Config.__doc__  # which has the help of each flag
 
 
-def _values(number: Number) -> str:
-    """What may stand after the flag, for its help."""
+def number_metavar(number: Number) -> str:
+    """What may stand after the flag, for its help.
+
+    Args:
+        number: of an algorithm.
+    """
     kinds = [one for one in (number.hint, *get_args(number.hint)) if one in (int, float, bool)]
     choices = [one for one in get_args(number.hint) if isinstance(one, str)]
     if get_origin(number.hint) is tuple:
@@ -61,7 +65,7 @@ def _number_flags(kind: Any) -> type[Any]:
             Annotated[
                 str | None,
                 arg(
-                    metavar=_values(number),
+                    metavar=number_metavar(number),
                     help=number.help,
                     help_behavior_hint="(default: the algorithm's)",
                 ),

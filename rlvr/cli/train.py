@@ -5,6 +5,7 @@ Modules that need torch are imported when the command runs: `rlvr --help` loads 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from importlib import import_module
@@ -27,6 +28,7 @@ from rlvr.cli.arguments import (
     with_reward,
 )
 from rlvr.cli.run_settings import RunSettings, Sources, number_flags
+from rlvr.cli.train_help import help_page
 from rlvr.environment.registry import defaults_of
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
@@ -166,8 +168,14 @@ def train_command(argv: Sequence[str]) -> _Parsed:
 
     Raises:
         UsageError: the file cannot be read, or has what no run has.
+        SystemExit: help was asked for, and is printed.
     """
+    shows_all = "--help-all" in argv
+    argv = ["--help" if word == "--help-all" else word for word in argv]
     sources = Sources.from_flags(argv)
+    if not shows_all and (page := help_page(argv, sources.algorithm)) is not None:
+        sys.stdout.write(page)
+        raise SystemExit(0)
     default: dict[str, Any] = {}
     if sources.path:
         default = {"default": TrainFlags(sources.settings, sources.no_numbers)}
