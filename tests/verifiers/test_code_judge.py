@@ -30,7 +30,7 @@ class Scripted:
         said = self.says.pop(0) if len(self.says) > 1 else self.says[0]
         return said(asked) if isinstance(said, Callable) else said
 
-    def compile(self, program):
+    def compile(self, program, *, cpu_s=None, wall_s=None):
         return Run(Ending.OK)
 
     def run(self, program, stdin=b"", *, limits=None, judging=False):
@@ -299,12 +299,15 @@ def test_a_checker_runs_on_the_time_of_the_program():
 
 
 def test_compiling_is_on_the_time_of_the_program_too():
-    """What it takes is missed by the first run."""
-    box = Scripted(ok("0"))
-    box.compile = lambda program: Run(Ending.OK, cpu_s=3.0, wall_s=3.0)
+    """It may take no more than is left, and what it takes is missed by the first run."""
+    box, asked = Scripted(ok("0")), []
+    box.compile = lambda program, **most: (
+        asked.append(most) or Run(Ending.OK, cpu_s=3.0, wall_s=3.0)
+    )
     assert judge(PROGRAM, cases(1), sandbox=box, total_cpu_s=4, total_wall_s=4).accepted
     assert (box.asked[0]["limits"].cpu_s, box.asked[0]["limits"].wall_s) == (1, 1)
-    box.compile = lambda program: Run(
+    assert asked == [{"cpu_s": 4, "wall_s": 4}]
+    box.compile = lambda program, **most: Run(
         Ending.CE, "it does not compile", errors=Output(b"x\nm.cpp:1:2: error: no\n | ;\n")
     )
     assert (
