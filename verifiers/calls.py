@@ -146,13 +146,8 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
         """
         _, wanted = self.read(reference)
         calls = [
-            {
-                "name": name,
-                "arguments": {
-                    key: _first(values[0]) for key, values in given.items() if values[0] != ""
-                },
-            }
-            for name, given in wanted
+            {"name": call.name, "arguments": call.arguments}
+            for call in (_first_call(*one) for one in wanted)
         ]
         return json.dumps(calls)
 
@@ -310,6 +305,7 @@ def _read_reference(reference: Any) -> _Wanted:
             f"the reference is {brief(reference)}; it must be a mapping with functions and calls"
         )
     try:
+        read_json(json.dumps(reference["calls"]))  # no NaN, no infinity
         functions = {one["name"]: one.get("parameters", {}) for one in reference["functions"]}
         wanted = [next(iter(one.items())) for one in reference["calls"]]
         for name, arguments in wanted:
@@ -328,11 +324,19 @@ def _read_reference(reference: Any) -> _Wanted:
                     raise DataError(
                         f"argument {argument!r} of {name} has the type {kind!r}; known: {', '.join(_TYPES)}"
                     )
-    except (TypeError, AttributeError, KeyError, StopIteration) as error:
+            if fault := _fault(_first_call(name, arguments), (name, arguments), functions):
+                raise DataError(f"the call of {name} that is asked for is not accepted: {fault}")
+    except (TypeError, ValueError, AttributeError, KeyError, StopIteration) as error:
         raise DataError(
             f"the reference {brief(reference)} has another form: {type(error).__name__} {error}"
         ) from error
     return functions, wanted
+
+
+def _first_call(name: str, arguments: Mapping[str, Any]) -> Call:
+    """The wanted call with the first of its accepted values."""
+    first = {key: _first(values[0]) for key, values in arguments.items() if values[0] != ""}
+    return Call(name, first)
 
 
 _RANKS: Final = (

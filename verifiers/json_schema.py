@@ -189,6 +189,10 @@ def _read_reference(reference: Any) -> _Asked:
         raise DataError(
             "the reference asks for no values, so that an empty object would do; give values or whole"
         )
+    try:
+        read_json(json.dumps(dict(values)))
+    except (ValueError, TypeError) as error:
+        raise DataError(f"the values that are asked for are no JSON: {error}") from None
     for pointer in values:
         if pointer and not str(pointer).startswith("/"):
             raise DataError(

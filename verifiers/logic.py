@@ -203,7 +203,14 @@ class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
             raise DataError(
                 f"the reference is {brief(reference)}; it must be a list of rows of as many texts"
             )
-        return tuple(tuple(" ".join(cell.split()).casefold() for cell in row) for row in rows)
+        lines = [", ".join(row) for row in rows]
+        width = len(rows[0])
+        read = [_cells(line, width) for line in _lines("\n".join(lines), len(rows))]
+        if [len(row) for _, row in read] != [width] * len(rows) or any(name for name, _ in read):
+            raise DataError(f"the reference {brief(reference)} cannot be told apart in an answer")
+        if sum(map(len, lines)) + len(lines) > self.form.longest:
+            raise DataError(f"the reference {brief(reference)} is longer than an answer may be")
+        return tuple(tuple(row) for _, row in read)
 
     def judge(self, answer: Answer, reference: tuple[tuple[str, ...], ...]) -> Verdict:
         """The verdict on an answer.

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
 from rlvr.validate import require_one_of, require_whole
-from rlvr.verifiers.answers import Answer, Form
+from rlvr.verifiers.answers import Answer, Form, unwrapped
 from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.short_answers import normal_form, same_answer
 
@@ -61,9 +61,10 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
         """
         golds = _golds(reference)
         for gold in golds:
-            if len(gold.split()) > self.words:
+            if len(gold.split()) > self.words or len(gold) > 60 * self.words:
                 raise DataError(
-                    f"the reference {brief(gold)} has more than {self.words} words, as no answer may"
+                    f"the reference {brief(gold)} has more than {self.words} words or {60 * self.words} characters, "
+                    "as no answer may"
                 )
         return tuple(golds)
 
@@ -112,4 +113,7 @@ def _golds(reference: Any) -> list[str]:
         raise DataError(
             f"the reference is {brief(reference)}; it must be a text, or a list of texts, none empty"
         )
-    return list(golds)
+    plain = [unwrapped(gold) for gold in golds]  # as answers are: "\\boxed{5}" is 5
+    if not all(plain):
+        raise DataError(f"the reference {brief(reference)} has nothing but marks around an answer")
+    return plain

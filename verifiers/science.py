@@ -100,6 +100,8 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
             raise DataError(
                 f"the reference is {brief(reference)}; it must be a text such as '9.8 m/s^2'"
             )
+        if len(reference) > self.form.longest:
+            raise DataError(f"the reference {brief(reference)} is longer than an answer may be")
         said = _with_unit(reference)
         found = parse(said)
         known = not found.unit or measure(found.unit) is not None or found.unit in TEMPERATURES

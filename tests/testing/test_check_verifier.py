@@ -13,6 +13,7 @@ from rlvr.testing.rewritings import REWRITINGS
 from rlvr.testing.verifiers import check_verifier, strange_references
 from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
+from rlvr.verifiers.named import PLACES, make_verifier
 
 BUNDLED = (
     "chem-v2 countdown-v2 function-call-v2 game24-v2 iftrain-v2 json-v2 kk-v2 qa-v2 science-v2 sql-v2 "
@@ -130,3 +131,17 @@ def test_rewritings_say_the_same_or_nothing():
     assert REWRITINGS["marker"]("a\nb") is None
     assert REWRITINGS["phrase"]("Dr. Who") is None
     assert REWRITINGS["wide digits"]("x 12") == "<answer>x １２</answer>"
+
+
+@pytest.mark.parametrize("name", [name for name in PLACES if name not in ("code", "judge")])
+def test_a_reference_that_is_read_can_be_answered(name: str):
+    """What `read` takes never fails while an answer is judged, and its example is CORRECT."""
+    verifier = make_verifier(name)
+    for reference in strange_references(verifier.reference_example):
+        try:
+            verifier.read(reference)
+        except rlvr.DataError:
+            continue
+        verifier.verify("<answer>quartz willow</answer>", reference)
+        example = verifier.example(reference)
+        assert example is None or verifier.verify(example, reference).correct, reference
