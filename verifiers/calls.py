@@ -326,6 +326,8 @@ def _read_reference(reference: Any) -> _Wanted:
                     )
             if fault := _fault(_first_call(name, arguments), (name, arguments), functions):
                 raise DataError(f"the call of {name} that is asked for is not accepted: {fault}")
+    except DataError:
+        raise
     except (TypeError, ValueError, AttributeError, KeyError, StopIteration) as error:
         raise DataError(
             f"the reference {brief(reference)} has another form: {type(error).__name__} {error}"
