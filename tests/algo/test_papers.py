@@ -255,3 +255,47 @@ def test_a_number_outside_its_range_is_refused(make, message: str):
     """With the field's name as the user wrote it."""
     with pytest.raises(UsageError, match=message):
         make()
+
+
+OWN = """
+from dataclasses import dataclass
+from rlvr.algo.papers.base import Proximal
+
+class Plain(Proximal):
+    eps: float = 0.4
+
+@dataclass(frozen=True, kw_only=True)
+class Unknown(Proximal):
+    reads = frozenset({"refs"})
+
+@dataclass(frozen=True, kw_only=True)
+class Open(Proximal):
+    k: int
+
+@dataclass(frozen=True, kw_only=True)
+class Idle(Proximal):
+    updates = 0
+
+@dataclass(frozen=True, kw_only=True)
+class Taken(Proximal):
+    name = "grpo"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Plain", "is no dataclass, so that eps would be no number of it; put @dataclass"),
+        ("Unknown", "reads 'refs', and nothing computes that"),
+        ("Open", "k of .*:Open has no default; give it the paper's number"),
+        ("Idle", "updates of .*:Idle is 0; it must be a whole number of at least 1"),
+        ("Taken", "has the name 'grpo', which is that of a published algorithm"),
+        ("Proximol", "has no 'Proximol'; it has Plain, Unknown, Open, Idle, Taken"),
+    ],
+)
+def test_a_class_of_ones_own_that_cannot_work_is_one_line(tmp_path, name: str, said: str):
+    """Before a model is loaded, with the way out."""
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    with pytest.raises(UsageError, match=said):
+        load_algorithm(f"{file}:{name}")

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib
 import importlib.util
@@ -18,11 +19,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.papers.base import INPUTS, Algorithm
 from rlvr.algo.papers.numbers import changed
 from rlvr.algo.parts import Clip, Kl, Range
 from rlvr.errors import UsageError
-from rlvr.validate import nearest
+from rlvr.validate import nearest, require_whole
 
 __all__ = ["NAMES", "algorithm_class", "load_algorithm", "markdown", "module_at"]
 
@@ -47,7 +48,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
     if name in NAMES:
         return _class_in(importlib.import_module(f"rlvr.algo.papers.{name}"), name)
     place, colon, attribute = name.rpartition(":")
-    if not colon:
+    if not (place and colon and attribute):
         raise UsageError(
             f"there is no algorithm {name!r}{nearest(name, NAMES)}; `rlvr algorithms` lists them, and FILE.py:CLASS or "
             "PACKAGE.MODULE:CLASS is one of your own"
@@ -55,7 +56,11 @@ def algorithm_class(name: str) -> type[Algorithm]:
     module = module_at(place, f"--algorithm {name}")
     found = getattr(module, attribute, None)
     if found is None:
-        classes = [one for one, value in vars(module).items() if _is_algorithm(value)]
+        classes = [
+            one
+            for one, value in vars(module).items()
+            if _is_algorithm(value) and value.__module__ == module.__name__
+        ]
         listed = ", ".join(classes) or "no algorithm"
         raise UsageError(
             f"{place} has no {attribute!r}{nearest(attribute, classes)}; it has {listed}"
@@ -69,9 +74,34 @@ def algorithm_class(name: str) -> type[Algorithm]:
         raise UsageError(
             f"{name} has the name {found.name!r}, which is that of a published algorithm; give it another one"
         )
+    _require_sound(found, name)
     found.spec, found.digest = name, _digest(module)
     kind: type[Algorithm] = found
     return kind
+
+
+def _require_sound(kind: type[Algorithm], name: str) -> None:
+    """Refuse a class of which a part would silently do nothing, or which cannot be made at its defaults."""
+    own = [
+        one
+        for one, hint in vars(kind).get("__annotations__", {}).items()
+        if "ClassVar" not in str(hint)
+    ]
+    if own and "__dataclass_fields__" not in vars(kind):
+        raise UsageError(
+            f"{name} is no dataclass, so that {', '.join(own)} would be no number of it; put "
+            "@dataclass(frozen=True, kw_only=True) before the class"
+        )
+    for field in dataclasses.fields(kind):
+        if field.default is field.default_factory is dataclasses.MISSING:
+            raise UsageError(f"{field.name} of {name} has no default; give it the paper's number")
+    for one in sorted(kind.reads):
+        if one not in INPUTS:
+            raise UsageError(
+                f"{name} reads {one!r}, and nothing computes that{nearest(one, list(INPUTS))}; inputs that have to be "
+                f"declared are {', '.join(INPUTS)}"
+            )
+    require_whole(f"updates of {name}", kind.updates, 1)
 
 
 def load_algorithm(name: str, **numbers: Any) -> Algorithm:
