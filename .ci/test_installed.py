@@ -263,7 +263,7 @@ def write_report(outcomes: list[Outcome], folder: Path, command: str) -> None:
     head = {
         "command": command,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()} {platform.release()}",
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
         "load": [round(it, 1) for it in os.getloadavg()],
     }
     (folder / "installed.json").write_text(
@@ -350,7 +350,7 @@ def main() -> int:
         if outcome.why:
             print(outcome.why, flush=True)
         write_report(
-            outcomes, asked.report, "python .ci/test_installed.py " + " ".join(sys.argv[1:])
+            outcomes, asked.report, " ".join(["python .ci/test_installed.py", *sys.argv[1:]])
         )
     failed = sum(it.outcome == "failed" for it in outcomes)
     tried = sum(it.outcome != "not tried" for it in outcomes)
