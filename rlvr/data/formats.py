@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeAlias, cast
 
 from rlvr.data.hub import at_once
-from rlvr.data.lines import Line, Row, json_lines, parquet
+from rlvr.data.lines import ROW_BYTES, Line, LongLine, Row, json_lines, parquet
 from rlvr.errors import DataError
 
 __all__ = [
@@ -54,6 +54,7 @@ Through: TypeAlias = Callable[[Iterable[bytes]], Iterable[bytes]]
 """Is given the lines of a file and returns those to be read."""
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+(?::[\w\[\]:%.-]+)?")
+_SHOWN_BYTES = 200  # of a row that is too long
 _BLOCK = 1 << 20  # characters of an array that are read at a time
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 _MAGIC: Final[tuple[tuple[bytes, str], ...]] = (
@@ -269,8 +270,30 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _lines(opened: Callable[[], IO[bytes]], name: str) -> Generator[bytes, None, None]:
+    """The lines of a file; one that is longer than a row may be comes in parts."""
     with _naming(name), opened() as file:
-        yield from file
+        yield from iter(lambda: file.readline(ROW_BYTES), b"")
+
+
+def _is_begun(line: bytes) -> bool:
+    """Whether this is a part of a line, and another one follows."""
+    return len(line) >= ROW_BYTES and not line.endswith(b"\n")
+
+
+def _whole_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The same lines; of one that comes in parts, the beginning and the size."""
+    lines = iter(lines)
+    for line in lines:
+        if not _is_begun(line):
+            yield line
+            continue
+        begin, size = line[:_SHOWN_BYTES], len(line)
+        del line
+        for part in lines:
+            size += len(part)
+            if not _is_begun(part):
+                break
+        yield LongLine(b"%b ... %d bytes\n" % (begin, size))
 
 
 def _numbered(rows: Iterable[Any]) -> Iterator[Line]:
@@ -298,8 +321,9 @@ def _json(opened: Callable[[], IO[bytes]], name: str, through: Through | None) -
         if first.startswith(b"[") and not _is_list_without_rows(first):
             yield from _array(every)
             return
-        if first.startswith(b"{") and not _is_json(
-            first
+        is_long = bool(head) and _is_begun(head[-1])
+        if (
+            not is_long and first.startswith(b"{") and not _is_json(first)
         ):  # goes on in the next line, or the first row is damaged
             second = next(lines, b"")
             every = itertools.chain(head, [second], lines)
@@ -309,7 +333,8 @@ def _json(opened: Callable[[], IO[bytes]], name: str, through: Through | None) -
                     yield Line(1, json.loads(whole))
                     return
                 every = itertools.chain(io.BytesIO(whole))
-        yield from json_lines(every if through is None else through(every), name)
+        whole_lines = _whole_lines(every)
+        yield from json_lines(whole_lines if through is None else through(whole_lines), name)
 
 
 def _is_json(text: bytes) -> bool:

@@ -11,14 +11,16 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from rlvr.errors import DataError
 
 __all__ = [
     "CHECKSUM",
     "Line",
+    "LongLine",
     "MARK",
+    "ROW_BYTES",
     "Row",
     "checked_lines",
     "crc_of_cells",
@@ -28,6 +30,9 @@ __all__ = [
     "stamped",
     "without_checksum",
 ]
+
+ROW_BYTES: Final = 32 << 20
+"""Of a line of JSON: a longer one is left out, before it is in memory.  A service takes no longer request."""
 
 Row: TypeAlias = Mapping[str, Any]
 """The columns of a row by name."""
@@ -63,6 +68,10 @@ class Line:
     checked: bool = False
 
 
+class LongLine(bytes):
+    """The beginning and the size of a line that is too long."""
+
+
 def json_lines(
     lines: Iterable[bytes], name: str, loads: Callable[[bytes], Any] = json.loads
 ) -> Iterator[Line]:
@@ -74,6 +83,8 @@ def json_lines(
         loads: reads the JSON of a line; raises ValueError where it is none.
     """
     for number, raw, damage, checked in checked_lines(lines):
+        if isinstance(raw, LongLine):
+            damage = f"it has more than {ROW_BYTES >> 20} MiB; write it as several rows"
         if damage:
             yield Line(number, None, damage, raw.decode("utf-8", "replace"))
             continue

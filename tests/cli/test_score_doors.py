@@ -210,9 +210,9 @@ def test_a_file_that_changes_while_it_is_read_is_named(say, tmp_path, monkeypatc
 
     whole = Journal.finish
 
-    def late(self):
+    def late(self, notes):
         path.write_text("{}\n{}\n")
-        whole(self)
+        whole(self, notes)
 
     monkeypatch.setattr(finish, late)
     code, said = say(

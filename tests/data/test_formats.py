@@ -194,3 +194,33 @@ def test_folders_and_patterns_name_several_files(tmp_path):
     for missing in ("none.jsonl", "runs/none.jsonl", str(tmp_path / "*.parquet")):
         with pytest.raises(DataError, match=r"no (such file|file fits this pattern)"):
             sources(missing)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("size", [99, 100, 101, 250, 300])
+def test_a_row_that_is_too_long_is_left_out_before_it_is_in_memory(
+    tmp_path, monkeypatch, place, size
+):
+    """First, last or between others, at the limit and beyond it; the other rows keep their numbers."""
+    monkeypatch.setattr("rlvr.data.formats.ROW_BYTES", 100)
+    lines = [b'{"a": 1}\n', b'{"a": 2}\n']
+    long = b'{"a": "%b"}' % (b"x" * (size - len(b'{"a": ""}\n'))) + b"\n"
+    assert len(long) == size
+    lines.insert(place, long)
+    path = tmp_path / "in.jsonl.gz"
+    path.write_bytes(gzip.compress(b"".join(lines)))
+    rows = list(read_rows(path))
+    assert [line.number for line in rows] == [1, 2, 3]
+    fits = size <= 100
+    assert [line.row is not None for line in rows] == [fits or n != place for n in range(3)]
+    if not fits:
+        assert "write it as several rows" in rows[place].error
+        assert rows[place].text.endswith(f"... {size} bytes\n")
+
+
+def test_an_array_on_one_line_may_be_longer_than_a_row(tmp_path, monkeypatch):
+    """Its rows are read one by one."""
+    monkeypatch.setattr("rlvr.data.formats.ROW_BYTES", 100)
+    path = tmp_path / "in.json"
+    path.write_text(json.dumps([{"a": n} for n in range(100)]))
+    assert [line.row for line in read_rows(path)] == [{"a": n} for n in range(100)]
