@@ -151,6 +151,12 @@ def broken_links() -> list[str]:
     return found
 
 
+def words() -> int:
+    """How many words the written pages have, code and tables included."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    return sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+
+
 def main() -> int:
     for folder in (PAGES, LAYOUT, SITE):
         shutil.rmtree(folder, ignore_errors=True)
@@ -175,6 +181,7 @@ def main() -> int:
         print(
             f"{sum(1 for _ in SITE.rglob('*.html'))} pages in {SITE.relative_to(ROOT)}; every link leads somewhere"
         )
+        print(f"{words():,} words in docs/ and README.md")
     return int(bool(broken))
 
 

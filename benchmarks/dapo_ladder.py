@@ -1,4 +1,4 @@
-r"""The effect of each part of DAPO on a small task, as the Markdown table of docs/benchmarks/trainer.md.
+r"""The effect of each part of DAPO on a small task, as a Markdown table.
 
     OMP_NUM_THREADS=1 python -m benchmarks.dapo_ladder --seeds 5 --steps 40
 
