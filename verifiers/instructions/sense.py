@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import lru_cache
+from itertools import filterfalse
 from typing import Final
 
 from rlvr.text import fenced_blocks
@@ -22,6 +23,7 @@ _WORD: Final = re.compile(r"(?<![\w@/.:\\])[A-Za-z]+(?:['’][A-Za-z]+)?(?![\w@/
 _ARTICLE: Final = re.compile(
     r"\b(?:[Aa]n?|[Tt]he|AN|THE)(?![\w'’-])[ \t*_\"'“(]{0,4}([A-Za-z]+|[.,;!?\n]|\Z)"
 )
+_FIRST: Final = re.compile(r"[A-Za-z]{3,}")
 _DIGITS: Final = "0123456789"
 _LETTERS: Final = frozenset("bcdefghjklmnpqrstuvwxyz")  # that are no words alone
 _MIXED: Final = re.compile(r"\b(?:[A-Za-z]+\d+|\d+[A-Za-z]{2,})\w*\b")
@@ -144,21 +146,24 @@ def _no_words(text: str, own: Mapping[str, int]) -> str:
     mixed = len(_MIXED.findall(text)) if sum(map(text.count, _DIGITS)) >= 8 else 0
     if mixed >= 8 and mixed > total:
         return f"no-language: {mixed} words with digits"
-    long = {word for word in own if len(word) >= 3 and "'" not in word and "’" not in word}
-    if len(long) < 4:
+    odd = list(filterfalse(_is_word, own))
+    long = sum(len(word) >= 3 for word in own) if odd else 0
+    if long < 4:
         return ""
     foreign = sum(own[word] for word in _OTHER_LANGUAGES.intersection(own))
     if 10 * foreign > total:
         return ""
-    odd = [word for word in long if not _is_word(word)]
-    if len(odd) > (0.25 if len(long) >= 10 else 0.5) * len(long):
-        return f"no-language: {len(odd)} of {len(long)} words, such as {min(odd)!r}"
+    if len(odd) > (0.25 if long >= 10 else 0.5) * long:
+        return f"no-language: {len(odd)} of {long} words, such as {min(odd)!r}"
     return _odd_line(text, set(odd)) if len(odd) > 1 else ""
 
 
 def _odd_line(text: str, odd: set[str]) -> str:
     """A title, bullet, postscript or paragraph of letters alone, within an answer that says something."""
     for line in re.split(r"\n|\*{3,}", text):
+        first = _FIRST.search(line)
+        if first is None or first[0].lower() not in odd:
+            continue
         said = {word for word in _WORD.findall(line) if len(word) >= 3}
         is_name = any(
             word.istitle() and not set(word.lower()).isdisjoint("aeiouy") for word in said
@@ -170,6 +175,9 @@ def _odd_line(text: str, odd: set[str]) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _is_word(word: str) -> bool:
+    """Whether a word may be one; those of one or two letters and with an apostrophe are not looked at."""
+    if len(word) < 3 or "'" in word or "’" in word:
+        return True
     padded = f"^{word[:40]}$"
     return all(
         padded[at + 2] in FOLLOWING.get(padded[at : at + 2], "") for at in range(len(padded) - 2)
