@@ -43,6 +43,7 @@ _EXAMPLES: Final = 3
 _LETTERS: Final = 100  # of a value in a line
 _MOST_PAIRS: Final = 15  # that a table lists
 _MOST_REASONS: Final = 5
+_MOST_TASKS: Final = 10
 _FEW_TASKS: Final = 6  # 2 / 2^5 > 0.05
 
 
@@ -296,7 +297,7 @@ class Comparison:
         return ["", *self.names, f"difference, {_percent(self.level)}", p, "tasks"]
 
     def _flips(self) -> list[ComparisonTable]:
-        rows = [[task, f"{a:.2f}", f"{b:.2f}"] for task, a, b in self.flipped[:10]]
+        rows = [[_cut(task), f"{a:.2f}", f"{b:.2f}"] for task, a, b in self.flipped[:_MOST_TASKS]]
         if not rows:
             return []
         return [ComparisonTable("tasks that changed most", ["task", *self.names], rows)]
@@ -659,7 +660,10 @@ def _plain(it: PairedDifference) -> dict[str, Any]:
 
 
 def _brief(value: Any) -> str:
-    text = shown(value)
+    return _cut(shown(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}…"
 
 

@@ -268,6 +268,15 @@ def test_one_completion_against_several_is_compared_by_their_means(two, tmp_path
     assert list(_result(capsys, two[0], one)["results"]["metrics"]) == ["avg"]
 
 
+def test_a_task_that_is_told_by_its_prompt_is_cut_in_tables(tmp_path, capsys):
+    """A prompt of thousands of letters is not a cell; the JSON has all of it."""
+    rates = {"t" * 5000 + str(i): i % 3 for i in range(9)}
+    old = _scored(tmp_path / "a.jsonl", rates)
+    found = _result(capsys, old, _scored(tmp_path / "b.jsonl", dict.fromkeys(rates, 3)))
+    assert max(len(row[0]) for row in found["tables"][-1]["rows"]) == 101
+    assert len(found["results"]["flipped"][0][0]) == 5001
+
+
 def test_names_cannot_write_to_the_terminal(two, tmp_path, capsys):
     """Task ids come from strangers: no escape reaches the terminal, no bar breaks a table of
     Markdown."""
