@@ -2,12 +2,15 @@ r"""What refill saves against waves, and the schedule "ready" against episodes i
 
     OMP_NUM_THREADS=1 python -m benchmarks.scheduling refill
     OMP_NUM_THREADS=1 python -m benchmarks.scheduling episodes
+    OMP_NUM_THREADS=1 python -m benchmarks.scheduling dynamic
 
 `refill`: rollouts of skewed lengths by the local sampler, once as it is, and once in waves: the next `--rows` requests
 come when all of the last ones are finished, and the batch shrinks meanwhile.  So both compute the same tokens with the
 same model; CPU seconds of one thread are compared.  `episodes`: episodes of 1 to 8 turns whose steps sleep 0 to 200 ms,
 with an engine that takes 50 ms for each turn, whatever it samples beside it; in lockstep no episode goes on before all
-have been answered.
+have been answered.  `dynamic`: decode steps of batches of 64 groups of 8 where a share of the tasks is hopeless, over
+the ideal: the tokens of all groups up to the last one taken, over the rows; and the tokens that were discarded, over
+these.  From staleness 1 on the groups of one further batch are begun already.
 """
 
 from __future__ import annotations
@@ -17,19 +20,20 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
 
 import rlvr
-from benchmarks.trainer_tasks import MAX_TOKENS, Noise, random_model
+from benchmarks.trainer_tasks import MAX_TOKENS, NOISE, Noise, random_model
 from benchmarks.trainer_vs_trl import about
 from rlvr.collect import Collector, Sampling
 from rlvr.samplers.local import LocalSampler
 from rlvr.samplers.protocol import Request, Sample
 from rlvr.samplers.scripted import ScriptedSampler
 from rlvr.samplers.tokenization import Tokenization
+from rlvr.train.tiny import tiny
 
 GROUP: Final = 8
 REPLY_S: Final = 0.05
@@ -172,19 +176,78 @@ def episodes(args: argparse.Namespace) -> None:
     )
 
 
+class Hopeless(Noise):
+    """Only a share of the tasks has right and wrong completions."""
+
+    id = "hopeless"
+    share: float = 0.5
+    reward = rlvr.Correct(
+        lambda completion, reference: reference and completion[:1] in tuple("abcdefghijklmnopqrst")
+    )
+
+    def task(self, index: int) -> rlvr.Task:
+        made = super().task(index)
+        useful = rlvr.seeded("useful", index).random() < self.share
+        return rlvr.Task(made.id, made.prompt, reference=useful)
+
+
+def dynamic(args: argparse.Namespace) -> None:
+    """Print steps over the ideal for each share and staleness: the mean over batches, without the first."""
+    for share in (0.5, 0.25):
+        for staleness in (0, 1, 3):
+            found = list(batches(share, staleness, args.rows, args.repeats + 1))[1:]
+            steps, ideal, discarded = (
+                statistics.mean(column) for column in zip(*found, strict=True)
+            )
+            print(
+                f"useful {share}, staleness {staleness}: {steps:.0f} steps, ideal {ideal:.0f}, "
+                f"x {steps / ideal:.2f}, discarded {discarded:.0%}"
+            )
+
+
+def batches(
+    share: float, staleness: int, rows: int, count: int
+) -> Iterator[tuple[float, float, float]]:
+    """(steps, ideal steps, discarded tokens over those of the ideal) of each batch."""
+    env = Hopeless()
+    env.share = share
+    model, tokenizer = tiny(NOISE, hidden=16, layers=1, heads=2, tied=False)  # steps are counted
+    tokenization = Tokenization(tokenizer, end_ids=(tokenizer.eos_token_id,))
+    sampler = LocalSampler(model, tokenization, max_rows=rows)
+    sampling = Sampling(max_tokens=MAX_TOKENS["skewed"])
+    with (
+        rlvr.Scorer(env, workers=0) as scorer,
+        Collector(
+            env,
+            sampler,
+            group_size=GROUP,
+            sampling=sampling,
+            scorer=scorer,
+            dynamic=True,
+            max_staleness=staleness,
+        ) as collector,
+    ):
+        for version in range(count):
+            sampler.version = version
+            before = sampler.steps
+            stats = collector.collect(64, ahead=min(1, staleness)).stats
+            ideal = stats["tokens"] / rows
+            yield sampler.steps - before, ideal, stats["discarded_tokens"] / stats["tokens"]
+
+
 def main() -> None:
-    """Run one of the two."""
+    """Run one of the three."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("which", choices=("refill", "episodes"))
+    parser.add_argument("which", choices=("refill", "episodes", "dynamic"))
     parser.add_argument("--rollouts", type=int, nargs="*", default=[1024, 64])
     parser.add_argument("--rows", type=int, default=256)
     parser.add_argument("--episodes", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     print(about("torch", "transformers"))
-    {"refill": refill, "episodes": episodes}[args.which](args)
+    {"refill": refill, "episodes": episodes, "dynamic": dynamic}[args.which](args)
 
 
 if __name__ == "__main__":

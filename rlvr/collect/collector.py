@@ -1,26 +1,26 @@
-"""Collects groups to train on: sample, score, filter, and sample again until there are enough.
+"""Collects groups to train on: sample, score and filter, with as many groups open as the batch is expected to need.
 
-cursor ─▶ Flight: sample, score ─▶ mask unscored rollouts ─▶ drop uniform groups ─▶ enough? ─▶ Collected
-                 ▲                                                                     │ no, and rounds are left
-                 └─────────────────────────────────────────────────────────────────────┘
+cursor ─▶ Flight: sample, score ─▶ first groups finished? ─▶ drop uniform groups, mask unscored rollouts ─▶ Collected
+   ▲                  │ how many of the open groups will be kept?
+   └──────────────────┘ fewer than the batch needs: open another
+
+A batch is the first groups that can be trained on, in the order of tasks; how fast anything is changes nothing in it.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rlvr.collect.flight import Flight
+from rlvr.collect.flight import Flight, Open
 from rlvr.collect.groups import STEP_S, Groups
 from rlvr.collect.mixing import cursor_of
 from rlvr.collect.players import OwnLoopEnv
 from rlvr.collect.prefixes import PrefixValues, prefix_values
 from rlvr.collect.scheduler import Schedule
-from rlvr.collect.serialization import group_as_dict, group_from_dict
 from rlvr.collect.stats import (
     Dropped,
     collection_stats,
@@ -35,7 +35,7 @@ from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.scoring import Scorer
 from rlvr.types import Group, Rollout
-from rlvr.validate import require_number, require_one_of, require_whole
+from rlvr.validate import require_one_of, require_whole
 
 __all__ = ["Collected", "Collector"]
 
@@ -94,13 +94,13 @@ class Collector:
         overlong: "mask" leaves truncated rollouts out of the loss (DAPO, section 3.4, overlong filtering: "masks the
             loss of truncated samples"): their `completion_mask` is all False; their score stays in the group's mean
             and std.  "keep" trains on them; to punish them softly, add `Overlong` to the reward.
-        max_rounds: most rounds of sampling in one `collect` with dynamic sampling.  After them it returns fewer
-            groups, perhaps none, warns the first time, and counts them as `missing`.  Without dynamic sampling there
-            is one round.  After rounds in which no rollout could be scored there is no further one.
-        oversample: tasks that a round samples for each missing group, at least 1.  Above 1 there are fewer rounds, and
-            some groups are left over for the next `collect`.
+        max_tries: most tasks that one `collect` with dynamic sampling samples for each group that is wanted.  After
+            them it returns fewer groups, perhaps none, warns the first time, and counts them as `missing`.  Without
+            dynamic sampling it is 1.  Where no rollout of as many tasks as groups are wanted could be scored, it ends
+            there.
         max_staleness: no group is returned that has a token of weights more versions older than those it is trained
-            with.  A group left over is dropped then, and one that is under way is sampled anew.
+            with; one that would be is sampled anew.  At 0, groups beyond the batch are dropped, their tokens counted
+            as `discarded_tokens`, and their tasks come again; from 1 on they go on in the next `collect`.
         max_turns: most turns of an episode.
         step_s: most wall seconds of an environment's `reset` (over it, the rollout is UNSCORED) and of each `step`
             (over it, the episode is WRONG, why "time limit").
@@ -128,8 +128,7 @@ class Collector:
         seed: int = 0,
         dynamic: bool = False,
         overlong: Literal["mask", "keep"] = "keep",
-        max_rounds: int = 10,
-        oversample: float = 1.0,
+        max_tries: int = 10,
         max_staleness: int = 0,
         max_turns: int = 8,
         step_s: float = STEP_S,
@@ -138,9 +137,8 @@ class Collector:
         activity: Activity | None = None,
     ) -> None:
         require_whole("seed", seed, 0)
-        require_whole("max_rounds", max_rounds, 1)
+        require_whole("max_tries", max_tries, 1)
         require_whole("max_staleness", max_staleness, 0)
-        require_number("oversample", oversample, 1)
         require_one_of("overlong", overlong, ("mask", "keep"))
         if sampling.temperature == 0:
             raise UsageError(
@@ -164,9 +162,10 @@ class Collector:
         )
         self.env, self.sampler, self.seed = env, sampler, int(seed)
         self.dynamic, self.overlong = dynamic, overlong
-        self.max_rounds, self.oversample, self.max_staleness = max_rounds, oversample, max_staleness
+        self.max_tries, self.max_staleness = max_tries, max_staleness
         self._cursor = cursor_of(env, seed=self.seed, shuffle=shuffle)
-        self._left: list[tuple[int, Group]] = []  # with the index of its task
+        self._closed = self._cursor.state_dict()  # after the last task of the last batch
+        self._share = _Share() if dynamic else _Share(1.0, 1.0)
         self._flight = Flight(self.groups)
         self._activity = activity or Activity()
         self._has_warned = self._has_warned_of_length = False
@@ -184,8 +183,9 @@ class Collector:
 
     @property
     def position(self) -> int:
-        """Number of tasks sampled so far."""
-        return self._cursor.position
+        """Number of tasks up to the end of the last batch."""
+        position: int = self._closed["position"]
+        return position
 
     @property
     def epoch(self) -> int:
@@ -216,104 +216,163 @@ class Collector:
                 f"{self.env.id} owns its loop, which cannot stand still while the weights change: groups cannot be "
                 "collected ahead of it; set max_staleness to 1 or 0"
             )
-        before = self._cursor.state_dict(), self._left, self._flight.asked
         oldest = (self.sampler.version if trained_at is None else trained_at) - self.max_staleness
+        before = len(self._flight)
         try:
             return self._collected(int(prompts), oldest, int(ahead))
         except BaseException:
-            self._cursor.load_state_dict(before[0])
-            self._left = before[1]
             self._flight.close()
             self._flight = Flight(self.groups)
-            self._flight.begin(before[2])
+            self._cursor.load_state_dict(self._closed)
+            for _ in range(before):
+                self._begin_next()
             raise
 
     def _collected(self, prompts: int, oldest: int, ahead: int) -> Collected:
-        kept, dropped = self._still_fresh(oldest)
-        sampled: list[Group] = []
-        indices: dict[str, int] = {}
-        rounds = requeued = 0
+        most = prompts * (self.max_tries if self.dynamic else 1)
+        requeued = self._flight.begin_again(oldest)
         self.groups.background.take_timings()  # time before this call does not count
-        while len(kept) < prompts and rounds < (self.max_rounds if self.dynamic else 1):
-            if sampled and not any(map(_is_scored, _rollouts(sampled))):
-                break
-            rounds += 1
-            wanted = math.ceil((prompts - len(kept)) * self.oversample)
-            requeued += self._flight.begin_again(oldest, wanted)
-            asked = self._cursor.take(max(0, wanted + ahead * prompts - len(self._flight)))
-            self._flight.begin(self._fitting(asked, dropped))
-            left = self._flight.rollouts_left(wanted)
-            with self._activity.task("sampling", left) as advance:
-                finished = self._flight.finish(wanted, advance)
-            for index, group in finished:
-                sampled.append(group)
-                indices[group.task.id] = index
-                self._cursor.saw(index, group)
-                why = self._useless(group)
-                if why:
-                    dropped.append(dropped_group(group, why))
-                else:
-                    kept.append((index, self._masked(group)))
-        groups, self._left = [group for _, group in kept[:prompts]], kept[prompts:]
-        indices |= {group.task.id: index for index, group in kept}
+        self._open(prompts * (1 + ahead), most * (1 + ahead))
+        with self._activity.task("sampling", self._rollouts_left(prompts)) as advance:
+            while (count := self._ended(prompts, most)) is None:
+                self._flight.work(advance)
+                self._open(prompts * (1 + ahead), most * (1 + ahead))
+        sampled: list[Group] = []
+        groups: list[Group] = []
+        dropped: list[Dropped] = []
+        indices: dict[str, int] = {}
+        closed = self._flight.take(count)
+        for one in closed:
+            if one.left_out is not None:
+                dropped.append(Dropped(one.left_out, "too-long", rollouts=0, tokens=0))
+                continue
+            group = one.group()
+            sampled.append(group)
+            indices[group.task.id] = one.index
+            if why := self._why_useless(one):
+                dropped.append(dropped_group(group, why))
+            else:
+                groups.append(self._masked(group))
         missing = prompts - len(groups)
         if missing and not self._has_warned:
-            _warn_of_fewer(len(groups), prompts, rounds, dropped)
+            _warn_of_fewer(len(groups), prompts, count, dropped)
             self._has_warned = True
+        discarded = self._close(closed, len(groups))
         numbers = collection_stats(sampled, groups, dropped, self.groups.background.take_timings())
         numbers |= (
             mixture_stats(self.env, sampled, groups) | tool_stats(sampled) | self._cursor.stats()
         )
-        numbers |= {
-            "rounds": float(rounds),
-            "left": float(len(self._left)),
-            "missing": float(missing),
-        }
-        numbers |= {"in_flight": float(len(self._flight)), "requeued": float(requeued)}
+        left = sum(one.finished for one in self._flight.open)
+        numbers |= {"left": float(left), "in_flight": float(len(self._flight) - left)}
+        numbers |= {"missing": float(missing), "requeued": float(requeued)}
+        numbers["discarded_tokens"] = float(discarded)
         return Collected(groups, dropped, numbers, indices)
 
-    def _fitting(
-        self, asked: Sequence[tuple[int, int]], dropped: list[Dropped]
-    ) -> list[tuple[int, int]]:
-        """The tasks whose prompts leave room for a completion; the others are added to `dropped`."""
-        if getattr(self.sampler, "positions", None) is None:
-            return list(asked)
-        fitting: list[tuple[int, int]] = []
-        tasks = self.groups.tasks([index for _, index in asked])
-        for (place, index), task in zip(asked, tasks, strict=True):
+    def _ended(self, prompts: int, most: int) -> int | None:
+        """How many of the first groups make the batch; None as long as that is not known."""
+        hopeful = kept = 0
+        for count, one in enumerate(self._flight.open, 1):
+            if not one.sampled:
+                break
+            hopeful += not one.finished or self._is_kept(one)
+            if hopeful == prompts or count == most:  # only scores are missing
+                self._flight.settle(count)
+                break
+        is_scored = False
+        for count, one in enumerate(self._flight.open, 1):
+            if not one.finished:
+                return None
+            kept += self._is_kept(one)
+            is_scored = is_scored or any(map(_is_scored, one.rollouts.values()))
+            if kept == prompts or count == most or (count >= prompts and not is_scored):
+                return count
+        return None
+
+    def _open(self, wanted: int, most: int) -> None:
+        """Begin groups until so many of the open ones are expected to be kept."""
+        groups = self._flight.open
+        share = self._share.with_finished(
+            [not self._why_useless(one) for one in groups if one.size and one.finished]
+        )
+        expected = sum(self._chance(one, share) for one in groups)
+        for _ in range(len(groups), most):
+            if expected >= wanted - 1e-9:  # of sums of thirds and the like
+                return
+            expected += share if self._begin_next() else 0.0
+
+    def _chance(self, one: Open, share: float) -> float:
+        """The chance that a group is kept, from the verdicts of its rollouts so far."""
+        if one.finished:
+            return float(self._is_kept(one))
+        if not self.dynamic:
+            return 1.0
+        correct = _correct(list(one.rollouts.values()))
+        if len(set(correct)) == 2:
+            return 1.0
+        alike = 0.5 ** len(correct)  # of a group that will be kept, if either verdict is as likely
+        return share * alike / (share * alike + 1 - share) if share < 1 else 1.0
+
+    def _rollouts_left(self, prompts: int) -> int:
+        return sum(one.size - len(one.rollouts) for one in self._flight.open[:prompts])
+
+    def _close(self, closed: Sequence[Open], kept: int) -> int:
+        """Let the order of tasks go on behind a batch; returns the tokens of open groups that are dropped.
+
+        The order is a function of the batches before: a curriculum that has learned may have other tasks come next than
+        those that are open, and these are dropped.
+        """
+        self._flight.park()
+        self._cursor.load_state_dict(self._closed)
+        self._cursor.take(len(closed))
+        for one in closed:
+            if one.size:
+                self._cursor.saw(one.index, one.group())
+        if self.dynamic:
+            self._share = self._share.after(kept, sum(one.size > 0 for one in closed))
+        self._closed = self._cursor.state_dict()
+        rest = self._flight.open if self.max_staleness else []
+        again = self._cursor.take(len(rest))
+        same = [one.index == index for one, (_, index) in zip(rest, again, strict=True)]
+        stay = same.index(False) if False in same else len(same)
+        if stay < len(rest) or not rest:
+            self._cursor.load_state_dict(self._closed)
+            self._cursor.take(stay)
+        return self._flight.drop_from(stay)
+
+    def _begin_next(self) -> bool:
+        """Begin the group of the next task; False if its prompt leaves no room for a completion."""
+        [(place, index)] = self._cursor.take(1)
+        task, excess = None, 0
+        if getattr(self.sampler, "positions", None) is not None:
+            [task] = self.groups.tasks([index])
             excess = self.groups.excess_tokens(task)
-            if task is None or not excess:
-                fitting.append((place, index))
-                continue
-            dropped.append(Dropped(task.id, "too-long", rollouts=0, tokens=0))
-            if not self._has_warned_of_length:
-                self._has_warned_of_length = True
-                warnings.warn(
-                    f"the prompt of task {task.id!r} may get {self.groups.limit_of(task)} more tokens, which is "
-                    f"{excess} more than the model has positions: tasks that are too long are left out. Lower "
-                    "max_tokens, or shorten prompts. This warning comes once; the log counts them as dropped/too-long",
-                    RuntimeWarning,
-                    stacklevel=4,
-                )
-        return fitting
+        if task is None or not excess:
+            self._flight.begin(place, index)
+            return True
+        self._flight.begin(place, index, left_out=task.id)
+        if not self._has_warned_of_length:
+            self._has_warned_of_length = True
+            warnings.warn(
+                f"the prompt of task {task.id!r} may get {self.groups.limit_of(task)} more tokens, which is "
+                f"{excess} more than the model has positions: tasks that are too long are left out. Lower "
+                "max_tokens, or shorten prompts. This warning comes once; the log counts them as dropped/too-long",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        return False
 
-    def _still_fresh(self, oldest: int) -> tuple[list[tuple[int, Group]], list[Dropped]]:
-        """Groups that an earlier call left over, and those of them that are dropped as too old."""
-        fresh = [
-            all(r.weights_version >= oldest for r in group.rollouts) for _, group in self._left
-        ]
-        kept = [left for left, is_fresh in zip(self._left, fresh, strict=True) if is_fresh]
-        stale = [
-            group for (_, group), is_fresh in zip(self._left, fresh, strict=True) if not is_fresh
-        ]
-        return kept, [dropped_group(group, "stale") for group in stale]
+    def _is_kept(self, one: Open) -> bool:
+        return one.left_out is None and not self._why_useless(one)
 
-    def _useless(self, group: Group) -> str:
-        """Why a group cannot be trained on; empty if it can."""
-        correct = [
-            r.score.verdict.correct for r in group.rollouts if r.score is not None and _is_scored(r)
-        ]
-        if len(correct) < min(2, len(group.rollouts)):
+    def _why_useless(self, one: Open) -> str:
+        """Why a finished group cannot be trained on; empty if it can."""
+        if one.why is None:  # asked for at every poll
+            one.why = self._useless(list(one.rollouts.values()))
+        return one.why
+
+    def _useless(self, rollouts: Sequence[Rollout]) -> str:
+        correct = _correct(rollouts)
+        if len(correct) < min(2, len(rollouts)):
             return "few-scored"
         if not self.dynamic or len(set(correct)) == 2:
             return ""
@@ -343,13 +402,12 @@ class Collector:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next `collect` depends on, except the sampler's weights, as plain JSON."""
-        left = [{"index": index, "group": group_as_dict(group)} for index, group in self._left]
-        under_way = {"left": left, "flight": self._flight.state_dict()}
         return {
             **self._identity(),
-            **self._cursor.state_dict(),
+            **self._closed,
             "epoch": self._cursor.epoch,
-            **under_way,
+            "flight": self._flight.state_dict(),
+            "share": [self._share.kept, self._share.seen],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -367,14 +425,12 @@ class Collector:
                     f"this state is of a collector with {name} {state.get(name)!r}, and here it is {value!r}; resume "
                     "with the settings that the run began with"
                 )
-        left = [
-            (entry["index"], group_from_dict(entry["group"], self.groups.task(entry["index"])))
-            for entry in state["left"]
-        ]
         flight = Flight(self.groups)
         flight.load_state_dict(state["flight"])
         self._cursor.load_state_dict(state)
-        self._left, self._flight = left, flight
+        self._closed, self._flight = self._cursor.state_dict(), flight
+        self._cursor.take(len(flight))
+        self._share = _Share(*state["share"])
 
     def _identity(self) -> dict[str, Any]:
         """What the order of rollouts depends on."""
@@ -389,25 +445,46 @@ class Collector:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """The share of groups that can be trained on, from the batches so far; half before the first one.
+
+    Attributes:
+        kept, seen: groups, of which a batch counts half as much as the one after it.
+    """
+
+    kept: float = 4.0
+    seen: float = 8.0
+
+    def with_finished(self, kept: Sequence[bool]) -> float:
+        """The share with groups that are finished beyond those batches; at least one in 64."""
+        return max((self.kept + sum(kept)) / (self.seen + len(kept)), 1 / 64)
+
+    def after(self, kept: int, seen: int) -> _Share:
+        """The share after another batch."""
+        return _Share(self.kept / 2 + kept, self.seen / 2 + seen)
+
+
+def _correct(rollouts: Sequence[Rollout]) -> list[bool]:
+    """The verdicts of those that are scored."""
+    return [r.score.verdict.correct for r in rollouts if r.score is not None and _is_scored(r)]
+
+
 def _untrained(row: Rollout) -> Rollout:
     T = len(row.completion_ids)
     return replace(row, completion_mask=[False] * T, behaviour_logprobs=[0.0] * T)
-
-
-def _rollouts(groups: Sequence[Group]) -> list[Rollout]:
-    return [rollout for group in groups for rollout in group.rollouts]
 
 
 def _is_scored(rollout: Rollout) -> bool:
     return rollout.score is not None and rollout.score.total is not None
 
 
-def _warn_of_fewer(groups: int, prompts: int, rounds: int, dropped: Sequence[Dropped]) -> None:
+def _warn_of_fewer(groups: int, prompts: int, tried: int, dropped: Sequence[Dropped]) -> None:
     reasons = Counter(one.why for one in dropped)
     counts = ", ".join(f"{reasons[why]} {why}" for why in sorted(reasons))
     advice = []
     if reasons["all-correct"] or reasons["all-wrong"]:
-        advice.append("choose tasks nearer to what the policy can do, or raise max_rounds")
+        advice.append("choose tasks nearer to what the policy can do, or raise max_tries")
     if reasons["few-scored"]:
         why, count = unscored_reasons(dropped).most_common(1)[0]
         advice.append(
@@ -415,7 +492,7 @@ def _warn_of_fewer(groups: int, prompts: int, rounds: int, dropped: Sequence[Dro
             "policy, and `rlvr doctor` looks for its cause"
         )
     warnings.warn(
-        f"{groups} of {prompts} groups after {rounds} rounds; dropped: {counts}. "
+        f"{groups} of {prompts} groups after {tried} tasks; dropped: {counts}. "
         f"Going on with fewer{': ' * bool(advice)}{'; '.join(advice)}. "
         "This warning comes once; see `missing` in the log",
         RuntimeWarning,

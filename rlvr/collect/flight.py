@@ -1,22 +1,27 @@
 """Groups that are under way: they begin in order, and may stay unfinished while the weights change.
 
-begin ─▶ plays of their rollouts ─▶ scores ─▶ finish: the oldest groups, in order
+begin ─▶ plays of their rollouts ─▶ scores ─▶ take: the oldest groups, in order
                   ▲                              │ what is left is parked, weights change
                   └──────────────────────────────┘
+
+With the schedule "tokens" a score counts a fixed number of decode steps after its rollout, waiting for it if need be:
+what is begun because of it then begins at the same step in every run.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from rlvr.collect.groups import Groups
-from rlvr.collect.scheduler import Play, Scheduler
-from rlvr.collect.serialization import rollout_as_dict, rollout_from_dict
+from rlvr.collect.scheduler import Play, Scheduler, due_after
+from rlvr.collect.serialization import require_task, rollout_as_dict, rollout_from_dict
+from rlvr.collect.stats import own_tokens
 from rlvr.display import Advance
 from rlvr.types import Group, Rollout, Score
 
@@ -26,40 +31,73 @@ _Key: TypeAlias = tuple[int, int]
 """(number of the group in the flight, number of the rollout in its group)."""
 
 
-@dataclass(slots=True)
-class _Open:
-    """A group that is not finished: its finished rollouts by their numbers, and the scores that are being computed.
+class _Scoring(NamedTuple):
+    """Scores that are being computed: of which rollouts, and the decode step at which they count."""
+
+    numbers: list[int]
+    future: Future[list[Score]]
+    due: int
+
+
+@dataclass(slots=True, eq=False)
+class Open:
+    """A group that is under way: its finished rollouts by their numbers, and the scores that are being computed.
 
     Attributes:
         place, index: of its task.
-        size: number of its rollouts.
-        scores: (numbers of rollouts, their scores).
+        size: number of its rollouts; 0 for a task that is left out.
+        rollouts: those that have ended, with their scores as soon as these count.
+        scores: that do not count yet.
+        left_out: the id of a task that is left out; None for one that is sampled.
+        why: the collector's note on a finished group: why it cannot be trained on, empty if it can.
     """
 
     place: int
     index: int
     size: int
     rollouts: dict[int, Rollout] = field(default_factory=dict)
-    scores: list[tuple[list[int], Future[list[Score]]]] = field(default_factory=list)
+    scores: list[_Scoring] = field(default_factory=list)
+    left_out: str | None = None
+    why: str | None = None
 
     @property
     def sampled(self) -> bool:
+        """Whether all rollouts have ended."""
         return len(self.rollouts) == self.size
 
     @property
-    def scored(self) -> bool:
-        return all(future.done() for _, future in self.scores)
+    def finished(self) -> bool:
+        """Whether all rollouts have ended, and their scores count."""
+        return self.sampled and not self.scores
 
-    def wait(self) -> None:
-        """Give the rollouts their scores."""
-        for numbers, future in self.scores:
-            for g, score in zip(numbers, future.result(), strict=True):
-                self.rollouts[g] = replace(self.rollouts[g], score=score)
-        self.scores.clear()
+    @property
+    def scored(self) -> bool:
+        """Whether all scores of ended rollouts are there."""
+        return all(one.future.done() for one in self.scores)
+
+    @property
+    def tokens(self) -> int:
+        """Of the rollouts that have ended."""
+        return sum(map(own_tokens, self.rollouts.values()))
+
+    def settle(self, until: int | None) -> None:
+        """Give rollouts the scores that count, and wait for these.
+
+        Args:
+            until: those that are due by this step; None for those that are there.
+        """
+        later = []
+        for one in self.scores:
+            if one.future.done() if until is None else one.due <= until:
+                for g, score in zip(one.numbers, one.future.result(), strict=True):
+                    self.rollouts[g] = replace(self.rollouts[g], score=score)
+            else:
+                later.append(one)
+        self.scores = later
 
     def group(self) -> Group:
         """The group, with the scores; waits for them."""
-        self.wait()
+        self.settle(sys.maxsize)
         rollouts = [rollout for _, rollout in sorted(self.rollouts.items())]
         known = next((rollout for rollout in rollouts if rollout.prompt_ids), rollouts[0])
         for g, rollout in enumerate(rollouts):
@@ -80,7 +118,8 @@ class Flight:
         self._scheduler: Scheduler[Rollout] = Scheduler(
             groups.sampler, groups.background, groups.schedule, most=groups.most_plays
         )
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, Open] = {}
+        self._ticks = groups.schedule == "tokens"
         self._next = 0
 
     def __len__(self) -> int:
@@ -88,30 +127,24 @@ class Flight:
         return len(self._open)
 
     @property
-    def asked(self) -> list[tuple[int, int]]:
-        """(place in the run, index of the task) of each unfinished group."""
-        return [(one.place, one.index) for one in self._open.values()]
+    def open(self) -> list[Open]:
+        """The unfinished groups, and finished ones that were not taken, in their order."""
+        return list(self._open.values())
 
-    def rollouts_left(self, count: int) -> int:
-        """How many rollouts the oldest groups lack.
-
-        Args:
-            count: number of groups.
-        """
-        oldest = list(self._open.values())[:count]
-        return sum(one.size - len(one.rollouts) for one in oldest)
-
-    def begin(self, asked: Sequence[tuple[int, int]]) -> None:
-        """Begin groups, as soon as the sampler has room for them.
+    def begin(self, place: int, index: int, left_out: str | None = None) -> None:
+        """Begin a group, as soon as the sampler has room for it.
 
         Args:
-            asked: (place in the run, index of the task) of each.
+            place: in the run.
+            index: of the task.
+            left_out: the id of a task that is not sampled; None for one that is.
         """
-        first = self._next
-        for number, (place, index) in enumerate(asked, first):
-            self._open[number] = _Open(place, index, self._groups.size_of(index))
-        self._next += len(asked)
-        self._scheduler.add(self._plays(asked, first))
+        number, self._next = self._next, self._next + 1
+        if left_out is not None:
+            self._open[number] = Open(place, index, 0, left_out=left_out)
+            return
+        self._open[number] = Open(place, index, self._groups.size_of(index))
+        self._scheduler.add(self._plays([(place, index)], number))
 
     def _plays(
         self, asked: Sequence[tuple[int, int]], first: int
@@ -120,24 +153,67 @@ class Flight:
         keys = ((number, g) for number, size in sizes for g in range(size))
         return zip(keys, self._groups.plays(asked, first), strict=True)
 
-    def finish(self, count: int, advance: Advance | None = None) -> list[tuple[int, Group]]:
-        """Finish the oldest groups: (index of the task, group) of each, in their order.  The others are parked then.
+    def work(self, advance: Advance | None = None) -> None:
+        """Work for a moment, and let the scores count that are due.
 
         Args:
-            count: number of groups.
-            advance: counts the rollouts of any group that end, and the tokens; None for nothing.
+            advance: counts the rollouts that end, and the tokens; None for nothing.
         """
-        wanted = list(self._open)[:count]
-        try:
-            while not all(self._open[number].sampled for number in wanted):
-                self._advance(advance)
-        finally:
-            self._scheduler.park()
+        if self._scheduler.busy:
+            self._advance(advance)
+        waiting = [scoring for one in self._open.values() for scoring in one.scores]
+        if not waiting:
+            return
+        idle = not self._scheduler.busy
         with self._groups.background.waiting():
-            groups = [(self._open[number].index, self._open[number].group()) for number in wanted]
-        for number in wanted:
+            if self._ticks:
+                due = min(scoring.due for scoring in waiting) if idle else 0
+                until: int | None = max(due, self._scheduler.now)
+            else:
+                until = None
+                if idle:
+                    wait([scoring.future for scoring in waiting], return_when=FIRST_COMPLETED)
+            for one in self._open.values():
+                one.settle(until)
+
+    def settle(self, count: int) -> None:
+        """Wait for the scores of the oldest groups, where scores would count at a later step.
+
+        Args:
+            count: number of groups, whose rollouts have all ended.
+        """
+        if self._ticks:
+            with self._groups.background.waiting():
+                for one in list(self._open.values())[:count]:
+                    one.settle(sys.maxsize)
+
+    def park(self) -> None:
+        """Take all requests back from the sampler, until `work` is called again."""
+        self._scheduler.park()
+
+    def take(self, count: int) -> list[Open]:
+        """The oldest groups, which are not under way from now on.
+
+        Args:
+            count: number of groups, which are finished.
+        """
+        return [self._open.pop(number) for number in list(self._open)[:count]]
+
+    def drop_from(self, first: int) -> int:
+        """Drop groups from one on; returns the number of their tokens.
+
+        Args:
+            first: how many of the oldest groups stay.
+        """
+        self.park()
+        tokens = 0
+        for number, one in list(self._open.items())[first:]:
+            keys = [(number, g) for g in range(one.size) if g not in one.rollouts]
+            tokens += one.tokens + self._scheduler.tokens(keys)
+            self._cancel(one)
+            self._scheduler.drop(keys)
             del self._open[number]
-        return groups
+        return tokens
 
     def drain(self, advance: Advance | None = None) -> Generator[tuple[int, Group], None, None]:
         """Finish all groups: (number, group) of each as it is done, in any order.
@@ -171,7 +247,7 @@ class Flight:
                 complete.append(number)
         return complete
 
-    def _begin_scoring(self, one: _Open, g: int) -> None:
+    def _begin_scoring(self, one: Open, g: int) -> None:
         """Score rollout g, or all of the group once they are there if the reward compares completions.
 
         Those that have a score are left out: of episodes, and of completions that could not be had.
@@ -184,17 +260,16 @@ class Flight:
             future = self._groups.score(
                 rollouts[0].task, [rollout.completion for rollout in rollouts]
             )
-            one.scores.append((numbers, future))
+            one.scores.append(_Scoring(numbers, future, due_after(self._scheduler.now)))
 
-    def begin_again(self, oldest: int, count: int) -> int:
-        """Sample those of the oldest groups anew that have a token of weights that are too old; returns their number.
+    def begin_again(self, oldest: int) -> int:
+        """Sample groups anew that have a token of weights that are too old; returns their number.
 
         Args:
             oldest: version of the weights that is not too old.
-            count: how many of the oldest groups are looked at.
         """
         again = 0
-        for number, one in list(self._open.items())[:count]:
+        for number, one in list(self._open.items()):
             keys = [(number, g) for g in range(one.size) if g not in one.rollouts]
             versions = [rollout.weights_version for rollout in one.rollouts.values()]
             if (begun := self._scheduler.oldest(keys)) is not None:
@@ -209,7 +284,7 @@ class Flight:
         one = self._open[number]
         self._cancel(one)
         self._scheduler.drop(keys)
-        self._open[number] = _Open(one.place, one.index, one.size)
+        self._open[number] = Open(one.place, one.index, one.size)
         self._scheduler.add(self._plays([(one.place, one.index)], number))
 
     def close(self) -> None:
@@ -220,24 +295,32 @@ class Flight:
         self._open.clear()
 
     @staticmethod
-    def _cancel(one: _Open) -> None:
-        for _, future in one.scores:
-            future.cancel()
+    def _cancel(one: Open) -> None:
+        for scoring in one.scores:
+            scoring.future.cancel()
 
     def state_dict(self) -> dict[str, Any]:
-        """The unfinished groups as plain JSON, with all tokens so far.  Tasks are kept as indices."""
-        for one in self._open.values():
-            one.wait()
-        groups = [
-            {
-                "number": number,
-                "place": one.place,
-                "index": one.index,
-                "rollouts": [[g, rollout_as_dict(rollout)] for g, rollout in one.rollouts.items()],
-            }
-            for number, one in self._open.items()
-        ]
+        """The groups as plain JSON, with all tokens so far, and when their scores count.  Tasks are kept as indices."""
+        groups = []
+        for number, one in self._open.items():
+            dues = [(scoring.numbers, scoring.due) for scoring in one.scores]
+            one.settle(sys.maxsize)
+            rollouts = [[g, rollout_as_dict(rollout)] for g, rollout in one.rollouts.items()]
+            task = next((rollout.task.id for rollout in one.rollouts.values()), one.left_out)
+            kept = {"place": one.place, "index": one.index, "left_out": one.left_out, "task": task}
+            groups.append({"number": number, **kept, "rollouts": rollouts, "due": dues})
+            self._wait_again(one, dues)
         return {"groups": groups, "plays": self._scheduler.state_dict() if groups else None}
+
+    @staticmethod
+    def _wait_again(one: Open, dues: Sequence[tuple[list[int], int]]) -> None:
+        """Let scores that are there count when they are due."""
+        for numbers, due in dues:
+            future: Future[list[Score]] = Future()
+            future.set_result([cast(Score, one.rollouts[g].score) for g in numbers])
+            one.scores.append(_Scoring(list(numbers), future, due))
+            for g in numbers:
+                one.rollouts[g] = replace(one.rollouts[g], score=None)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a flight was when its `state_dict` was called, in one that is empty.
@@ -254,11 +337,17 @@ class Flight:
         plays: dict[Any, Play[Rollout]] = {}
         for kept in state["groups"]:
             number, place, index = kept["number"], kept["place"], kept["index"]
-            one = self._open[number] = _Open(place, index, self._groups.size_of(index))
+            size = 0 if kept["left_out"] is not None else self._groups.size_of(index)
+            one = self._open[number] = Open(place, index, size, left_out=kept["left_out"])
+            if kept["task"] is not None:
+                require_task(kept["task"], self._groups.task(index))
+            if not size:
+                continue
             rest = dict(self._plays([(place, index)], number))
             for g, rollout in kept["rollouts"]:
                 one.rollouts[g] = rollout_from_dict(rollout, self._groups.task(index))
                 del rest[number, g]
+            self._wait_again(one, kept["due"])
             plays |= {key: rest.pop(key) for key in list(rest) if key in begun}
             self._scheduler.add(rest.items())
         self._next = max(self._open) + 1
@@ -289,7 +378,8 @@ def sample_groups(
         advance: counts the rollouts that end, and the tokens; None for nothing.
     """
     flight = Flight(groups)
-    flight.begin(asked)
+    for place, index in asked:
+        flight.begin(place, index)
     try:
         yield from flight.drain(advance)
     finally:

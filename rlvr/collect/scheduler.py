@@ -45,7 +45,7 @@ from rlvr.errors import SamplingFailed, UsageError
 from rlvr.samplers.protocol import Begun, Request, Sample, Sampler
 from rlvr.validate import require_one_of
 
-__all__ = ["Play", "Schedule", "Scheduler", "chosen_schedule", "run"]
+__all__ = ["Play", "Schedule", "Scheduler", "chosen_schedule", "due_after", "run"]
 
 _T = TypeVar("_T")
 
@@ -80,6 +80,15 @@ def chosen_schedule(sampler: Sampler, schedule: Schedule | None) -> Schedule:
             f"schedule is 'tokens', and {type(sampler).__name__} does not count its steps; use 'ready'"
         )
     return schedule or ("tokens" if counts else "ready")
+
+
+def due_after(step: int) -> int:
+    """The decode step at which a result counts, with the schedule "tokens".
+
+    Args:
+        step: at which it was asked for.
+    """
+    return (step // _TICK + 2) * _TICK
 
 
 @dataclass(slots=True, eq=False)
@@ -179,7 +188,7 @@ class _Tokens(Generic[_T]):
         return len(self._calls)
 
     def add(self, part: _Part[_T], future: Future[Any], due: int | None = None) -> None:
-        due = (self.now // _TICK + 2) * _TICK if due is None else due
+        due = due_after(self.now) if due is None else due
         heapq.heappush(self._calls, (due, next(self._order), part, future))
 
     def take(self, *, idle: bool) -> list[tuple[_Part[_T], Future[Any]]]:
@@ -307,6 +316,11 @@ class Scheduler(Generic[_T]):
         """False once all have ended, as far as that is known before the last `advance`."""
         return bool(self._more or self._asked or len(self._waiting))
 
+    @property
+    def now(self) -> int:
+        """Decode steps so far, with the schedule "tokens"; else 0."""
+        return self._waiting.now if self._parked is None else self._parked
+
     def advance(self) -> list[tuple[Hashable, _T]]:
         """Work for a moment; returns (key, what the play returned) of those that have ended.
 
@@ -409,6 +423,17 @@ class Scheduler(Generic[_T]):
             if part.key in keys and request.begun is not None:
                 found += request.begun.versions
         return min(found, default=None)
+
+    def tokens(self, keys: Container[Hashable]) -> int:
+        """How many tokens of unfinished plays were sampled.
+
+        Args:
+            keys: of the plays, which are parked.
+        """
+        parts = [part for part in self._parts() if part.key in keys]
+        heard = sum(len(sample.completion_ids) for part in parts for sample in part.heard)
+        asked = [request for part, request in self._asked.values() if part.key in keys]
+        return heard + sum(len(one.begun.completion_ids) for one in asked if one.begun)
 
     def drop(self, keys: Iterable[Hashable]) -> None:
         """Forget plays, and close them.

@@ -36,12 +36,25 @@ def group_from_dict(data: Mapping[str, Any], task: Task) -> Group:
     Raises:
         UsageError: the group belongs to another task.
     """
-    if data["task"] != task.id:
-        raise UsageError(
-            f"a saved group belongs to task {data['task']!r}, and its index now gives {task.id!r}; resume with the "
-            "tasks that the run began with"
-        )
+    require_task(data["task"], task)
     return Group(task, [rollout_from_dict(one, task) for one in data["rollouts"]])
+
+
+def require_task(saved: str, task: Task) -> None:
+    """Refuse a task that is not the one that a saved group belongs to.
+
+    Args:
+        saved: id of the group's task.
+        task: that its index gives now.
+
+    Raises:
+        UsageError: it is another one.
+    """
+    if saved != task.id:
+        raise UsageError(
+            f"a saved group belongs to task {saved!r}, and its index now gives {task.id!r}; resume with the tasks that "
+            "the run began with"
+        )
 
 
 def rollout_as_dict(rollout: Rollout) -> dict[str, Any]:

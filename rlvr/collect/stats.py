@@ -22,7 +22,7 @@ __all__ = [
     "unscored_reasons",
 ]
 
-_REASONS = ("all-correct", "all-wrong", "few-scored", "stale", "too-long")
+_REASONS = ("all-correct", "all-wrong", "few-scored", "too-long")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Dropped:
 
     Attributes:
         task: id of its task.
-        why: "all-correct" or "all-wrong" (dynamic sampling), "few-scored" (under 2 scored rollouts), "stale", or
+        why: "all-correct" or "all-wrong" (dynamic sampling), "few-scored" (under 2 scored rollouts), or
             "too-long" (prompt and limit exceed the model's positions, so nothing was sampled).
         rollouts: number of its rollouts.
         tokens: number of tokens that the policy generated for it.

@@ -82,7 +82,7 @@ class Config:
         step_s: Most wall seconds of an environment's reset and of each step, in environments of several turns.
         turn_schedule: When an environment's reply is sampled from: ready (as soon as it is there) or tokens (after a
             fixed number of decode steps, so that runs repeat to the last bit).  None: tokens with the local sampler.
-        max_rounds: Most rounds in which dynamic sampling fills one batch.  None: 10.
+        max_tries: Most tasks that dynamic sampling tries for each group of a batch.  None: 10.
         workers: Processes that score completions.  None: one per core.  0: score in this process.
         scorer: Score on other machines: http://HOST:PORT of rlvr serve (several with commas), ray://auto or
             ray://HOST:PORT.  None: on this one.
@@ -191,7 +191,7 @@ class Config:
     max_turns: int = 8
     step_s: float = STEP_S
     turn_schedule: Schedule | None = None
-    max_rounds: int | None = None
+    max_tries: int | None = None
     workers: int | None = None
     scorer: str | None = None
     reward_model: str | None = None
@@ -303,7 +303,7 @@ class Config:
             "prompts": prompts,
             "group_size": group_size,
             "updates": updates,
-            "max_rounds": self.max_rounds or 10,
+            "max_tries": self.max_tries or 10,
             "vine_k": self.vine_k or 9,
             "step_delimiter": self.step_delimiter or "\n",
             "validation_tasks": self._validation_tasks(algorithm),
@@ -340,7 +340,7 @@ class Config:
                 "prefix_values" in algorithm.reads and algorithm.forks == "steps",
                 "algorithms with forks, such as vineppo",
             ),
-            "max_rounds": (
+            "max_tries": (
                 algorithm.dynamic_sampling and algorithm.refill and self.pairs is None,
                 "dynamic sampling that samples other groups (--dynamic-sampling true)",
             ),
@@ -396,7 +396,7 @@ class ResolvedConfig(Config):
 
     Attributes:
         algorithm: The algorithm itself, with `overlong` and with the correction that `max_staleness` and `replay` need.
-        prompts, group_size, updates, temperature, overlong, overlong_cache, max_rounds, vine_k, step_delimiter,
+        prompts, group_size, updates, temperature, overlong, overlong_cache, max_tries, vine_k, step_delimiter,
             validation_tasks, validation_every, reward_model_weight, reward_model_bounds, eval_temperature,
             canary: See `Config`; never None.
         written: The settings as they were written.
@@ -406,7 +406,7 @@ class ResolvedConfig(Config):
     prompts: int
     group_size: int
     updates: int
-    max_rounds: int
+    max_tries: int
     vine_k: int
     step_delimiter: str
     validation_tasks: int
@@ -705,7 +705,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     ),
     **dict.fromkeys(
         (
-            *("prompts", "group_size", "updates", "max_rounds", "vine_k", "overlong_cache"),
+            *("prompts", "group_size", "updates", "max_tries", "vine_k", "overlong_cache"),
             *("validation_every", "lora_rank"),
         ),
         partial(require_optional_whole, least=1),

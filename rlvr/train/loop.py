@@ -184,7 +184,7 @@ class Trainer:
                 overlong="mask"
                 if "mask" in config.overlong
                 else "keep",  # soft is a part of the reward
-                max_rounds=config.max_rounds if config.algorithm.refill else 1,
+                max_tries=config.max_tries if config.algorithm.refill else 1,
                 max_staleness=config.max_staleness,
                 max_turns=config.max_turns,
                 step_s=config.step_s,

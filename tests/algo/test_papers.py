@@ -142,7 +142,7 @@ def test_no_flag_is_accepted_where_nothing_reads_it():
     ("settings", "said"),
     [
         ({"vine_k": 3}, "vine_k is int 3, and nothing reads it with grpo"),
-        ({"max_rounds": 3}, "max_rounds is int 3, and nothing reads it with grpo"),
+        ({"max_tries": 3}, "max_tries is int 3, and nothing reads it with grpo"),
         ({"overlong_cache": 3}, "overlong_cache is int 3"),
         ({"reward_model_weight": 0.5}, "of a reward model"),
         ({"reward_model_bounds": (0, 0.5)}, "of a reward model"),

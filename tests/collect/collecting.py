@@ -33,6 +33,16 @@ class Backwards(ScriptedSampler):
         return super().poll()[::-1]
 
 
+class Stepping(ScriptedSampler):
+    """Counts its polls as decode steps, so that what is begun when is the same in every run."""
+
+    steps = 0
+
+    def poll(self):
+        self.steps += 16
+        return super().poll()
+
+
 class OneByOne(ScriptedSampler):
     """Each poll finishes one request, the oldest."""
 
@@ -112,8 +122,9 @@ def collector(env: rlvr.Environment | None = None, script=guesses, **settings) -
 
 
 def untimed(stats) -> dict[str, float]:
-    """Without the seconds, which are never the same."""
-    return {name: value for name, value in stats.items() if not name.endswith("_s")}
+    """Without the seconds, and what was done beyond the batch, which are never the same."""
+    beyond = ("_s", "discarded_tokens", "left", "in_flight")
+    return {name: value for name, value in stats.items() if not name.endswith(beyond)}
 
 
 def texts(groups) -> list[list[str]]:

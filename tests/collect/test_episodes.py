@@ -313,11 +313,11 @@ def test_neither_order_nor_speed_changes_an_episode():
 
 def test_episodes_resume_where_they_stood():
     """The place in the run is their seed; groups left over bring their turns along."""
-    settings = {"dynamic": True, "oversample": 3.0, "max_staleness": 9}
+    settings = {"dynamic": True, "max_staleness": 9}
     with collector(Count(), sometimes, **settings) as whole:
-        whole.collect(1)
+        whole.collect(1, ahead=1)
         state = whole.state_dict()
-        assert state["left"]
+        assert state["flight"]["groups"]
         expected = [whole.collect(2).groups for _ in range(3)]
     with collector(Count(), sometimes, **settings) as resumed:
         resumed.load_state_dict(state)

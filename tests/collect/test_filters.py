@@ -1,10 +1,20 @@
 """What the collector leaves out of a batch: uniform groups, overlong rollouts, old groups; each alone."""
 
+import random
+
 import pytest
 
 import rlvr
 from rlvr.collect import Sampling, ScriptedSampler
-from tests.collect.collecting import Inline, by_fours, collector, texts
+from tests.collect.collecting import (
+    Dawdling,
+    Inline,
+    Stepping,
+    by_fours,
+    collector,
+    guesses,
+    texts,
+)
 from tests.environments import Siblings, Trials
 
 
@@ -17,7 +27,7 @@ def ids(groups) -> list[int]:
 
 
 def test_uniform_groups_are_dropped_and_others_sampled_in_their_place():
-    """Of every four tasks two are mixed.  4 are asked: 2, 3 of 0–3; none of 4, 5; 6, 7.  In their order."""
+    """Of every four tasks two are mixed: 4 are found in 8, in their order."""
     with collector(script=by_fours, dynamic=True, group_size=2) as one:
         collected = one.collect(4)
         assert one.position == 8
@@ -28,7 +38,7 @@ def test_uniform_groups_are_dropped_and_others_sampled_in_their_place():
         ("4", "all-wrong"),
         ("5", "all-correct"),
     ]
-    assert (collected.stats["rounds"], collected.stats["groups"]) == (3, 4)
+    assert collected.stats["groups"] == 4
 
 
 def test_without_it_uniform_groups_stay():
@@ -41,7 +51,7 @@ def test_without_it_uniform_groups_stay():
 
 def test_what_counts_is_the_verdict_and_not_the_shaped_total():
     """All right, with totals from 0.5 to 1.5 for their lengths: nothing to learn about the task."""
-    one = collector(Siblings(), ["0", "0 ", "0  ", "0   "], dynamic=True, max_rounds=1)
+    one = collector(Siblings(), ["0", "0 ", "0  ", "0   "], dynamic=True, max_tries=1)
     with one, pytest.warns(RuntimeWarning, match="1 all-correct"):
         collected = one.collect(1)
     assert not collected.groups
@@ -55,29 +65,29 @@ def test_partial_credit_is_not_correct():
         def verify(self, task, completion):
             return rlvr.Verdict("wrong", 0.9 if completion == "near" else 0.0, why="partial")
 
-    one = collector(Partial(), ["near", "far"], dynamic=True, max_rounds=1)
+    one = collector(Partial(), ["near", "far"], dynamic=True, max_tries=1)
     with one, pytest.warns(RuntimeWarning, match="1 all-wrong"):
         assert not one.collect(1).groups
 
 
 def test_an_unscored_rollout_is_neither_right_nor_wrong():
     """Three right ones and one that we lost are a uniform group."""
-    one = collector(script=["0", "0", "0@raise", "0"], dynamic=True, max_rounds=1)
+    one = collector(script=["0", "0", "0@raise", "0"], dynamic=True, max_tries=1)
     with one, pytest.warns(RuntimeWarning, match="1 all-correct"):
         collected = one.collect(1)
     assert collected.stats["dropped/all-correct"] == 1
 
 
 def test_after_so_many_rounds_it_goes_on_with_fewer_and_says_so():
-    """Two rounds find 2 of 3: enough for a step, and the warning says what was in the way."""
-    one = collector(script=by_fours, dynamic=True, group_size=2, max_rounds=2)
+    """Six tasks hold 2 of 3 groups: enough for a step, and the warning says what was in the way."""
+    one = collector(script=by_fours, dynamic=True, group_size=2, max_tries=2)
     with one, pytest.warns(RuntimeWarning) as caught:
         collected, after = one.collect(3), one.collect(3)
     assert ids(collected.groups) == [2, 3]
     assert (collected.stats["missing"], after.stats["missing"]) == (1, 3 - len(after.groups))
     assert str(caught[0].message) == (
-        "2 of 3 groups after 2 rounds; dropped: 1 all-correct, 2 all-wrong. Going on with fewer: choose tasks nearer "
-        "to what the policy can do, or raise max_rounds. This warning comes once; see `missing` in the log"
+        "2 of 3 groups after 6 tasks; dropped: 2 all-correct, 2 all-wrong. Going on with fewer: choose tasks nearer "
+        "to what the policy can do, or raise max_tries. This warning comes once; see `missing` in the log"
     )
     assert caught[0].filename == __file__  # the line that called collect
     assert len(caught) == 1  # a run of a thousand such steps says it once
@@ -85,7 +95,7 @@ def test_after_so_many_rounds_it_goes_on_with_fewer_and_says_so():
 
 def test_a_warning_made_an_error_leaves_the_collector_as_it_was():
     """As anything that is raised."""
-    with collector(script=by_fours, dynamic=True, group_size=2, max_rounds=1) as one:
+    with collector(script=by_fours, dynamic=True, group_size=2, max_tries=1) as one:
         with pytest.raises(RuntimeWarning):
             one.collect(3)
         assert one.position == 0
@@ -139,42 +149,80 @@ def test_soft_punishment_is_a_part_of_the_reward():
 # ------------------------------------------------------------------------------------------ groups left over
 
 
-def test_what_a_round_has_too_many_of_waits_for_the_next_call():
-    """Asked for 2 and sampling 4, of which 2 are mixed; asked for 1 of 2: 3 is left over, and comes first next time."""
-    with collector(script=by_fours, dynamic=True, group_size=2, oversample=2) as one:
-        assert ids(one.collect(2).groups) == [2, 3]
-        first = one.collect(1)  # 4, 5 uniform; 6, 7 mixed
-        assert (ids(first.groups), first.stats["left"], one.position) == ([6], 1, 8)
+def test_groups_beyond_the_batch_wait_for_the_next_call():
+    """After 0 and 1, 4 of 10 are expected to be kept, so 2, 3 and 4 are begun: two wait, and cost nothing then."""
+    with collector(script=Stepping(by_fours), dynamic=True, group_size=2, max_staleness=9) as one:
+        first = one.collect(1)
+        assert (ids(first.groups), first.stats["left"], one.position) == ([2], 2, 3)
+        assert first.stats["discarded_tokens"] == 0
+        steps = one.sampler.steps
+        assert ids(one.collect(1).groups) == [3]
+        assert (one.sampler.steps, one.position) == (steps, 4)
+
+
+def test_groups_beyond_the_batch_are_dropped_where_no_token_may_be_older():
+    """Their tasks come again with the new weights, and their tokens are counted: 2 + 3 of task 3, 3 + 3 of task 4."""
+    with collector(script=Stepping(by_fours), dynamic=True, group_size=2) as one:
+        first = one.collect(1)
+        assert (ids(first.groups), first.stats["left"], one.position) == ([2], 0, 3)
+        assert first.stats["discarded_tokens"] == 11
+        one.sampler.sync(None, 1)
         second = one.collect(1)
-        assert (ids(second.groups), second.stats["left"], one.position) == ([7], 0, 8)
-        assert (second.stats["rounds"], second.stats["rollouts"]) == (0, 0)
-        assert (
-            second.stats["generation_s"] == second.stats["scoring_s"] == 0
-        )  # of this call, not of all so far
+        assert (ids(second.groups), second.staleness(1), one.position) == ([3], 0, 4)
 
 
-@pytest.mark.parametrize(("bound", "kept"), [(0, [2]), (1, [1]), (5, [1])])
-def test_a_group_left_over_is_dropped_when_it_has_become_too_old(bound, kept):
-    """Task 1 was sampled by version 0; at version 1 it is one behind, and stays only where one is allowed."""
-    sampler = ScriptedSampler(["0"])
-    with collector(script=sampler, oversample=2, max_staleness=bound) as one:
+@pytest.mark.parametrize(("version", "again", "behind"), [(1, 0, 1), (5, 0, 5), (6, 2, 0)])
+def test_a_group_that_waited_is_sampled_anew_when_it_is_too_old(version, again, behind):
+    """At most five versions lie between its tokens, of version 0, and the weights that are trained."""
+    with collector(script=Stepping(by_fours), dynamic=True, group_size=2, max_staleness=5) as one:
         one.collect(1)
-        sampler.sync(None, 1)
-        collected = one.collect(1)
-    assert ids(collected.groups) == kept
-    assert [(d.task, d.why, d.tokens) for d in collected.dropped] == (
-        [("Trials/train/1", "stale", 8)] if bound == 0 else []
-    )
-    assert collected.stats["dropped/stale"] == (bound == 0)
-    assert collected.staleness(1) == (bound > 0)
+        one.sampler.sync(None, version)
+        found = one.collect(1)
+    assert (ids(found.groups), found.stats["requeued"]) == ([3], again)
+    assert found.staleness(version) == behind
 
 
-def test_left_over_groups_are_as_they_would_have_been():
-    """Oversampling changes when a group is sampled, not what comes of it."""
-    with collector() as one, collector(oversample=3) as more:
-        assert texts(one.collect(3).groups) == [
-            t for _ in range(3) for t in texts(more.collect(1).groups)
-        ]
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_speed_rows_and_failures_change_nothing_in_a_batch(staleness, seed):
+    """Samples in any order, a few at a time, scores that dawdle, some that fail: always the same batches."""
+    settings = {"dynamic": True, "group_size": 4, "max_staleness": staleness}
+    with (
+        collector(script=failing, **settings) as calm,
+        collector(Dawdling(), Shuffled(failing, draw=random.Random(seed)), **settings) as hasty,
+    ):
+        for count in (1, 3, 2, 5):
+            wanted, found = calm.collect(count), hasty.collect(count)
+            assert texts(found.groups) == texts(wanted.groups)
+            assert [(d.task, d.why) for d in found.dropped] == [
+                (d.task, d.why) for d in wanted.dropped
+            ]
+            assert hasty.position == calm.position
+
+
+def failing(prompt, rollout: int, seed: int) -> str:
+    """A guess; every fifth cannot be scored."""
+    return guesses(prompt, rollout, seed) + "@raise" * (seed % 5 == 0)
+
+
+class Shuffled(ScriptedSampler):
+    """Each poll finishes some requests, no matter which were asked for first."""
+
+    def __init__(self, script, *, draw):
+        super().__init__(script)
+        self.draw, self.done = draw, []
+
+    def poll(self):
+        self.done += super().poll()
+        self.draw.shuffle(self.done)
+        count = self.draw.randint(0, 6) or 1
+        found, self.done = self.done[:count], self.done[count:]
+        return found
+
+    def abort(self, ids):
+        ids = set(ids)
+        super().abort(ids)
+        self.done = [(name, sample) for name, sample in self.done if name not in ids]
 
 
 def test_scorers_for_filters_are_all_the_same():

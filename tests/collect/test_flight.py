@@ -44,10 +44,8 @@ def test_groups_under_way_come_in_order_and_none_is_too_old():
     assert texts(groups) == expected
     assert [each.stats["in_flight"] for each in found] == [4.0] * 8
     behind = [each.staleness(version + 1) for version, each in enumerate(found)]
-    assert (max(behind), {each.stats["requeued"] for each in found}) == (
-        1,
-        {0.0},
-    )  # one by one, so nothing waits
+    assert max(behind) <= 3
+    assert {each.stats["requeued"] for each in found} == {0.0}
 
 
 def test_a_group_that_has_become_too_old_is_sampled_anew():

@@ -10,7 +10,7 @@ from rlvr.collect import ScriptedSampler
 from rlvr.collect.evaluation import evaluate
 from rlvr.collect.mixing import MixtureCursor
 from rlvr.types import Group, Outcome, Rollout, Score, Verdict
-from tests.collect.collecting import SAMPLING, collector, guesses, number, untimed
+from tests.collect.collecting import SAMPLING, Stepping, collector, guesses, number, untimed
 from tests.environment.test_mixture import rows
 from tests.environments import Trials
 
@@ -145,9 +145,9 @@ def test_resumed_after_any_step_it_is_the_uninterrupted_run(curriculum):
         collected = one.collect(3)
         return collected.groups, collected.dropped, untimed(collected.stats)
 
-    settings = {"dynamic": True, "oversample": 2.0, "max_staleness": 9}
+    settings = {"dynamic": True, "max_staleness": 9}
     env = mixture(curriculum=curriculum)
-    with collector(env, ScriptedSampler(script, logprobs=-0.1), **settings) as whole:
+    with collector(env, Stepping(script, logprobs=-0.1), **settings) as whole:
         expected, states = [], []
         for version in range(6):
             states.append(json.loads(json.dumps(whole.state_dict())))
@@ -157,7 +157,7 @@ def test_resumed_after_any_step_it_is_the_uninterrupted_run(curriculum):
         assert states[-1]["members"]["rows"]["solved"]
     for begun in (0, 1, 3, 5):
         with collector(
-            mixture(curriculum=curriculum), ScriptedSampler(script, logprobs=-0.1), **settings
+            mixture(curriculum=curriculum), Stepping(script, logprobs=-0.1), **settings
         ) as resumed:
             resumed.load_state_dict(states[begun])
             assert [step(resumed, version) for version in range(begun, 6)] == expected[begun:]

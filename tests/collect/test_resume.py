@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr.collect import Sampling, ScriptedSampler
+from rlvr.collect import Sampling
 from rlvr.collect.serialization import group_as_dict, group_from_dict
-from tests.collect.collecting import by_fours, collector, guesses, untimed
+from tests.collect.collecting import Stepping, by_fours, collector, guesses, untimed
 from tests.environments import Siblings, Trials, Words
 from tests.rewards.parts import refusal
 
-SETTINGS = {"dynamic": True, "oversample": 2.0, "max_staleness": 9, "overlong": "mask"}
+SETTINGS = {"dynamic": True, "max_staleness": 9, "overlong": "mask"}
 
 
 def says(prompt, rollout: int, seed: int) -> str:
@@ -42,14 +42,16 @@ def test_resumed_after_any_step_it_is_the_uninterrupted_run(env, script):
         collected = one.collect(3)
         return collected.groups, collected.dropped, untimed(collected.stats)
 
-    with collector(env, ScriptedSampler(script, logprobs=-0.1), **SETTINGS) as whole:
+    with collector(env, Stepping(script, logprobs=-0.1), **SETTINGS) as whole:
         expected, states = [], []
         for version in range(6):
             states.append(carried(whole.state_dict()))
             expected.append(step(whole, version))
-    assert any(state["left"] for state in states), "nothing was left over: the test shows nothing"
+    assert any(state["flight"]["groups"] for state in states), (
+        "nothing was left over: the test shows nothing"
+    )
     for begun, state in enumerate(states):
-        with collector(env, ScriptedSampler(script, logprobs=-0.1), **SETTINGS) as resumed:
+        with collector(env, Stepping(script, logprobs=-0.1), **SETTINGS) as resumed:
             resumed.load_state_dict(state)
             assert (resumed.position, resumed.epoch) == (state["position"], state["epoch"])
             assert [step(resumed, version) for version in range(begun, 6)] == expected[begun:]
@@ -59,13 +61,13 @@ def test_a_group_left_over_survives_with_all_it_has():
     """A masked rollout, an unscored one with its traceback, one with partial logprobs: equal after the file."""
     script = ["0", "0@raise", "no", "0 and on and on"]
     with collector(
-        script=script, oversample=2, overlong="mask", sampling=Sampling(max_tokens=12)
+        script=Stepping(script), max_staleness=9, overlong="mask", sampling=Sampling(max_tokens=12)
     ) as one:
-        one.collect(1)
+        one.collect(1, ahead=2)
         state = carried(one.state_dict())
         [group] = one.collect(1).groups
     with collector(
-        script=script, oversample=2, overlong="mask", sampling=Sampling(max_tokens=12)
+        script=Stepping(script), max_staleness=9, overlong="mask", sampling=Sampling(max_tokens=12)
     ) as other:
         other.load_state_dict(state)
         [again] = other.collect(1).groups
@@ -109,11 +111,11 @@ def test_a_state_of_another_collector_is_refused(other, said):
 
 def test_tasks_that_changed_under_a_saved_group_are_found():
     """The group's index leads to another task now."""
-    with collector(script=by_fours, dynamic=True, oversample=4) as one:
-        one.collect(1)
+    with collector(script=Stepping(by_fours), dynamic=True, max_staleness=9) as one:
+        one.collect(1, ahead=1)
         state = carried(one.state_dict())
-    state["left"][0]["group"]["task"] = "Trials/train/99"
-    with collector(script=by_fours, dynamic=True, oversample=4) as resumed:
+    state["flight"]["groups"][0]["task"] = "Trials/train/99"
+    with collector(script=Stepping(by_fours), dynamic=True, max_staleness=9) as resumed:
         said = refusal(lambda: resumed.load_state_dict(state))
         assert said.startswith(
             "a saved group belongs to task 'Trials/train/99', and its index now gives 'Trials/train/3'"

@@ -74,7 +74,7 @@ def adder(tmp_path_factory) -> list:
     return ["--model", model, "--data", written(folder / "rows.jsonl", SUMS), "--max-tokens", 16]
 
 
-@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 @pytest.mark.parametrize(
     ("name", "flags"),
     [
@@ -212,7 +212,7 @@ def test_a_recipe_is_a_module_of_the_checkout_too(adder, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 @pytest.mark.parametrize("name", ["python_tool_math", "search_qa"])
 def test_a_recipe_with_tools_trains(name, say, tmp_path):
     """Its whole path in too few steps to learn anything: episodes with calls, their metrics, and the results."""
@@ -263,7 +263,7 @@ def test_every_recipe_that_trains_is_known_to_the_command(say):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 def test_five_domains_train_in_one_run(say, tmp_path):
     """ProRL's recipe over five domains, procedural and offline: mathematics, science, queries, logic, instructions."""
     shares = [
@@ -315,7 +315,7 @@ def test_five_domains_train_in_one_run(say, tmp_path):
         2,
         "--max-tokens",
         40,
-        "--max-rounds",
+        "--max-tries",
         1,
         "--workers",
         0,

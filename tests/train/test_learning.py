@@ -15,7 +15,7 @@ steps are enough."""
 EVERY_DAY = [("grpo", True)]
 
 
-@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 @pytest.mark.parametrize(
     ("name", "one_step_off"),
     [

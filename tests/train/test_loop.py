@@ -119,7 +119,7 @@ def test_dynamic_sampling_leaves_only_groups_with_both_kinds(tmp_path, monkeypat
         "update",
         lambda self, batch, *rest: seen.append(batch) or update(self, batch, *rest),
     )
-    with trainer(tmp_path / "run", algorithm="dapo", steps=3, group_size=2, max_rounds=50) as made:
+    with trainer(tmp_path / "run", algorithm="dapo", steps=3, group_size=2, max_tries=50) as made:
         made.run()
     for batch in seen:
         correct = torch.tensor([row.score.verdict.correct for row in batch.rows]).view(-1, 2)
@@ -130,10 +130,10 @@ def test_dynamic_sampling_leaves_only_groups_with_both_kinds(tmp_path, monkeypat
 def test_a_step_without_a_group_is_skipped_and_says_so(tmp_path, capsys):
     """Nothing can be learned where everything is wrong; the run goes on, with the weights as they were."""
     with trainer(
-        tmp_path / "run", env=Hopeless(), algorithm="dapo", steps=2, max_rounds=2, quietly=False
+        tmp_path / "run", env=Hopeless(), algorithm="dapo", steps=2, max_tries=2, quietly=False
     ) as made:
         before = [p.clone() for p in made.policy.model.parameters()]
-        with pytest.warns(RuntimeWarning, match="0 of 4 groups after 2 rounds") as caught:
+        with pytest.warns(RuntimeWarning, match="0 of 4 groups after 8 tasks") as caught:
             made.run()
         assert len(caught) == 1
         assert all(map(torch.equal, before, made.policy.model.parameters()))
@@ -165,7 +165,7 @@ def test_the_punishment_fits_the_width_of_the_reward(tmp_path):
     torch.testing.assert_close(pm, unit)
 
 
-@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 def test_soft_overlong_is_in_the_reward_and_mask_in_the_loss(tmp_path):
     """Every completion here is cut off at 4 tokens: -1 each under "soft"; nothing is trained on under "mask"."""
     with trainer(tmp_path / "soft", algorithm="dapo", steps=1, overlong_cache=2) as made:
@@ -323,7 +323,7 @@ def test_prorl_resets_by_period(tmp_path):
     assert [row["kl_ref"] < 1e-6 for row in rows] == [True, False, True, False, True]
 
 
-@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 def test_prorl_resets_when_validation_stalls(tmp_path):
     """A hopeless task has its best at the first look, with 0; two more without a better one are a stall."""
     prorl = dataclasses.replace(load_algorithm("prorl"), reset=Reset(stall_validations=2))
@@ -334,7 +334,7 @@ def test_prorl_resets_when_validation_stalls(tmp_path):
         steps=6,
         validation_every=1,
         validation_tasks=4,
-        max_rounds=1,
+        max_tries=1,
     ) as made:
         made.run()
     assert [row["step"] for row in metrics(made) if row.get("reset")] == [2, 5]
@@ -437,7 +437,7 @@ class Dead(Bandit):
         raise RuntimeError("the sandbox is gone")
 
 
-@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 @pytest.mark.parametrize("algorithm", ["grpo", "dapo"])
 def test_a_run_that_nobody_scores_ends(tmp_path, algorithm):
     """It would go on to its last step with the weights it began with, and end as a success."""
@@ -450,7 +450,7 @@ def test_a_run_that_nobody_scores_ends(tmp_path, algorithm):
         assert made.step == 1
 
 
-@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 def test_rollouts_of_dropped_groups_are_kept(tmp_path):
     """All that a dead scorer leaves is dropped, and its traceback is what one wants to read; else, all wrong is."""
     with trainer(tmp_path / "dead", env=Dead(), steps=1, rollouts_every=1) as made:
@@ -474,7 +474,7 @@ def test_rollouts_of_dropped_groups_are_kept(tmp_path):
         assert counts.total() == row["rollouts"]
 
 
-@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 def test_steps_without_a_score_count_in_a_row(tmp_path):
     """A scorer that comes back is not held to what it missed."""
 
@@ -517,7 +517,7 @@ def test_a_prompt_that_is_too_long_costs_its_group(tmp_path):
         in said[0]
     )
     assert (
-        "3 of 4 groups after 1 rounds; dropped: 1 too-long. Going on with fewer. This warning comes once"
+        "3 of 4 groups after 4 tasks; dropped: 1 too-long. Going on with fewer. This warning comes once"
         in said[1]
     )
     assert (

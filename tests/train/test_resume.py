@@ -149,7 +149,7 @@ EVERY_DAY = {"prorl": 4, "in-flight-turns": 4}
 """Steps of those that are not slow: a reset and a step after it, and episodes that outlast updates."""
 
 
-@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
@@ -179,7 +179,7 @@ def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name, st
 QUICK = ("prorl-stall", "lora-one-step-off", "dpo", "ppo", "in-flight")
 
 
-@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RUNS]
 )

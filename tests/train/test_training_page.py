@@ -26,7 +26,7 @@ def test_every_setting_is_named():
     assert {field.name for field in dataclasses.fields(Config)} - NAMED == set()
 
 
-@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 def test_every_metric_of_a_run_is_named(tmp_path):
     """With a KL penalty, dynamic sampling, evaluation and a reward of parts."""
     env = Bandit().with_reward(rlvr.Correct() + rlvr.Overlong(max_tokens=4, cache=1))
