@@ -357,8 +357,8 @@ def test_a_checker_in_cpp_is_compiled_once(sandbox: Sandbox):
     """What it reads lies beside its source, and is no reason to compile it again for each output."""
     made = []
     compile_ = sandbox._compiler._compile
-    sandbox._compiler._compile = lambda name, argv, files, to: (
-        made.append(set(files)) or compile_(name, argv, files, to)
+    sandbox._compiler._compile = lambda name, argv, files, *more: (
+        made.append(set(files)) or compile_(name, argv, files, *more)
     )
     try:
         checker = Program(
