@@ -338,7 +338,7 @@ def _signs(count: int, comparisons: int, seed: int) -> Iterator[_Array]:
         yield np.array(list(product((-1.0, 1.0), repeat=count)))
         return
     rng = np.random.default_rng((seed, 1))
-    flips = max(_FLIPS, 80 * comparisons)
+    flips = max(_FLIPS, 40 * comparisons)  # the least p times their number is 1 / 40
     at_once = max(1, _BLOCK // count)
     for done in range(0, flips, at_once):
         shape = min(at_once, flips - done), count
