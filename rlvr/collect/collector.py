@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rlvr.collect.flight import Flight, Open
+from rlvr.collect.flight import Flight, OpenGroup
 from rlvr.collect.groups import STEP_S, Groups
 from rlvr.collect.mixing import cursor_of
 from rlvr.collect.players import OwnLoopEnv
@@ -300,7 +300,7 @@ class Collector:
                 return
             expected += share if self._begin_next() else 0.0
 
-    def _chance(self, one: Open, share: float) -> float:
+    def _chance(self, one: OpenGroup, share: float) -> float:
         """The chance that a group is kept, from the verdicts of its rollouts so far."""
         if one.finished:
             return float(self._is_kept(one))
@@ -315,7 +315,7 @@ class Collector:
     def _rollouts_left(self, prompts: int) -> int:
         return sum(one.size - len(one.rollouts) for one in self._flight.open[:prompts])
 
-    def _close(self, closed: Sequence[Open], kept: int) -> int:
+    def _close(self, closed: Sequence[OpenGroup], kept: int) -> int:
         """Let the order of tasks go on behind a batch; returns the tokens of open groups that are dropped.
 
         The order is a function of the batches before: a curriculum that has learned may have other tasks come next than
@@ -361,10 +361,10 @@ class Collector:
             )
         return False
 
-    def _is_kept(self, one: Open) -> bool:
+    def _is_kept(self, one: OpenGroup) -> bool:
         return one.left_out is None and not self._why_useless(one)
 
-    def _why_useless(self, one: Open) -> str:
+    def _why_useless(self, one: OpenGroup) -> str:
         """Why a finished group cannot be trained on; empty if it can."""
         if one.why is None:  # asked for at every poll
             one.why = self._useless(list(one.rollouts.values()))

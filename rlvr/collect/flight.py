@@ -25,7 +25,7 @@ from rlvr.collect.stats import own_tokens
 from rlvr.display import Advance
 from rlvr.types import Group, Rollout, Score
 
-__all__ = ["Flight", "sample_groups"]
+__all__ = ["Flight", "OpenGroup", "sample_groups"]
 
 _Key: TypeAlias = tuple[int, int]
 """(number of the group in the flight, number of the rollout in its group)."""
@@ -40,7 +40,7 @@ class _Scoring(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Open:
+class OpenGroup:
     """A group that is under way: its finished rollouts by their numbers, and the scores that are being computed.
 
     Attributes:
@@ -118,7 +118,7 @@ class Flight:
         self._scheduler: Scheduler[Rollout] = Scheduler(
             groups.sampler, groups.background, groups.schedule, most=groups.most_plays
         )
-        self._open: dict[int, Open] = {}
+        self._open: dict[int, OpenGroup] = {}
         self._ticks = groups.schedule == "tokens"
         self._next = 0
 
@@ -127,7 +127,7 @@ class Flight:
         return len(self._open)
 
     @property
-    def open(self) -> list[Open]:
+    def open(self) -> list[OpenGroup]:
         """The unfinished groups, and finished ones that were not taken, in their order."""
         return list(self._open.values())
 
@@ -141,9 +141,9 @@ class Flight:
         """
         number, self._next = self._next, self._next + 1
         if left_out is not None:
-            self._open[number] = Open(place, index, 0, left_out=left_out)
+            self._open[number] = OpenGroup(place, index, 0, left_out=left_out)
             return
-        self._open[number] = Open(place, index, self._groups.size_of(index))
+        self._open[number] = OpenGroup(place, index, self._groups.size_of(index))
         self._scheduler.add(self._plays([(place, index)], number))
 
     def _plays(
@@ -191,7 +191,7 @@ class Flight:
         """Take all requests back from the sampler, until `work` is called again."""
         self._scheduler.park()
 
-    def take(self, count: int) -> list[Open]:
+    def take(self, count: int) -> list[OpenGroup]:
         """The oldest groups, which are not under way from now on.
 
         Args:
@@ -247,7 +247,7 @@ class Flight:
                 complete.append(number)
         return complete
 
-    def _begin_scoring(self, one: Open, g: int) -> None:
+    def _begin_scoring(self, one: OpenGroup, g: int) -> None:
         """Score rollout g, or all of the group once they are there if the reward compares completions.
 
         Those that have a score are left out: of episodes, and of completions that could not be had.
@@ -284,7 +284,7 @@ class Flight:
         one = self._open[number]
         self._cancel(one)
         self._scheduler.drop(keys)
-        self._open[number] = Open(one.place, one.index, one.size)
+        self._open[number] = OpenGroup(one.place, one.index, one.size)
         self._scheduler.add(self._plays([(one.place, one.index)], number))
 
     def close(self) -> None:
@@ -295,7 +295,7 @@ class Flight:
         self._open.clear()
 
     @staticmethod
-    def _cancel(one: Open) -> None:
+    def _cancel(one: OpenGroup) -> None:
         for scoring in one.scores:
             scoring.future.cancel()
 
@@ -313,7 +313,7 @@ class Flight:
         return {"groups": groups, "plays": self._scheduler.state_dict() if groups else None}
 
     @staticmethod
-    def _wait_again(one: Open, dues: Sequence[tuple[list[int], int]]) -> None:
+    def _wait_again(one: OpenGroup, dues: Sequence[tuple[list[int], int]]) -> None:
         """Let scores that are there count when they are due."""
         for numbers, due in dues:
             future: Future[list[Score]] = Future()
@@ -338,7 +338,7 @@ class Flight:
         for kept in state["groups"]:
             number, place, index = kept["number"], kept["place"], kept["index"]
             size = 0 if kept["left_out"] is not None else self._groups.size_of(index)
-            one = self._open[number] = Open(place, index, size, left_out=kept["left_out"])
+            one = self._open[number] = OpenGroup(place, index, size, left_out=kept["left_out"])
             if kept["task"] is not None:
                 require_task(kept["task"], self._groups.task(index))
             if not size:

@@ -11,7 +11,13 @@ from rlvr.episode import Episode
 from rlvr.errors import UsageError
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 
-__all__ = ["group_as_dict", "group_from_dict", "rollout_as_dict", "rollout_from_dict"]
+__all__ = [
+    "group_as_dict",
+    "group_from_dict",
+    "require_task",
+    "rollout_as_dict",
+    "rollout_from_dict",
+]
 
 
 def group_as_dict(group: Group) -> dict[str, Any]:

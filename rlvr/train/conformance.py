@@ -27,7 +27,7 @@ from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 
-__all__ = ["Finding", "conforms"]
+__all__ = ["RuleResult", "conforms"]
 
 _TOLERANCE: Final = 1e-6
 _CHARSET: Final = "0123456789ab= "
@@ -36,7 +36,7 @@ _GROUP: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RuleResult:
     """What was found of one rule.
 
     Attributes:
@@ -48,7 +48,7 @@ class Finding:
     fault: str = ""
 
 
-def conforms(algorithm: Algorithm) -> list[Finding]:
+def conforms(algorithm: Algorithm) -> list[RuleResult]:
     """What was found of each rule.
 
     Args:
@@ -69,7 +69,7 @@ def conforms(algorithm: Algorithm) -> list[Finding]:
         raise UsageError(f"{algorithm.label} raises {type(error).__name__}: {error}") from error
 
 
-def _found(trial: _Trial) -> list[Finding]:
+def _found(trial: _Trial) -> list[RuleResult]:
     rules: dict[str, Callable[[], str]] = {
         "the gradient is the same in one micro-batch, in many, and packed": trial.splitting,
         "advantages of 0 give no gradient, unless a regulariser is declared": trial.nothing_to_learn,
@@ -79,7 +79,7 @@ def _found(trial: _Trial) -> list[Finding]:
         "every field of its own changes something": trial.fields,
         "a run that is resumed goes on to the last bit": trial.resuming,
     }
-    return [Finding(rule, check()) for rule, check in rules.items()]
+    return [RuleResult(rule, check()) for rule, check in rules.items()]
 
 
 def _rollouts(draw: random.Random, reads: frozenset[str]) -> list[Group]:

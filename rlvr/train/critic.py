@@ -24,7 +24,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.batches import Padded
 from rlvr.train.credit import Batch
-from rlvr.train.part import Part
+from rlvr.train.part import LearnerPart
 from rlvr.train.policy import Policy, RootModule
 from rlvr.train.schedule import scheduled
 from rlvr.types import Rollout
@@ -69,7 +69,7 @@ class ValueModule(RootModule):
             return self.head(states.float()).squeeze(-1), None
 
 
-class CriticLearner(Part):
+class CriticLearner(LearnerPart):
     """The critic with its optimiser.
 
     Args:

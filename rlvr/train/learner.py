@@ -28,7 +28,7 @@ from rlvr.display import Activity, Advance, uncounted
 from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch
-from rlvr.train.part import Micro, Part
+from rlvr.train.part import LearnerPart, Micro
 from rlvr.train.parts import parts_of
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
@@ -37,7 +37,7 @@ from rlvr.types import Group, Rollout
 
 __all__ = ["Diverged", "Learner"]
 
-_P = TypeVar("_P", bound=Part)
+_P = TypeVar("_P", bound=LearnerPart)
 
 
 class Diverged(RlvrError):

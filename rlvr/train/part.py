@@ -20,7 +20,7 @@ from rlvr.types import Group
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
 
-__all__ = ["Micro", "Part"]
+__all__ = ["LearnerPart", "Micro"]
 
 
 @dataclass(slots=True)
@@ -46,10 +46,10 @@ class Micro:
     terms: dict[str, Tensor] = field(default_factory=dict)
 
 
-class Part:
+class LearnerPart:
     """One thing that algorithms share, such as a critic or a KL penalty; every method does nothing by default.
 
-    A subclass has `of`, and the methods that it needs.  Parts are called in the order of `rlvr.train.parts.PARTS`.
+    A subclass has `of`, and the methods that it needs.  Parts are called in the order of `rlvr.train.parts.parts_of`.
 
     Args:
         learner: whose part it is; `learner.algorithm` has its settings.
@@ -68,7 +68,7 @@ class Part:
         self.learner = learner
 
     @classmethod
-    def of(cls, learner: Learner) -> Part | None:
+    def of(cls, learner: Learner) -> LearnerPart | None:
         """The part that a learner's algorithm asks for; None if it does not.
 
         Args:

@@ -24,7 +24,7 @@ from rlvr.algo.trust_region import dual_ascent
 from rlvr.samplers.protocol import rollout_seed
 from rlvr.train.credit import Batch, totals
 from rlvr.train.critic import CriticLearner
-from rlvr.train.part import Micro, Part
+from rlvr.train.part import LearnerPart, Micro
 from rlvr.train.teacher import Teacher
 from rlvr.train.trust_region import RegionStep
 from rlvr.types import Group
@@ -33,22 +33,21 @@ if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
 
 __all__ = [
-    "PARTS",
     "Corrections",
     "EntropyBonus",
     "HighEntropy",
     "KlPenalty",
-    "Mixing",
     "MovingBaseline",
     "OptimizerReset",
     "Reference",
+    "ReferenceMixing",
     "Selection",
     "TrustPenalty",
     "parts_of",
 ]
 
 
-class HighEntropy(Part):
+class HighEntropy(LearnerPart):
     """The policy's loss on the share of tokens with the highest entropy (`entropy_share`)."""
 
     @classmethod
@@ -70,7 +69,7 @@ class HighEntropy(Part):
         return zero_masked(losses, micro.batch.kept)
 
 
-class Corrections(Part):
+class Corrections(LearnerPart):
     """Importance weights where the sampler had older weights, or computes differently, than the trainer."""
 
     @classmethod
@@ -97,7 +96,7 @@ class Corrections(Part):
         return losses * weights
 
 
-class Reference(Part):
+class Reference(LearnerPart):
     """The reference policy: the policy as it was given, or at the last reset.
 
     Attributes:
@@ -127,7 +126,7 @@ class Reference(Part):
         self.policy.load_state_dict(state)
 
 
-class OptimizerReset(Part):
+class OptimizerReset(LearnerPart):
     """The optimiser starts afresh at a reset, where the algorithm says so."""
 
     @classmethod
@@ -139,11 +138,11 @@ class OptimizerReset(Part):
         self.learner.optimizer = self.learner.fresh_optimizer()
 
 
-class Mixing(Part):
+class ReferenceMixing(LearnerPart):
     """Now and then the reference takes over a share of the policy's weights (arXiv:2404.09656, eq. 1)."""
 
     @classmethod
-    def of(cls, learner: Learner) -> Mixing | None:
+    def of(cls, learner: Learner) -> ReferenceMixing | None:
         return None if learner.algorithm.mixing is None else cls(learner)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
@@ -158,11 +157,11 @@ class Mixing(Part):
             theirs.lerp_(ours.detach(), settings.share)
 
 
-class _Coefficient(Part):
+class _Coefficient(LearnerPart):
     """A coefficient of KL that may move after each batch; its name is that of the algorithm's field."""
 
     @classmethod
-    def of(cls, learner: Learner) -> Part | None:
+    def of(cls, learner: Learner) -> LearnerPart | None:
         return None if getattr(learner.algorithm, cls.name) is None else cls(learner)
 
     @property
@@ -247,7 +246,7 @@ class TrustPenalty(_Coefficient):
         return kl_loss(batch.behaviour_logprobs, now, batch.completion_mask, estimator="k3").sum()
 
 
-class EntropyBonus(Part):
+class EntropyBonus(LearnerPart):
     """The entropy bonus, and its coefficient where that follows a target.
 
     Attributes:
@@ -307,7 +306,7 @@ class EntropyBonus(Part):
         self.last = state[1]
 
 
-class MovingBaseline(Part):
+class MovingBaseline(LearnerPart):
     """The moving average of scores that REINFORCE subtracts.
 
     Attributes:
@@ -335,7 +334,7 @@ class MovingBaseline(Part):
         self.average = state
 
 
-class Selection(Part):
+class Selection(LearnerPart):
     """The tokens that an algorithm selects over all of an update, see `PolicyGradient.select`."""
 
     @classmethod
@@ -357,7 +356,7 @@ class Selection(Part):
         return replace(mini, selected=algorithm.select(Inputs(algorithm, known)))
 
 
-PARTS: tuple[type[Part], ...] = (
+_PARTS: tuple[type[LearnerPart], ...] = (
     HighEntropy,
     Corrections,
     Reference,
@@ -369,19 +368,19 @@ PARTS: tuple[type[Part], ...] = (
     MovingBaseline,
     Selection,
     RegionStep,
-    Mixing,
+    ReferenceMixing,
     OptimizerReset,
 )
 """All parts, in the order in which they are called."""
 
 
-def parts_of(learner: Learner) -> list[Part]:
+def parts_of(learner: Learner) -> list[LearnerPart]:
     """The parts that a learner's algorithm asks for, in their order.
 
     Args:
         learner: with policy, config and algorithm.
     """
-    return [part for kind in PARTS if (part := kind.of(learner)) is not None]
+    return [part for kind in _PARTS if (part := kind.of(learner)) is not None]
 
 
 def _squared_gradient(loss: Tensor, logprobs: Tensor) -> Tensor:

@@ -17,9 +17,9 @@ from rlvr.samplers.protocol import Sampler
 from rlvr.train.reward_model import RewardModel
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 
-__all__ = ["StepRewards"]
+__all__ = ["StepRewards", "StepRule"]
 
-Rule = Callable[[Task, list[str]], Sequence[float]]
+StepRule = Callable[[Task, list[str]], Sequence[float]]
 """From a task and the steps of a completion to a reward of each step."""
 
 
@@ -83,7 +83,7 @@ class StepRewards:
         return replace(rollout, turns=turns)
 
 
-def _rule_of(source: str, device: str) -> Rule:
+def _rule_of(source: str, device: str) -> StepRule:
     if Path(source).is_dir():
         model = RewardModel.load(source, reads="steps", device=device)
         return lambda task, steps: model.step_scores(task.prompt, steps)
@@ -95,7 +95,7 @@ def _rule_of(source: str, device: str) -> Rule:
     found: Any = getattr(module_at(place, f"--step-reward {source}"), name, None)
     if not callable(found):
         raise UsageError(f"step_reward is {source!r}, and {place} has no function {name!r}")
-    rule: Rule = found
+    rule: StepRule = found
     return rule
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.errors import UsageError
 from rlvr.train.credit import Batch
-from rlvr.train.part import Part
+from rlvr.train.part import LearnerPart
 from rlvr.train.policy import Policy
 
 if TYPE_CHECKING:  # it calls the parts
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # it calls the parts
 __all__ = ["Teacher"]
 
 
-class Teacher(Part):
+class Teacher(LearnerPart):
     """The model of the setting `teacher`, for algorithms that read `teacher_logprobs`.
 
     Attributes:

@@ -22,7 +22,7 @@ from rlvr.algo.ratios import RatioStats
 from rlvr.algo.trust_region import Parts, TrustRegionStep, full_kl, trust_region_step
 from rlvr.errors import UsageError
 from rlvr.train.credit import Batch
-from rlvr.train.part import Part
+from rlvr.train.part import LearnerPart
 from rlvr.train.policy import Policy
 
 if TYPE_CHECKING:  # it calls the parts
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # it calls the parts
 __all__ = ["RegionStep", "step_in_region"]
 
 
-class RegionStep(Part):
+class RegionStep(LearnerPart):
     """TRPO's step in the place of AdamW's.
 
     Raises:

@@ -67,6 +67,7 @@ ARGUMENTS = {
     "envs": [],
     "verifiers": [],
     "rewards": [],
+    "identity": [["NAME"]],
     "algorithms": [["NAME"], ["NAME.py:Mine"]],
     "doctor": [],
 }

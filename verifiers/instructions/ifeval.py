@@ -38,7 +38,7 @@ from rlvr.verifiers.instructions.text import (
     words,
 )
 
-__all__ = ["found_times"]
+__all__ = ["FAMILY", "found_times"]
 
 FAMILY: Final = "ifeval"
 _LONGEST_SENTENCE = 80  # words; a text without ends of sentences is not "less than 3 sentences"
