@@ -19,7 +19,7 @@ import random
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property, wraps
 from inspect import isasyncgenfunction, isawaitable, iscoroutinefunction
 from numbers import Integral
@@ -81,6 +81,14 @@ def seeded(*key: str | int) -> random.Random:
     plain = tuple(str(part) if isinstance(part, str) else int(part) for part in key)
     digest = hashlib.sha256(repr(plain).encode()).digest()
     return random.Random(int.from_bytes(digest[:16], "big"))
+
+
+def _default_of(option: Field[Any]) -> Any:
+    """The default of an option, or MISSING; a class that was sent to another process has a MISSING of its own."""
+    missing = type(MISSING)
+    if isinstance(option.default_factory, missing):
+        return MISSING if isinstance(option.default, missing) else option.default
+    return option.default_factory()
 
 
 def _checking(init: Callable[..., None]) -> Callable[..., None]:
@@ -165,11 +173,7 @@ class Environment(ABC):
     @classmethod
     def options(cls) -> dict[str, Any]:
         """The options and their defaults; `dataclasses.MISSING` for one that must be given."""
-        return {
-            f.name: f.default if f.default_factory is MISSING else f.default_factory()
-            for f in fields(cls)
-            if f.init
-        }
+        return {f.name: _default_of(f) for f in fields(cls) if f.init}
 
     @property
     def config(self) -> dict[str, Any]:

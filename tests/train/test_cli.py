@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_the_same_command_goes_on_and_another_is_refused(train, say):
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (("--algorithm", "dappo"), "did you mean 'dapo'"),
+        (("--algorithm", "dapoo"), "did you mean 'dapo'"),
         (("--algorithm", "td3"), "there is no algorithm 'td3'"),
         (("--lr", "0"), "lr is 0.0; it must be a number above 0"),
         (("--group-size", "0"), "group_size is 0; it must be a whole number of at least 1"),
@@ -194,16 +195,27 @@ def test_help_loads_no_torch():
     ] * 3, done.stderr
 
 
-def test_without_torch_the_extra_is_named(train, monkeypatch):
-    """One line says how to get it."""
+def test_without_torch_the_extra_is_named():
+    """One line says how to get it, before anything else is looked at."""
+    script = textwrap.dedent(
+        """
+        import sys
 
-    def absent(name: str):
-        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        class Missing:
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] == "torch":
+                    raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr("rlvr.errors.importlib.import_module", absent)
-    code, said = train("--algorithm", "grpo")
-    assert code == 2
+        sys.meta_path.insert(0, Missing())
+        from rlvr.cli import main
+
+        sys.exit(main("train --env nothing-v1 --model m --run r --algorithm grpo".split()))
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
     assert (
         "torch is not installed; get it with: pip install -c constraints.txt '.[train]' in a checkout"
-        in said
+        in done.stderr
     )
