@@ -14,7 +14,7 @@ from tests.train import bandit
 from tests.train.bandit import trainer
 
 _VERIFIED = (
-    "RLVR_TEST_VERIFIED"  # names a file that grows with every completion that the service verifies
+    "RLVR_TEST_VERIFIED"  # names a file that grows with every completion that the services verify
 )
 _PLACE = "tests.train.test_remote_scorer:Noted"
 _COMPLETIONS = (
@@ -34,7 +34,7 @@ class Noted(bandit.Bandit):
 
 
 @pytest.mark.slow
-def test_a_service_that_dies_inside_a_step_costs_a_retry(tmp_path):
+def test_a_service_that_dies_inside_a_step_costs_a_retry(tmp_path, monkeypatch):
     """The steps, their rewards and the weights are those of a run that scores here."""
     from tests.train.test_remote_scorer import Noted  # by the name that the services know
 
@@ -42,9 +42,13 @@ def test_a_service_that_dies_inside_a_step_costs_a_retry(tmp_path):
         run.run()
         expected = {name: weight.clone() for name, weight in run.policy.model.state_dict().items()}
     seen = tmp_path / "seen"
+    monkeypatch.setenv(
+        _VERIFIED, str(seen)
+    )  # judging reads it, so it has to be the same everywhere
+    same = {_VERIFIED: str(seen)}
     with (
-        served(place=_PLACE, **{_VERIFIED: str(seen)}) as (one, port),
-        served(place=_PLACE) as (_, other),
+        served(place=_PLACE, **same) as (one, port),
+        served(place=_PLACE, **same) as (_, other),
     ):
         killer = threading.Thread(target=_kill_after, args=(one, seen))
         killer.start()
