@@ -5,6 +5,7 @@ torchrun --nproc-per-node 2 tests/ranks/worker.py parts
 torchrun --nproc-per-node 2 tests/ranks/worker.py run FOLDER '{"steps": 4}'
 """
 
+import gc
 import json
 import sys
 from dataclasses import replace
@@ -68,39 +69,45 @@ def gradients(one: Learner) -> tuple[dict[str, torch.Tensor], dict[str, float], 
 
 
 def compare(trained: str, tied: bool) -> None:
+    """What is sharded is freed first: if it outlives the process group, it can abort the process."""
     with Ranks.of_environment(torch.device("cpu")) as ranks:
-        wanted, their_numbers, their_norm = gradients(learner(Ranks(), trained, tied))
-        together = learner(ranks, trained, tied)
-        found, numbers, norm = gradients(together)
-        assert found.keys() == wanted.keys()
-        worst = max(
-            ((found[n] - g).norm() / g.norm().clamp(min=1e-300)).item() for n, g in wanted.items()
-        )
-        assert worst < 1e-12, worst
-        assert abs(norm - their_norm) < 1e-12 * their_norm
-        assert numbers.keys() == their_numbers.keys()
-        assert all(abs(numbers[n] - v) < 1e-12 for n, v in their_numbers.items()), (
-            numbers,
-            their_numbers,
-        )
-        steps = together.update(together.prepared(batch()), [range(4), range(4, 7)], on_bad=print)
-        assert steps["updates"] == 2.0
-        whole = together.policy.whole()
-        frozen = together.policy.frozen()
-        if trained == "full":  # what `frozen` and `whole` give are the policy as it is now
-            with torch.no_grad():
-                now, then = together.policy.logprobs(ROWS), frozen.logprobs(ROWS)
-            assert torch.equal(now, then)
-        if ranks.first:
-            sampler = whole.sampler()
-            assert sampler.positions
-            with torch.no_grad():
-                alone = whole.logprobs(ROWS)
+        compare_on(ranks, trained, tied)
+        gc.collect()
+
+
+def compare_on(ranks: Ranks, trained: str, tied: bool) -> None:
+    wanted, their_numbers, their_norm = gradients(learner(Ranks(), trained, tied))
+    together = learner(ranks, trained, tied)
+    found, numbers, norm = gradients(together)
+    assert found.keys() == wanted.keys()
+    worst = max(
+        ((found[n] - g).norm() / g.norm().clamp(min=1e-300)).item() for n, g in wanted.items()
+    )
+    assert worst < 1e-12, worst
+    assert abs(norm - their_norm) < 1e-12 * their_norm
+    assert numbers.keys() == their_numbers.keys()
+    assert all(abs(numbers[n] - v) < 1e-12 for n, v in their_numbers.items()), (
+        numbers,
+        their_numbers,
+    )
+    steps = together.update(together.prepared(batch()), [range(4), range(4, 7)], on_bad=print)
+    assert steps["updates"] == 2.0
+    whole = together.policy.whole()
+    frozen = together.policy.frozen()
+    if trained == "full":  # what `frozen` and `whole` give are the policy as it is now
         with torch.no_grad():
-            shared = together.policy.logprobs(ROWS)
-        if ranks.first:
-            torch.testing.assert_close(alone, shared, rtol=1e-10, atol=1e-10)
-            print(f"gradients differ by {worst:.1e} at most")
+            now, then = together.policy.logprobs(ROWS), frozen.logprobs(ROWS)
+        assert torch.equal(now, then)
+    if ranks.first:
+        sampler = whole.sampler()
+        assert sampler.positions
+        with torch.no_grad():
+            alone = whole.logprobs(ROWS)
+    with torch.no_grad():
+        shared = together.policy.logprobs(ROWS)
+    if ranks.first:
+        torch.testing.assert_close(alone, shared, rtol=1e-10, atol=1e-10)
+        print(f"gradients differ by {worst:.1e} at most")
 
 
 PARTS = {
@@ -120,18 +127,23 @@ PARTS = {
 def compare_parts() -> None:
     """Two steps with every part, on all ranks and on one; the parts' states too, which then open on the ranks."""
     with Ranks.of_environment(torch.device("cpu")) as ranks:
-        for name, changes in PARTS.items():
-            algorithm = replace(load_algorithm(name), **changes)
-            wanted, found = (taught(one, algorithm) for one in (Ranks(), ranks))
-            state = found.state_dict()
-            if ranks.first:
-                worst = farthest(state, wanted.state_dict())
-                assert worst < 1e-6, (name, worst)
-                print(f"{name} differs by {worst:.1e} at most")
-            found.load_state_dict(ranks.from_first(state))
-            assert not ranks.first or farthest(state, wanted.state_dict()) < 1e-6
-            again = found.state_dict()
-            assert not ranks.first or farthest(state, again) == 0.0
+        compare_parts_on(ranks)
+        gc.collect()
+
+
+def compare_parts_on(ranks: Ranks) -> None:
+    for name, changes in PARTS.items():
+        algorithm = replace(load_algorithm(name), **changes)
+        wanted, found = (taught(one, algorithm) for one in (Ranks(), ranks))
+        state = found.state_dict()
+        if ranks.first:
+            worst = farthest(state, wanted.state_dict())
+            assert worst < 1e-6, (name, worst)
+            print(f"{name} differs by {worst:.1e} at most")
+        found.load_state_dict(ranks.from_first(state))
+        assert not ranks.first or farthest(state, wanted.state_dict()) < 1e-6
+        again = found.state_dict()
+        assert not ranks.first or farthest(state, again) == 0.0
 
 
 def taught(ranks: Ranks, algorithm: Algorithm) -> Learner:
