@@ -86,9 +86,10 @@ def seeded(*key: str | int) -> random.Random:
 def _default_of(option: Field[Any]) -> Any:
     """The default of an option, or MISSING; a class that was sent to another process has a MISSING of its own."""
     missing = type(MISSING)
-    if isinstance(option.default_factory, missing):
+    factory: Any = option.default_factory
+    if isinstance(factory, missing):
         return MISSING if isinstance(option.default, missing) else option.default
-    return option.default_factory()
+    return factory()
 
 
 def _checking(init: Callable[..., None]) -> Callable[..., None]:
