@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -77,14 +78,14 @@ class Pool(Engine):
         self._env, self.awaits = env, env.is_async
         if self.workers and self.awaits:
             self._pool = AsyncPool(
-                partial(_async_handler, _WATCHED, env.without_tasks()),
+                partial(_async_handler, _Watched(time.time()), env.without_tasks()),
                 workers=self.workers,
                 at_once=env.max_concurrent,
                 wall_s=self._wall_s,
                 memory_mib=self._memory_mib,
             )
         elif self.workers:
-            setup = partial(_handler, _WATCHED, env.without_tasks())
+            setup = partial(_handler, _Watched(time.time()), env.without_tasks())
             self._pool = WorkerPool(setup, workers=self.workers, memory_mib=self._memory_mib)
         self._here = BoundedCalls(env.max_concurrent, "scorer")
 
@@ -222,22 +223,26 @@ def _unpacked(work: _Work) -> tuple[Task, Completion]:
 
 
 class _Watched:
-    """Unpacked before the environment: what its modules read when they are loaded is noticed too."""
+    """Unpacked before the environment: what its modules read when they are loaded is noticed too.
 
-    def __reduce__(self) -> tuple[Callable[[], _Watched], tuple[()]]:
-        return _watch_from_now, ()
+    Args:
+        since: when the run began, also for a worker that comes later: temporary files of before are inputs.
+    """
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+
+    def __reduce__(self) -> tuple[Callable[[float], _Watched], tuple[float]]:
+        return _watch, (self.since,)
 
     def take(self) -> Noticed:
         """What was noticed in this process since the last call."""
         return watch_of_process().take()
 
 
-_WATCHED = _Watched()
-
-
-def _watch_from_now() -> _Watched:
-    watch_of_process().start()
-    return _WATCHED
+def _watch(since: float) -> _Watched:
+    watch_of_process().start(since)
+    return _Watched(since)
 
 
 def _handler(watch: _Watched, env: Environment) -> Handler:

@@ -54,9 +54,14 @@ class Watch:
         self._lock = threading.Lock()
         self._is_installed = False
 
-    def start(self) -> None:
-        """Begin to look, for good: in a worker process."""
+    def start(self, since: float | None = None) -> None:
+        """Begin to look, for good: in a worker process.
+
+        Args:
+            since: when the run began; temporary files that have changed since are its own.
+        """
         with self._lock:
+            self._since = self._since if since is None else since
             self._on += 1
             if not self._is_installed:
                 self._is_installed = True

@@ -128,8 +128,8 @@ def test_a_part_of_ones_own_stands_at_its_place_in_a_file(tmp_path):
         rlvr.Correct() - Brief(3) + rlvr.Format(":a:B...")
     )
     assert read(place).names == ("brief",)
-    (tmp_path / "mine.py").write_text("import rlvr\nhalf = 0.5 * rlvr.Correct()\n")
-    assert read(f"{tmp_path}/mine.py:half + 1").bounds == (1.0, 1.5)
+    (tmp_path / "half_parts.py").write_text("import rlvr\nhalf = 0.5 * rlvr.Correct()\n")
+    assert read(f"{tmp_path}/half_parts.py:half + 1").bounds == (1.0, 1.5)
 
 
 def test_an_environment_takes_it_as_an_option_and_keeps_it(tmp_path):

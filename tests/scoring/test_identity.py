@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -226,3 +227,20 @@ def test_a_partial_file_without_its_identity_is_judged_by_its_digest(tmp_path):
     beside.write_bytes(known)
     assert shards.run(*argv, "--resume").returncode == 0
     assert out.read_bytes() == whole
+
+
+def test_a_temporary_file_of_the_run_is_no_input_of_a_worker_that_comes_later(tmp_path):
+    """A worker that takes a killed one's place reads what that one has written, and it goes on growing."""
+    own, before = tmp_path / "own", tmp_path / "before"
+    before.write_text("here when the run began")
+    began = time.time() + 0.01
+    time.sleep(0.05)
+    own.write_text("of the first worker")
+    script = (
+        "import sys; from rlvr.scoring.watch import watch_of_process; watch = watch_of_process(); "
+        "watch.start(float(sys.argv[1])); [open(path).read() for path in sys.argv[2:]]; "
+        "print(*watch.take().get('inputs', {}))"
+    )
+    command = [sys.executable, "-c", script, str(began), str(own), str(before)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.split() == [str(before)]
