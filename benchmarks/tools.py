@@ -40,7 +40,7 @@ class Sums(rlvr.ToolEnv):
     def tools(self, state: object) -> list[rlvr.Tool]:
         return [python(state)]
 
-    def verify(self, task: rlvr.Task, episode: rlvr.Episode) -> rlvr.Verdict:
+    def verify(self, task: rlvr.Task, episode: rlvr.EpisodeRecord) -> rlvr.Verdict:
         right = episode.answer == str(task.reference)
         return rlvr.Verdict("correct" if right else "wrong", why="compared", answer=episode.answer)
 

@@ -151,7 +151,7 @@ class Bash(rlvr.ToolEnv):
             for name, data in found.items()
         }
 
-    def verify(self, task: rlvr.Task, episode: rlvr.Episode) -> rlvr.Verdict:
+    def verify(self, task: rlvr.Task, episode: rlvr.EpisodeRecord) -> rlvr.Verdict:
         final = episode.final if isinstance(episode.final, Mapping) else {}
         for name, wanted in task.reference.items():
             found = final.get(name)

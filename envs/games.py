@@ -56,7 +56,7 @@ def _moves(said: str) -> list[str]:
     )
 
 
-def _last_verdict(episode: rlvr.Episode, secret: str) -> rlvr.Verdict:
+def _last_verdict(episode: rlvr.EpisodeRecord, secret: str) -> rlvr.Verdict:
     """CORRECT if the last move is the secret; a turn with several moves is none."""
     moves = _moves(episode.turns[-1].text) if episode.turns else []
     if len(moves) != 1:
@@ -108,7 +108,7 @@ class Guess(rlvr.ToolEnv):
             None if guess == task.reference else "Higher." if guess < task.reference else "Lower."
         )
 
-    def verify(self, task: rlvr.Task, episode: rlvr.Episode) -> rlvr.Verdict:
+    def verify(self, task: rlvr.Task, episode: rlvr.EpisodeRecord) -> rlvr.Verdict:
         return _last_verdict(episode, str(task.reference))
 
     def example_episode(self, task: rlvr.Task) -> list[str]:
@@ -149,7 +149,7 @@ class Wordle(rlvr.ToolEnv):
             return "Write one word of five letters in brackets."
         return None if moves[0] == task.reference else marks(moves[0], task.reference)
 
-    def verify(self, task: rlvr.Task, episode: rlvr.Episode) -> rlvr.Verdict:
+    def verify(self, task: rlvr.Task, episode: rlvr.EpisodeRecord) -> rlvr.Verdict:
         return _last_verdict(episode, task.reference)
 
     def example_episode(self, task: rlvr.Task) -> list[str]:

@@ -35,7 +35,7 @@ from rlvr.environment import (  # noqa: E402
     seeded,
     tool,
 )
-from rlvr.episode import Ask, Episode, PolicyTurn, ToolCall  # noqa: E402
+from rlvr.episode import Ask, EpisodeRecord, PolicyTurn, ToolCall  # noqa: E402
 from rlvr.errors import (  # noqa: E402
     DataError,
     MissingDependency,
@@ -85,7 +85,7 @@ __all__ = [
     "Curriculum",
     "DataError",
     "Environment",
-    "Episode",
+    "EpisodeRecord",
     "Format",
     "Group",
     "GroupPart",

@@ -12,7 +12,15 @@ from typing import Any, Final
 
 from rlvr.errors import DataError, brief
 
-__all__ = ["Ask", "Episode", "EpisodeTurn", "PolicyTurn", "ToolCall", "read_turn", "reply_message"]
+__all__ = [
+    "Ask",
+    "EpisodeRecord",
+    "EpisodeTurn",
+    "PolicyTurn",
+    "ToolCall",
+    "read_turn",
+    "reply_message",
+]
 
 _ENDS: Final = ("answer", "turns", "tokens", "positions")
 
@@ -84,7 +92,7 @@ class EpisodeTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class EpisodeRecord:
     """All that happened in an episode with tools.
 
     Attributes:
@@ -137,7 +145,7 @@ class Episode:
         }
 
     @staticmethod
-    def from_dict(data: Any) -> Episode:
+    def from_dict(data: Any) -> EpisodeRecord:
         """The record that `as_dict` described.
 
         Args:
@@ -158,11 +166,11 @@ class Episode:
             end = data["end"]
             if end not in _ENDS:
                 raise ValueError(f"end {brief(end)}")
-            return Episode(turns, end, data.get("final"))
+            return EpisodeRecord(turns, end, data.get("final"))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
                 f"the episode {brief(data)} is no record of one ({type(error).__name__}: {error}); give what "
-                "Episode.as_dict returned"
+                "EpisodeRecord.as_dict returned"
             ) from None
 
 

@@ -16,7 +16,7 @@ from numbers import Integral, Number, Rational, Real
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from rlvr.display import shown
-from rlvr.episode import Episode
+from rlvr.episode import EpisodeRecord
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.validate import is_whole
 
@@ -117,7 +117,7 @@ class Completion:
     text: str
     length_tokens: int | None = None
     truncated: bool = False
-    episode: Episode | None = None
+    episode: EpisodeRecord | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -133,8 +133,10 @@ class Completion:
             )  # numpy's numbers cannot be written as JSON
         if not isinstance(self.truncated, bool):
             raise TypeError(f"truncated is {self.truncated!r}; it must be True or False")
-        if self.episode is not None and not isinstance(self.episode, Episode):
-            raise TypeError(f"the episode is {brief(self.episode)}; it must be an Episode, or None")
+        if self.episode is not None and not isinstance(self.episode, EpisodeRecord):
+            raise TypeError(
+                f"the episode is {brief(self.episode)}; it must be an EpisodeRecord, or None"
+            )
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
@@ -494,7 +496,7 @@ class Rollout:
     turns: Sequence[Turn] = ()
     branches: Sequence[Rollout] = ()
     token_versions: Sequence[int] = ()
-    episode: Episode | None = None
+    episode: EpisodeRecord | None = None
 
     def __post_init__(self) -> None:
         lengths = {

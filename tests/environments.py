@@ -230,7 +230,7 @@ class Desk(rlvr.ToolEnv):
     def final(self, task: rlvr.Task, state: object) -> object:
         return state if isinstance(state, dict) and "n" in state else None
 
-    def verify(self, task: rlvr.Task, episode: rlvr.Episode) -> rlvr.Verdict:
+    def verify(self, task: rlvr.Task, episode: rlvr.EpisodeRecord) -> rlvr.Verdict:
         right = episode.answer.strip() == str(task.reference)
         return rlvr.Verdict(
             "correct" if right else "wrong", why="compared", answer=episode.answer[:80]

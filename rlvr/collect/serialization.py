@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rlvr.episode import Episode
+from rlvr.episode import EpisodeRecord
 from rlvr.errors import UsageError
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 
@@ -113,7 +113,7 @@ def rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
                 rollout_from_dict(branch, task) for branch in data.get("branches", ())
             ),
             "token_versions": tuple(data["token_versions"]),
-            "episode": Episode.from_dict(data["episode"])
+            "episode": EpisodeRecord.from_dict(data["episode"])
             if data.get("episode") is not None
             else None,
             "score": score and Score(score["total"], score["parts"], verdict),

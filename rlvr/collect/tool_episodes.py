@@ -20,7 +20,7 @@ from rlvr.collect.episodes import Playing, most_positions, unscored
 from rlvr.collect.scheduler import Play
 from rlvr.environment import EpisodeFailed, RunningEpisode, ToolEnv
 from rlvr.environment.call_formats import read_turn_of
-from rlvr.episode import Episode, PolicyTurn
+from rlvr.episode import EpisodeRecord, PolicyTurn
 from rlvr.errors import Unscored, UsageError, brief
 from rlvr.samplers.protocol import (
     Request,
@@ -167,7 +167,7 @@ class ToolEpisodes:
         said: PolicyTurn = parse(sample.completion_ids, tools)
         return replace(said, text=begun + said.text)
 
-    def _rewards(self, task: Task, record: Episode) -> Sequence[float | None]:
+    def _rewards(self, task: Task, record: EpisodeRecord) -> Sequence[float | None]:
         """The rewards of the turns, in a thread."""
         count = len(record.turns)
         try:

@@ -295,7 +295,7 @@ class Environment(ABC):
 
         Args:
             task: what the completion answers.
-            completion: its text; the `Episode` if this is a `ToolEnv`.
+            completion: its text; the `EpisodeRecord` if this is a `ToolEnv`.
 
         Raises:
             UsageError: neither this method nor a verifier is defined.

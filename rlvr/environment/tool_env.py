@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from rlvr.environment.base import Environment, MultiTurnEnv, TasksEnv
 from rlvr.environment.tool_episode import RunningEpisode
 from rlvr.environment.tools import Tool, declared, tools_of
-from rlvr.episode import Ask, Episode, PolicyTurn
+from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
 from rlvr.errors import UsageError
 from rlvr.types import Completion, Prompt, Score, Task, Verdict
 from rlvr.validate import require_number, require_whole
@@ -97,7 +97,7 @@ class ToolEnv(TasksEnv, MultiTurnEnv):
         """
 
     def final(self, task: Task, state: Any) -> Any:
-        """What `verify` needs of the state, read at the end: JSON, `Episode.final`.  Plain or async.
+        """What `verify` needs of the state, read at the end: JSON, `EpisodeRecord.final`.  Plain or async.
 
         Not called if a call was over its time and took the state with it.
 
@@ -106,7 +106,7 @@ class ToolEnv(TasksEnv, MultiTurnEnv):
             state: of the episode.
         """
 
-    def turn_rewards(self, task: Task, episode: Episode) -> Sequence[float | None] | None:
+    def turn_rewards(self, task: Task, episode: EpisodeRecord) -> Sequence[float | None] | None:
         """A reward for each turn, for algorithms that credit turns; None, the default, for none.  Pure.
 
         They are a division of the total among the turns and do not change it: what they do not sum up to counts for the
@@ -140,7 +140,7 @@ class ToolEnv(TasksEnv, MultiTurnEnv):
         """
         return RunningEpisode(self, task)
 
-    def completion_of(self, episode: Episode, length_tokens: int | None = None) -> Completion:
+    def completion_of(self, episode: EpisodeRecord, length_tokens: int | None = None) -> Completion:
         """An episode as scores read it: `env.score(task, env.completion_of(episode))`.
 
         Args:
@@ -205,7 +205,7 @@ class ToolEnv(TasksEnv, MultiTurnEnv):
         if running is not None:
             running.close()
 
-    def _scored(self, task: Task, record: Episode) -> Score:
+    def _scored(self, task: Task, record: EpisodeRecord) -> Score:
         length = 0 if self.reward.needs_length else None  # tokens are not known here
         score = self.score(task, self.completion_of(record, length))
         if score.total is None:

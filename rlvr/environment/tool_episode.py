@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rlvr.environment.call_formats import read_arguments, read_turn_of
 from rlvr.environment.tools import Tool, by_name, clean, text_of, unrecordable
-from rlvr.episode import Ask, Episode, EpisodeTurn, PolicyTurn, ToolCall, read_turn, reply_message
+from rlvr.episode import (
+    Ask,
+    EpisodeRecord,
+    EpisodeTurn,
+    PolicyTurn,
+    ToolCall,
+    read_turn,
+    reply_message,
+)
 from rlvr.errors import RlvrError, ToolError, Unscored, UsageError, brief, described
 from rlvr.types import Task, is_async
 
@@ -123,7 +131,7 @@ class RunningEpisode:
 
     Attributes:
         task: of the episode.
-        end: how it ended, see `Episode`; "" while it goes on.
+        end: how it ended, see `EpisodeRecord`; "" while it goes on.
 
     Raises:
         EpisodeFailed: `open` raised or took too long.
@@ -163,9 +171,9 @@ class RunningEpisode:
         return [tool.schema for tool in self.tools.values()]
 
     @property
-    def record(self) -> Episode:
+    def record(self) -> EpisodeRecord:
         """What has happened so far."""
-        return Episode(tuple(self._turns), self.end or "turns", self._final)
+        return EpisodeRecord(tuple(self._turns), self.end or "turns", self._final)
 
     def take(
         self, turn: PolicyTurn | Ask | Mapping[str, Any] | str, *, last: str = ""
@@ -231,7 +239,7 @@ class RunningEpisode:
         """End the episode: read what `verify` needs of the state.  Idempotent.
 
         Args:
-            end: how it ended, see `Episode`.
+            end: how it ended, see `EpisodeRecord`.
 
         Raises:
             EpisodeFailed: `final` raised, took too long, or gave what JSON cannot hold.

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv, ToolEnv
 from rlvr.environment.tool_episode import RunningEpisode
 from rlvr.environment.tools import Tool
-from rlvr.episode import Episode
+from rlvr.episode import EpisodeRecord
 from rlvr.errors import MissingDependency, ToolError, UsageError, brief
 from rlvr.interop.adapter import chat_messages
 from rlvr.types import Outcome, Task, Verdict
@@ -305,7 +305,7 @@ class OpenEnvTools(ToolEnv):
             state.step({field: state.answer})
         return {"reward": state.reward, "done": state.done}
 
-    def verify(self, task: Task, episode: Episode) -> Verdict:
+    def verify(self, task: Task, episode: EpisodeRecord) -> Verdict:
         found = episode.final or {"reward": 0.0, "done": False}
         earned = float(found["reward"])
         value = min(1.0, max(0.0, earned / self.best))

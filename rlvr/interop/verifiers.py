@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from rlvr.environment import ToolEnv
 from rlvr.environment.tools import Tool, schema_of
-from rlvr.episode import Episode
+from rlvr.episode import EpisodeRecord
 from rlvr.errors import MissingDependency, ToolError, Unscored, UsageError, brief
 from rlvr.types import Outcome, Prompt, Task, Verdict
 from rlvr.validate import require_number, require_one_of, require_optional_whole
@@ -130,7 +130,7 @@ class VerifiersEnv(ToolEnv):
     def final(self, task: Task, state: _Toolsets) -> Any:
         return json.loads(state.shared.model_dump_json())
 
-    def verify(self, task: Task, episode: Episode) -> Verdict:
+    def verify(self, task: Task, episode: EpisodeRecord) -> Verdict:
         one = self._theirs.get(task.id)
         if one is None:
             raise UsageError(
@@ -267,7 +267,7 @@ def _text(content: Any) -> str:
     raise UsageError(f"a prompt has the content {brief(content)}; only texts are taken, no images")
 
 
-def _trace(one: Any, task: Task, episode: Episode) -> Any:
+def _trace(one: Any, task: Task, episode: EpisodeRecord) -> Any:
     """The trace that verifiers' rewards read, of a recorded episode."""
     trace = vf.Trace(
         task=vf.TraceTask(type=type(one).__name__, data=one.data, key=one.key, hash=one.hash),
@@ -291,7 +291,7 @@ def _trace(one: Any, task: Task, episode: Episode) -> Any:
     return trace
 
 
-def _played(episode: Episode) -> list[tuple[Mapping[str, Any], bool]]:
+def _played(episode: EpisodeRecord) -> list[tuple[Mapping[str, Any], bool]]:
     return [(message, message["role"] == "assistant") for message in episode.messages]
 
 

@@ -21,7 +21,7 @@ from rlvr.data.columns import likely
 from rlvr.data.formats import read_rows
 from rlvr.data.lines import Line, Row
 from rlvr.environment import Environment, ToolEnv
-from rlvr.episode import Episode
+from rlvr.episode import EpisodeRecord
 from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.types import Completion, Task
 
@@ -247,7 +247,7 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
         elif value is not None:
             known[name] = value
     episode = (
-        Episode.from_dict(known["episode"])
+        EpisodeRecord.from_dict(known["episode"])
         if "episode" in known and isinstance(env, ToolEnv)
         else None
     )

@@ -17,7 +17,7 @@ from rlvr.data.lines import Row
 from rlvr.data.rows import dump_row, read_whole
 from rlvr.environment import Environment
 from rlvr.environment.registry import make, only_places, takes_options
-from rlvr.episode import Episode
+from rlvr.episode import EpisodeRecord
 from rlvr.errors import DataError, UntrustedPlace, UsageError, brief
 from rlvr.scoring.identity import Identity, identity_of, read_identity, require_same
 from rlvr.scoring.items import Item
@@ -414,7 +414,7 @@ def _item(row: Row, number: int) -> Item:
     """The item of a record, with a number as its id: records of two runs in one file may have the same ids."""
     try:
         task = Task(row["task"], row.get("prompt") or "", row["reference"], row.get("meta") or {})
-        episode = None if row.get("episode") is None else Episode.from_dict(row["episode"])
+        episode = None if row.get("episode") is None else EpisodeRecord.from_dict(row["episode"])
         completion = Completion(
             row["completion"], row.get("length_tokens"), row.get("truncated") or False, episode
         )

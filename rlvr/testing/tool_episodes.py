@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from rlvr.environment import ToolEnv
-from rlvr.episode import Ask, Episode, PolicyTurn
+from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
 from rlvr.errors import Unscored
 from rlvr.testing.answers import plain_answer
 from rlvr.testing.episodes import JUNK, Breach
@@ -90,7 +90,7 @@ def tool_trace(env: ToolEnv, tasks: Sequence[Task]) -> list[str]:
     ]
 
 
-def _played(env: ToolEnv, task: Task, turns: Sequence[_Turn]) -> tuple[Episode, Score]:
+def _played(env: ToolEnv, task: Task, turns: Sequence[_Turn]) -> tuple[EpisodeRecord, Score]:
     with env.begin(task) as running:
         for turn in turns:
             if running.take(PolicyTurn(turn) if isinstance(turn, str) else turn) is None:
@@ -105,7 +105,7 @@ def _turns_of(env: ToolEnv, task: Task) -> Sequence[_Turn]:
     return env.example_episode(task) or ["Done."]
 
 
-def _without_times(record: Episode) -> dict[str, Any]:
+def _without_times(record: EpisodeRecord) -> dict[str, Any]:
     found = record.as_dict()
     for turn in found["turns"]:
         for call in turn["calls"]:
@@ -141,7 +141,7 @@ def _example(env: ToolEnv, task: Task) -> Iterator[Breach]:
         elif score.total < high - 1e-9 and not env.reward.group_level:
             what = f"the example episode earns {score.total:g}, and the reward's upper bound is {high:g}"
             yield "reference-below-maximum", Severity.WARNING, what, ""
-    copied = Episode.from_dict(json.loads(json.dumps(record.as_dict())))
+    copied = EpisodeRecord.from_dict(json.loads(json.dumps(record.as_dict())))
     replayed = env.score_group(task, [env.completion_of(copied, 1)])[0]
     if replayed != score:
         what = "the record is verified otherwise the second time: verify must be a pure function of the record"

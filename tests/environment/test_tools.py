@@ -165,7 +165,7 @@ def test_an_episode_is_turns_of_calls_and_an_answer():
         ("add", "1", False),
     ]
     assert (record.answer, record.turns[0].text, record.final) == ("4", "I add.", {"n": 2})
-    assert rlvr.Episode.from_dict(record.as_dict()) == record
+    assert rlvr.EpisodeRecord.from_dict(record.as_dict()) == record
     assert [message["role"] for message in record.messages] == [
         "assistant",
         "tool",

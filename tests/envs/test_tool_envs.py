@@ -14,7 +14,7 @@ from rlvr.tools import Corpus, search
 IDS = ["bash-v1", "guess-v1", "python-tool-math-v1", "search-v2", "wordle-v1"]
 
 
-def played(env: rlvr.ToolEnv, index: int, turns) -> tuple[rlvr.Episode, rlvr.Score]:
+def played(env: rlvr.ToolEnv, index: int, turns) -> tuple[rlvr.EpisodeRecord, rlvr.Score]:
     task = env.task(index)
     with env.begin(task) as running:
         for turn in turns(task) if callable(turns) else turns:

@@ -137,7 +137,7 @@ def test_a_server_of_openenv_is_an_environment_here(desk):
         assert (found.total, found.verdict.outcome) == wanted[1:]
         again = from_openenv("http://127.0.0.1:9", [{"prompt": "?"}])  # no server listens there
         assert (
-            again.verify(env.task(3), rlvr.Episode.from_dict(running.record.as_dict()))
+            again.verify(env.task(3), rlvr.EpisodeRecord.from_dict(running.record.as_dict()))
             == found.verdict
         )
 

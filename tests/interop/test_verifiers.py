@@ -90,7 +90,7 @@ def test_its_rewards_are_the_totals(env, turns, total, why):
     score = env.score(task, env.completion_of(running.record))
     assert (score.verdict.value, score.verdict.why.partition(":")[0]) == (total, why)
     assert all(one.error for one in running.record.calls if one.arguments.get("x") != 1)
-    again = rlvr.Episode.from_dict(running.record.as_dict())
+    again = rlvr.EpisodeRecord.from_dict(running.record.as_dict())
     assert env.score(task, env.completion_of(again)) == score
 
 

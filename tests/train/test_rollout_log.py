@@ -7,7 +7,7 @@ from rich.console import Console
 
 import rlvr
 from rlvr.data.rows import read_whole
-from rlvr.episode import Episode, EpisodeTurn, ToolCall
+from rlvr.episode import EpisodeRecord, EpisodeTurn, ToolCall
 from rlvr.train.rollout_log import Trained, _token_texts, log_rollouts, rollout_table
 from tests.train.bandit import Bandit, trainer
 from tests.train.test_credit import rollout
@@ -34,7 +34,7 @@ def test_columns_have_types_and_not_json(tmp_path):
     calls = (ToolCall("search", {"query": "x"}, "\ud800 found", seconds=0.5),)
     one = rollout(2, 1.0, turns=(rlvr.types.Turn(0, 2, 0.5),))
     object.__setattr__(
-        one, "episode", Episode((EpisodeTurn("let me see", calls), EpisodeTurn("7")))
+        one, "episode", EpisodeRecord((EpisodeTurn("let me see", calls), EpisodeTurn("7")))
     )
     task = rlvr.Task("t", [{"role": "user", "content": "json:?"}], reference={"a": 1})
     trained = {id(one): Trained(0.25, (0.25, 0.25))}

@@ -41,7 +41,7 @@ class Coin(rlvr.ToolEnv):
         """Toss."""
         return "77"
 
-    def verify(self, task: rlvr.Task, episode: rlvr.Episode) -> rlvr.Verdict:
+    def verify(self, task: rlvr.Task, episode: rlvr.EpisodeRecord) -> rlvr.Verdict:
         called = any(not call.error for call in episode.calls)
         said = "7" in episode.answer
         if called and said:
