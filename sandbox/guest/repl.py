@@ -52,18 +52,18 @@ def serve(namespace: dict[str, Any], channel: int, code: int) -> NoReturn:
     told = done = reported = status = 0
     while True:
         try:
-            if reported != done:
-                os_write(channel, b"%d %d\n" % (done, status))
-                reported = done
-            if told == done:
-                told = int(os_read(channel, 64).split()[-1])
-                continue
-            source = _order(code)[1]
-            done, status = told, _INTERRUPTED
-            status = _run(source, f"<call {told}>", namespace)
-        except (
-            KeyboardInterrupt
-        ):  # comes in a call; wherever it strikes, no order and no report is lost
+            while True:  # within the try: a jump back to the try itself is not protected by it
+                if reported != done:
+                    _flush()  # again, if an interrupt struck in it: the next call gets nothing of this one
+                    os_write(channel, b"%d %d\n" % (done, status))
+                    reported = done
+                if told == done:
+                    told = int(os_read(channel, 64).split()[-1])
+                    continue
+                source = _order(code)[1]
+                done, status = told, _INTERRUPTED
+                status = _run(source, f"<call {told}>", namespace)
+        except KeyboardInterrupt:  # wherever it strikes, no order, report or text is lost
             told = _order(code)[0]
         except (OSError, IndexError):  # the box closed the channel, or the code did
             os._exit(1)
@@ -86,23 +86,20 @@ def _order(code: int) -> tuple[int, bytes]:
 def _run(source: bytes, name: str, namespace: dict[str, Any]) -> int:
     """Run it; returns the exit code that a script would have."""
     try:
-        try:
-            linecache.cache[name] = (
-                len(source),
-                None,
-                source.decode("utf-8", "replace").splitlines(True),
-                name,
-            )
-            body, last = _compiled(source, name)
-        except Exception as error:  # noqa: BLE001  SyntaxError, ValueError, RecursionError …
-            with contextlib.suppress(Exception):
-                sys.stderr.write("".join(traceback.format_exception_only(type(error), error)))
-            return COMPILE
-        return _ending(body, last, namespace)
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
+        lines = source.decode("utf-8", "replace").splitlines(True)
+        linecache.cache[name] = (len(source), None, lines, name)
+        body, last = _compiled(source, name)
+    except Exception as error:  # noqa: BLE001  SyntaxError, ValueError, RecursionError …
+        with contextlib.suppress(Exception):
+            sys.stderr.write("".join(traceback.format_exception_only(type(error), error)))
+        return COMPILE
+    return _ending(body, last, namespace)
+
+
+def _flush() -> None:
+    for name in ("stdout", "stderr"):
+        with contextlib.suppress(Exception):
+            getattr(sys, name).flush()
 
 
 def _compiled(source: bytes, name: str) -> tuple[Any, Any]:

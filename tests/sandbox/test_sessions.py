@@ -526,6 +526,27 @@ def test_an_episode_of_a_python_tool(sandbox):
         assert not session.run("primes").open
 
 
+INTERRUPTED_FLUSH = """
+import sys
+class Interrupted:
+    flushes = 0
+    write = sys.stdout.write
+    def flush(self):
+        self.flushes += 1
+        if self.flushes == 1:
+            raise KeyboardInterrupt
+        sys.__stdout__.flush()
+sys.stdout = Interrupted()
+print('one')
+"""
+
+
+def test_an_interrupt_that_strikes_in_the_last_flush_leaves_no_text_to_the_next_call(python):
+    """Once in 150 episodes the newline of the call that said too much came with the next call."""
+    assert python.run(INTERRUPTED_FLUSH).text == "one\n"
+    assert python.run("2").text == "2\n"
+
+
 # ------------------------------------------------------------------------------------------------ files and forks
 
 
