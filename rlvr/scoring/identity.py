@@ -74,6 +74,7 @@ class Identity:
         settings: JSON values by name.
         code, inputs, data: digests or versions by name.
         accepted: the differences that were accepted, one line each.
+        written: the inputs that turned out to be written by judging itself, such as a cache: they are none.
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
@@ -82,6 +83,7 @@ class Identity:
     data: dict[str, str] = field(default_factory=dict)
     accepted: list[str] = field(default_factory=list)
     digest: str = ""
+    written: set[str] = field(default_factory=set)
     _whole: tuple[int, str] = field(default=(-1, ""), repr=False, compare=False)
 
     @classmethod
@@ -98,18 +100,20 @@ class Identity:
             if given.keys() >= {*_PARTS, "accepted", "digest"}:
                 settings, code, inputs, data = (dict(given[part]) for part in _PARTS)
                 accepted, known = list(given["accepted"]), str(given["digest"])
-                return cls(settings, code, inputs, data, accepted, known)
+                written = set(given.get("written", ()))
+                return cls(settings, code, inputs, data, accepted, known, written)
         raise UsageError(f"{brief(given)} is no identity; `rlvr identity ENV` shows one")
 
     def as_dict(self) -> dict[str, Any]:
         """The identity as JSON."""
         parts = {part: getattr(self, part) for part in _PARTS}
-        return {**parts, "accepted": self.accepted, "digest": self.digest}
+        written = sorted(self.written)
+        return {**parts, "accepted": self.accepted, "digest": self.digest, "written": written}
 
     @property
     def size(self) -> int:
-        """How many names it has."""
-        return sum(len(getattr(self, part)) for part in _PARTS)
+        """How many names it has or had; it grows with each change."""
+        return sum(len(getattr(self, part)) for part in _PARTS) + 2 * len(self.written)
 
     @property
     def whole(self) -> str:
@@ -148,8 +152,19 @@ class Identity:
         before = self.size
         for part in _PARTS:
             setattr(self, part, {**getattr(other, part), **getattr(self, part)})
+        self.forget_written(other.written)
         self.accepted += [line for line in other.accepted if line not in self.accepted]
         return self.size > before
+
+    def forget_written(self, names: Collection[str]) -> None:
+        """Take files out of the inputs, for good: judging wrote them itself.
+
+        Args:
+            names: of the files.
+        """
+        self.written |= set(names)
+        for name in self.written & self.inputs.keys():
+            del self.inputs[name]
 
     def without(self, *parts: str) -> Identity:
         """A copy without these parts.
@@ -203,7 +218,7 @@ def differences(here: Identity, there: Identity) -> Iterator[tuple[str, str]]:
     """
     for part in _PARTS:
         ours, theirs = getattr(here, part), getattr(there, part)
-        for name in sorted(ours.keys() & theirs.keys()):
+        for name in sorted(ours.keys() & theirs.keys() - here.written - there.written):
             if ours[name] != theirs[name]:
                 yield part, f"{name} {_change(theirs[name], ours[name])}"
 

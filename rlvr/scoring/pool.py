@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -69,6 +72,7 @@ class Pool(Engine):
         self._pool: WorkerPool | AsyncPool | None = None
         self._identity: Identity | None = None
         self._noticing = threading.Lock()
+        self._written: set[str] = set()  # by judging itself
 
     def open(self, env: Environment) -> None:
         if self._env is not None:
@@ -76,17 +80,27 @@ class Pool(Engine):
                 f"this pool serves a scorer of {self._env.id} already; make another one"
             )
         self._env, self.awaits = env, env.is_async
+        if self.workers:
+            with tempfile.TemporaryFile("a+b") as listed:  # what workers write, for each other
+                shared_fd = os.dup(listed.fileno())
+            self._close_list = weakref.finalize(self, os.close, shared_fd)
+            watched, shipped_env = _Watched(time.time(), shared_fd), env.without_tasks()
         if self.workers and self.awaits:
             self._pool = AsyncPool(
-                partial(_async_handler, _Watched(time.time()), env.without_tasks()),
+                partial(_async_handler, watched, shipped_env),
                 workers=self.workers,
                 at_once=env.max_concurrent,
                 wall_s=self._wall_s,
                 memory_mib=self._memory_mib,
+                shared_fd=shared_fd,
             )
         elif self.workers:
-            setup = partial(_handler, _Watched(time.time()), env.without_tasks())
-            self._pool = WorkerPool(setup, workers=self.workers, memory_mib=self._memory_mib)
+            self._pool = WorkerPool(
+                partial(_handler, watched, shipped_env),
+                workers=self.workers,
+                memory_mib=self._memory_mib,
+                shared_fd=shared_fd,
+            )
         self._here = BoundedCalls(env.max_concurrent, "scorer")
 
     @property
@@ -109,6 +123,9 @@ class Pool(Engine):
         """Take over what a worker has read; a file that was edited meanwhile ends the run."""
         identity = self.identity()
         with self._noticing:
+            self._written.update(noticed.get("written", ()))
+            inputs = noticed.get("inputs", {})
+            identity.forget_written(self._written & (identity.inputs.keys() | inputs.keys()))
             identity.add(noticed, "what a worker read", self.accept)
 
     @property
@@ -119,6 +136,7 @@ class Pool(Engine):
         self._here.close()
         if self._pool is not None:
             self._pool.close()
+            self._close_list()
 
     def begin(self, item: Item) -> Future[list[Seen]]:
         if self._pool is None:
@@ -227,22 +245,23 @@ class _Watched:
 
     Args:
         since: when the run began, also for a worker that comes later: temporary files of before are inputs.
+        written: see `Watch.start`.
     """
 
-    def __init__(self, since: float) -> None:
-        self.since = since
+    def __init__(self, since: float, written: int) -> None:
+        self.since, self.written = since, written
 
-    def __reduce__(self) -> tuple[Callable[[float], _Watched], tuple[float]]:
-        return _watch, (self.since,)
+    def __reduce__(self) -> tuple[Callable[[float, int], _Watched], tuple[float, int]]:
+        return _watch, (self.since, self.written)
 
     def take(self) -> Noticed:
         """What was noticed in this process since the last call."""
         return watch_of_process().take()
 
 
-def _watch(since: float) -> _Watched:
-    watch_of_process().start(since)
-    return _Watched(since)
+def _watch(since: float, written: int) -> _Watched:
+    watch_of_process().start(since, written)
+    return _Watched(since, written)
 
 
 def _handler(watch: _Watched, env: Environment) -> Handler:

@@ -23,7 +23,8 @@ from rlvr.scoring.code_files import digest, is_installed, module_version
 __all__ = ["Noticed", "Watch", "watch_of_process"]
 
 Noticed = dict[str, dict[str, str]]
-"""{"code": {module: digest}, "inputs": {file or $VARIABLE: digest}}: two of the parts of an identity."""
+"""{"code": {module: digest}, "inputs": {file or $VARIABLE: digest}}: two of the parts of an identity; and "written":
+files that judging wrote itself, which are no inputs."""
 
 _WHOLE_BYTES: Final = 64 << 20  # of a larger file, pieces from end to end are read
 _PIECE_BYTES: Final = 1 << 20
@@ -47,20 +48,26 @@ class Watch:
         self._new: Noticed = {}
         self._states: dict[str, tuple[int, ...]] = {}
         self._variables: dict[str, str] = {}
-        self._written: set[str] = set()
+        self._written: set[str] = set()  # here, and what other workers have listed
+        self._list: int | None = None
+        self._read = 0  # bytes of the list
         self._since = time.time()
         self._modules: set[str] = set()
         self._local = threading.local()
         self._lock = threading.Lock()
         self._is_installed = False
 
-    def start(self, since: float | None = None) -> None:
+    def start(self, since: float | None = None, written: int | None = None) -> None:
         """Begin to look, for good: in a worker process.
 
         Args:
             since: when the run began; temporary files that have changed since are its own.
+            written: descriptor of a file, open for appending, in which all workers list what they write.
         """
         with self._lock:
+            self._list = written
+            if written is not None:
+                os.set_inheritable(written, False)  # not for programs that a verifier may start
             self._since = self._since if since is None else since
             self._on += 1
             if not self._is_installed:
@@ -128,7 +135,7 @@ class Watch:
         if path.startswith(_SYSTEM) or is_installed(path):
             return
         if flags & (os.O_WRONLY | os.O_RDWR):
-            self._written.add(path)  # its own file, such as a cache
+            self._list_written(path)
             return
         if path in self._written:
             return
@@ -146,7 +153,27 @@ class Watch:
         ):
             return
         self._states[path] = state
-        self._note("inputs", _name_of(path), _digest_of_file(path, status.st_size))
+        found = _digest_of_file(path, status.st_size)
+        self._read_list()
+        if path not in self._written:
+            self._note("inputs", _name_of(path), found)
+
+    def _list_written(self, path: str) -> None:
+        """Note a file of its own, such as a cache, before it is there, so that no worker takes it for an input."""
+        if path in self._written:
+            return
+        self._written.add(path)
+        self._note("written", _name_of(path), "")
+        if self._list is not None:
+            os.write(self._list, os.fsencode(path) + b"\0")
+
+    def _read_list(self) -> None:
+        if self._list is None:
+            return
+        listed = os.pread(self._list, os.fstat(self._list).st_size - self._read, self._read)
+        whole = listed[: listed.rfind(b"\0") + 1]
+        self._read += len(whole)
+        self._written.update(map(os.fsdecode, whole.split(b"\0")[:-1]))
 
     def _look_up(self, name: str, value: str | None) -> None:
         if not self._on or name in _OF_A_LOGIN or name.startswith(("LC_", "SSH_", "XDG_")):

@@ -57,6 +57,7 @@ class AsyncPool:
         memory_mib: see `WorkerPool`.
         recycle_after: a process is replaced after so many items.
         start_s: wall seconds within which a process must be ready.
+        shared_fd: see `WorkerPool`.
 
     Raises:
         UsageError: a number that cannot work, or a `setup` that cannot be shipped.
@@ -72,13 +73,14 @@ class AsyncPool:
         memory_mib: int | None = None,
         recycle_after: int = 20_000,
         start_s: float = 60.0,
+        shared_fd: int | None = None,
     ) -> None:
         self.workers = require_whole("workers", workers, 1)
         self._at_once = require_whole("at_once", at_once, 1)
         require_seconds("wall_s", wall_s)
         self._wall_s, self._start_s, self._recycle_after = wall_s, start_s, recycle_after
         self._memory_mib = require_optional_whole("memory_mib", memory_mib, 1, none="no limit")
-        self._boot = shipped(setup)
+        self._boot, self._shared_fd = shipped(setup), shared_fd
         self._starters = Threads(self.workers + 1, "async pool")
         self._closed = False
         self.started = self.lost = (
@@ -206,7 +208,12 @@ class AsyncPool:
         with mark:
             mark.truncate(8)
             worker = _AsyncWorker(
-                self._boot, self._memory_mib, mark.fileno(), self._wall_s, self._recycle_after
+                self._boot,
+                self._memory_mib,
+                mark.fileno(),
+                self._wall_s,
+                self._recycle_after,
+                self._shared_fd,
             )
         self.started += 1
         self._all.add(worker)
@@ -251,10 +258,23 @@ class _AsyncWorker(_Worker):
     """Our end of a process that awaits items.  Used in the loop alone, but for `strike` and `disown`."""
 
     def __init__(
-        self, boot: bytes, memory_mib: int | None, mark_fd: int, wall_s: float, recycle_after: int
+        self,
+        boot: bytes,
+        memory_mib: int | None,
+        mark_fd: int,
+        wall_s: float,
+        recycle_after: int,
+        shared_fd: int | None,
     ) -> None:
         self._mark = Mark(mark_fd)
-        super().__init__(boot, memory_mib, quiet=False, hash_seed=0, awaits=(mark_fd, wall_s))
+        super().__init__(
+            boot,
+            memory_mib,
+            quiet=False,
+            hash_seed=0,
+            awaits=(mark_fd, wall_s),
+            shared_fd=shared_fd,
+        )
         self._wall_s, self._recycle_after = wall_s, recycle_after
         self._waiting: dict[int, asyncio.Future[_Reply]] = {}
         self._given_up: set[int] = set()

@@ -65,6 +65,7 @@ class WorkerPool:
         start_s: wall seconds within which a worker must be ready.
         quiet: send what workers print to /dev/null instead of our stderr.
         hash_seed: PYTHONHASHSEED of the workers, on which the order of sets of texts depends.
+        shared_fd: a descriptor that workers inherit under the same number; None for none.
 
     Raises:
         UsageError: a number that cannot work, or a `setup` that cannot be shipped.
@@ -81,6 +82,7 @@ class WorkerPool:
         start_s: float = 60.0,
         quiet: bool = False,
         hash_seed: int = 0,
+        shared_fd: int | None = None,
     ) -> None:
         self.workers, self.spares = (
             require_whole("workers", workers, 1),
@@ -90,6 +92,7 @@ class WorkerPool:
         self._boot = shipped(setup)
         self._recycle_after, self._start_s = recycle_after, start_s
         self._quiet, self._hash_seed, self._closed = quiet, hash_seed, False
+        self._shared_fd = shared_fd
         self.started = self.lost = (
             0  # processes so far; how many of them died or were killed before their time
         )
@@ -273,7 +276,13 @@ class WorkerPool:
         if self._closed:
             raise _pool_closed()
         while len(self._all) < wanted:
-            worker = _Worker(self._boot, self._memory_mib, self._quiet, self._hash_seed)
+            worker = _Worker(
+                self._boot,
+                self._memory_mib,
+                self._quiet,
+                self._hash_seed,
+                shared_fd=self._shared_fd,
+            )
             self.started += 1
             self._all.add(worker)
             self._idle.append(worker)
@@ -296,13 +305,15 @@ class _Worker:
         quiet: bool,
         hash_seed: int,
         awaits: tuple[int, float] | None = None,
+        shared_fd: int | None = None,
     ) -> None:
         request_r, self._request = os.pipe()
         self._reply, reply_w = os.pipe()
         # The child dies with us: only we hold the write end, and its closing is a signal to the child (`_die_with`).
         lifeline_r, self._lifeline = os.pipe()
         fds = (request_r, reply_w, lifeline_r)
-        passed = (*fds, *(() if awaits is None else awaits[:1]))
+        passed = [*fds, *(() if awaits is None else awaits[:1])]
+        passed += [] if shared_fd is None else [shared_fd]
         path = [entry for entry in sys.path if isinstance(entry, str)]  # as the import system does
         code = (
             f"import sys; sys.path[:] = {path!r}; from rlvr.workers.process import serve; "

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import rlvr
 from rlvr.errors import UsageError
 from rlvr.scoring.identity import DataDigest, Identity, identity_of, read_identity, require_same
+from rlvr.types import Outcome, Verdict
 
 CLI = "import sys; from rlvr.cli import main; sys.exit(main())"
 MINE = """\
@@ -244,3 +246,49 @@ def test_a_temporary_file_of_the_run_is_no_input_of_a_worker_that_comes_later(tm
     command = [sys.executable, "-c", script, str(began), str(own), str(before)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert said.split() == [str(before)]
+
+
+class Cached(rlvr.SingleTurnEnv):
+    """One completion writes a cache and goes on until it may end; others read it."""
+
+    folder: str
+
+    def task(self, index):
+        return rlvr.Task("t", "p")
+
+    def verify(self, task, completion):
+        cache = Path(self.folder, "cache.txt")
+        if completion == "write":
+            cache.write_text("2")
+            Path(self.folder, "is written").mkdir()
+            until(Path(self.folder, "may end").exists)
+        return Verdict(Outcome.CORRECT, why=cache.read_text())
+
+
+def until(is_so):
+    while not is_so():
+        time.sleep(0.01)
+
+
+def test_what_one_worker_writes_is_no_input_of_another(tmp_path, monkeypatch):
+    """A cache is read before and while it is written: it was an input at first, and then it is none."""
+    (tmp_path / "cache.txt").write_text("1")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))  # so that the cache is in no temporary folder
+    with rlvr.Scorer(Cached(folder=str(tmp_path)), workers=2) as scorer:
+        task = scorer.env.task(0)
+        assert scorer.score(task, "read").verdict.why == "1"
+        name = next(one for one in scorer.identity().inputs if one.endswith("cache.txt"))
+        writing = threading.Thread(target=scorer.score, args=(task, "write"))
+        writing.start()
+        until((tmp_path / "is written").exists)
+        assert scorer.score(task, "read").verdict.why == "2"
+        (tmp_path / "may end").mkdir()
+        writing.join()
+        identity = scorer.identity()
+    assert identity.written == {name}
+    assert name not in identity.inputs
+    read_by_another_run = Identity(identity.settings, inputs={name: "1" * 16})
+    require_same(identity, read_by_another_run, "one", "other")
+    assert Identity.from_dict(identity.as_dict()).written == {name}
