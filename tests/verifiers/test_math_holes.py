@@ -49,6 +49,17 @@ ACCEPTED_THOUGH_WRONG = [
     (r"\begin{pmatrix}-2\\3\end{pmatrix}", "-2<x<3", "the same, for a vector"),
     (r"x<1\text{ or }x>2", r"x<1\text{ and }x>2", "or and and were one separator"),
     ("1,-2", r"1,-2\bmod 7", "a modulus behind a list was dropped"),
+    (r"2\ln x", r"\ln(x)^2", "a power behind a bracket was one of what stands in the bracket"),
+    (r"\ln|x-3|", r"\ln(x-3)", "half of the line has no value where the reference took care"),
+    (r"\ln|x|+C", r"\ln x+C", "the same, of an antiderivative"),
+    ("ABC", "BAC", "an order of three things was a product"),
+    ("(1,2)", r"x=1\text{ or }y=2", "or and and were one list"),
+    ("x=1, y=2", r"x=1\text{ or }y=2", "the same"),
+    ("4", r"4\cup4", "a number was a set"),
+    ("9:45", "0.2", "a time was a ratio"),
+    ("3:30", r"\frac{1}{10}", "the same"),
+    ("k(7)", "7k", "a letter was a function on one side and a factor on the other"),
+    ("B", "A=B", "an equation of two options stated the second"),
 ]
 
 
@@ -84,6 +95,11 @@ REJECTED_THOUGH_RIGHT = [
     ("f(x,y)=x-y", "f(a,b)=a-b", "so are two arguments"),
     ("xy=1", "yx=1", "a product was taken for a name"),
     ("p=q", "q=p", "an equation has no direction"),
+    (r"\sin^2 x", r"\sin(x)^2", "a power behind a bracket belongs to the function"),
+    ("BA", r"A\cdot B", "a product with its sign is one"),
+    ("2:3", "12:18", "two ratios in proportion"),
+    ("5:12", r"\frac{5}{12}", "a ratio as the fraction of its two numbers"),
+    (r"\frac{\binom dk(k-1)!}{2}", r"\frac{d!}{2k(d-k)!}", "factorials were taken of fractions"),
 ]
 
 

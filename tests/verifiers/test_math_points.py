@@ -92,8 +92,6 @@ RIGHT = {
     "branches": [
         (r"\ln(xy)", r"\ln x+\ln y"),
         (r"\ln(x^2)", r"2\ln x"),
-        (r"\ln|x|", r"\ln x"),
-        (r"\ln|x|+C", r"\ln x+C"),
         (r"\ln(xy)=2", r"\ln x+\ln y=2"),
         ("x^2", r"e^{2\ln x}"),
         (r"\frac12\ln\frac{x-3}{x+3}", r"\frac{\ln(x-3)-\ln(x+3)}{2}"),

@@ -17,7 +17,6 @@ SAME = {
         ("a(x-2)(x+2)", "a(x^2-4)"),
         ("n(n-1)!", "n!"),
         ("q(-r)", "-qr"),
-        ("s(4)", "4s"),
         ("e^t(t+2)", "te^t+2e^t"),
         (r"\sum_{k=1}^nk(k-1)", r"\frac{(n-1)n(n+1)}{3}"),
         (r"\theta(x+y)", r"\theta x+\theta y"),

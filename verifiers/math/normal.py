@@ -7,6 +7,7 @@ and unknown units that differ.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from rlvr.verifiers.math.fold import fold, squeeze
@@ -68,6 +69,7 @@ _VECTORS = frozenset(("()", "matrix", "[]"))
 _DIFFERENT_KIND = Decision(False, "different-kind")
 _LENGTH = Decision(False, "different-length")
 _HALF_DAY_S = 12 * 3600
+_DIGITS = re.compile(r"\d+")
 
 
 def compare(answer: str, reference: str, policy: MathPolicy = COMPETITION) -> bool | None:
@@ -215,6 +217,8 @@ class _Comparison:
             return self.decide(tuple_of_names, b)
         if tuple_of_names := spread(b, a):
             return self.decide(a, tuple_of_names)
+        if _is_letter_for_letter(a, b) or _is_letter_for_letter(b, a):
+            return _DIFFERENT_KIND
         if not self.policy.equation_as_value and not (is_region(a) or is_region(b)):
             return _DIFFERENT_KIND
         return self.decide(
@@ -353,6 +357,8 @@ class _Comparison:
         assert isinstance(b, Quantity)
         if bool(a.unit) != bool(b.unit) and (again := measured((b if a.unit else a).text)):
             return self.decide(a, again) if a.unit else self.decide(again, b)
+        if _are_words(a.core) and _are_words(b.core):
+            return Decision(a.core == b.core, "same-text" if a.core == b.core else "different-text")
         if "j" in a.core and (imaginary := imaginary_j(a, b)) is not None:
             a = imaginary  # engineers write 3 + 4j
         found, size = quantities(a, b, self.policy)
@@ -372,10 +378,28 @@ class _Comparison:
                 )
             return Decision(True, "same-text") if same else Decision(False, "different-time")
         clock, other = (a, b) if isinstance(a, Clock) else (b, a)
-        ratio = as_ratio(clock.text) if isinstance(other, Quantity) else None
+        ratio = as_ratio(clock.text) if _is_ratio_of(clock, other) else None
         if ratio is None:
-            return Decision(None, "different-kind")
+            return Decision(None, "different-kind")  # a time is no number
         return self.decide(ratio, b) if clock is a else self.decide(a, ratio)
+
+
+def _is_ratio_of(clock: Clock, other: Form) -> bool:
+    """5:12 beside 10:24, or beside the fraction of its two numbers; 9:45 is not 0.2."""
+    if not isinstance(other, Quantity):
+        return False
+    return other.unit == ":" or _DIGITS.findall(other.core) == _DIGITS.findall(clock.text)
+
+
+def _is_letter_for_letter(named: Form, other: Form) -> bool:
+    """A = B names two options, of which B is one."""
+    letters = isinstance(named, Named) and named.name + named.body.text
+    return bool(letters) and len(letters) == 2 and letters.isupper() and letters[1] == other.text
+
+
+def _are_words(core: str) -> bool:
+    """ABC and BAC on both sides are names or orders of things, and no products."""
+    return len(core) > 1 and core.isalpha() and core.isupper()
 
 
 def _are_no_names(a: Named, b: Named) -> bool:

@@ -48,6 +48,8 @@ __all__ = [
 
 Point = Mapping[str, Number]
 
+_COUNTS = (40, 12, 100, 6)
+"""Up to which whole numbers are drawn for a letter under a factorial: fractions mean nothing there, and cost most."""
 _TRIES = 120
 """Random points that are looked at for so many that both sides have a value at."""
 _STEPPED = frozenset(("abs", "floor", "ceil", "sgn", "max", "min"))
@@ -128,12 +130,16 @@ def _seeded(seeds: Sequence[Node]) -> random.Random:
 def random_points(names: Sequence[str], *seeds: Node) -> Iterator[Point]:
     """Points for these variables, of all signs and several sizes; at whole ones (-1)^n and n! have values."""
     rng = _seeded(seeds)
+    whole = _whole_variables(seeds)
     turn = 0
     for number in range(_TRIES):
         size, signed = _DRAWS[number % len(_DRAWS)]
         turn += signed
         yield {
-            name: size(rng) * (_sign(rng, turn, i) if signed else 1) for i, name in enumerate(names)
+            name: Fraction(rng.randint(1, _COUNTS[number % len(_COUNTS)]))
+            if name in whole
+            else size(rng) * (_sign(rng, turn, i) if signed else 1)
+            for i, name in enumerate(names)
         }
 
 

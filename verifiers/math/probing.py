@@ -250,6 +250,8 @@ class _Judge:
 
         None if it has no complex value either.
         """
+        if _has_absolute_logarithm(self.reference):
+            return None
         several = _has_branches(self.answer)
         with mp.workdps(_DIGITS):
             left, right = (
@@ -271,6 +273,19 @@ class _Judge:
 
 def _has_branches(node: Node) -> bool:
     return any(n.op == "log" or (n.op == "call" and n.value in _LOGARITHMS) for n in walk(node))
+
+
+def _may_be_missing(answer: Node, reference: Node) -> bool:
+    r"""A logarithm of the answer stands for its other branch, unless the reference took care: \ln|x| is not \ln x."""
+    return _has_branches(answer) and not _has_absolute_logarithm(reference)
+
+
+def _has_absolute_logarithm(node: Node) -> bool:
+    return any(
+        (n.op == "log" or (n.op == "call" and n.value in ("ln", "log")))
+        and any(below.op == "call" and below.value == "abs" for below in walk(n.args[0]))
+        for n in walk(node)
+    )
 
 
 class _TooFine(TooLarge):
@@ -370,7 +385,7 @@ def ratio(a: Node, b: Node) -> int:
         try:
             seen.append(_quotient(_values(a, b, point, budget)))
         except _Missing as missing:
-            if not missing.unmeant and not _has_branches(a):
+            if not missing.unmeant and not _may_be_missing(a, b):
                 return 0
             continue
         except Undefined:
@@ -413,7 +428,7 @@ def shift(a: Node, b: Node) -> bool:
         try:
             pair = _values(a, b, point, budget)
         except _Missing as missing:
-            if not missing.unmeant and not _has_branches(a):
+            if not missing.unmeant and not _may_be_missing(a, b):
                 return False
             continue
         except Undefined:

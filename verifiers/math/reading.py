@@ -139,6 +139,9 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
         return only
     if ";" in signs and all(isinstance(form, Word | Choice) for form in forms):
         return Items(text, "either", tuple(forms))  # "Alice or Bob" is not "Alice and Bob"
+    names = {form.name for form in forms if isinstance(form, Named)}
+    if ";" in signs and "," not in signs and len(names) > 1:
+        return Items(text, "either", tuple(forms))  # x = 1 or y = 2
     if (whole := together(text, forms, signs)) is not None:
         return whole
     if r"\also" in signs and not any(isinstance(form, Named) for form in forms):
@@ -398,14 +401,21 @@ def _signed_tuples(text: str, kind: str, items: list[Form]) -> Items:
     )
 
 
-def _region(text: str) -> Items | None:
+def _is_number(part: Quantity) -> bool:
+    return part.value is not None or part.pis is not None
+
+
+def _region(text: str) -> Items | Flawed | None:
     r"""`(0, 1) \cup \{2\}`, `\mathbb{R}`, `\mathbb{R} \setminus \{0\}`, `\emptyset`."""
     if text == r"\emptyset":
         return Items(text, "set", ())
     if text[:1] == "\\" and (line := _REALS.fullmatch(text.replace(" ", ""))):
         return _line(text, line[1] or "")
     if r"\cup" in text and len(parts := cut(text, _CUPS)) > 1:
-        return Items(text, "union", tuple(map(_single, parts)))
+        sets = tuple(_single(rf"\{part[:-1]}\}}" if part[0] == "{" else part) for part in parts)
+        if any(isinstance(part, Quantity) and _is_number(part) for part in sets):
+            return Flawed(text, "unreadable")  # a number is no set
+        return Items(text, "union", sets)
     if r"\cap" in text and len(parts := cut(text, _CAPS)) > 1:
         regions = tuple(map(_single, parts))
         return (

@@ -88,6 +88,8 @@ def equation(text: str, read: Reader) -> Form | None:
         # x ≈ 1.41 states 1.41; √2 ≈ 1.41 states √2
         if is_name(about[0]):
             return Named(text, _called(about[0]), read(about[1]))
+        if flawed := _tautology(text, *about):
+            return flawed
         exact, rounded = map(read, about)
         return Flawed(text, "chain") if _is_far(exact, rounded) else read(about[0])
     if "=" not in text and r"\in" not in text:

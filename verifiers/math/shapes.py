@@ -11,7 +11,7 @@ from rlvr.verifiers.math.forms import Form, Items, Named, Quantity
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.quantity import compound
-from rlvr.verifiers.math.reading import as_list, read
+from rlvr.verifiers.math.reading import as_list, as_ratio, read
 from rlvr.verifiers.math.relations import closed_sides, measures, sides, stated
 
 __all__ = [
@@ -93,7 +93,10 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
     if trusted and not measures(relation.text.partition("=")[0].strip()):
         return None
     value = stated(relation.text)
-    return read(value) if value is not None else None
+    if value is None:
+        return None
+    is_ratio = ":" in relation.text.partition("=")[0]  # AB:CD = 7:32 states no time
+    return (as_ratio(value) if is_ratio else None) or read(value)
 
 
 def as_stated(answer: Form, reference: Form) -> Form:

@@ -103,11 +103,12 @@ def _function(parser: Parser, name: str) -> Node:
 
 def _arguments(parser: Parser) -> tuple[Node, ...]:
     """In brackets, which then end it; else what stands side by side up to the next function."""
-    if parser.peek.text in ("(", "[", "{"):
+    if (opening := parser.peek.text) in ("(", "[", "{"):
         inside = parser.atom()
         if inside.op == "tuple":
             return inside.args
-        return (Node("pow", (inside, parser.script())) if parser.accept("^") else inside,)
+        grouped = opening == "{" and parser.accept("^")  # \sin{x}^2 is printed as \sin x^2
+        return (Node("pow", (inside, parser.script())) if grouped else inside,)
     with parser.deeper():
         factors = [parser.power()]
         while not _ends_argument(parser) and parser.starts_factor(parser.peek):

@@ -69,11 +69,15 @@ def _functions(a: Node, b: Node) -> frozenset[str]:
             for name in free_symbols(node.args[0]):
                 inside.setdefault(name, []).append(node.args[1])
     alone = set(chain(_alone(a), _alone(b)))
+    at_numbers = _only_at_numbers(a) | _only_at_numbers(b)
     return frozenset(
         name
         for name, brackets in inside.items()
         if name not in bound
-        and _is_function(name, brackets, name in alone, _brackets(a, name) != _brackets(b, name))
+        and (
+            name in at_numbers
+            or _is_function(name, brackets, name in alone, _brackets(a, name) != _brackets(b, name))
+        )
     )
 
 
@@ -89,6 +93,16 @@ def _is_function(name: str, brackets: list[Node], alone: bool, differ: bool) -> 
     if letter in _OFTEN:
         return not sums
     return differ and not alone and any(map(_is_one_sign, brackets))
+
+
+def _only_at_numbers(side: Node) -> set[str]:
+    """The letters that stand before a number in brackets and nowhere else on this side: k(7) is no 7k."""
+    inside: dict[str, list[Node]] = {}
+    for node in walk(side):
+        if node.op == "apply" and node.args[0].op == "sym":
+            inside.setdefault(node.args[0].value, []).append(node.args[1])
+    lonely = inside.keys() - set(_alone(side))
+    return {name for name in lonely if all(inner.op == "num" for inner in inside[name])}
 
 
 def _is_sum(node: Node) -> bool:
