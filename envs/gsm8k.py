@@ -23,7 +23,7 @@ _NUMBER = re.compile(
 )
 
 
-@rlvr.register("gsm8k-v2")
+@rlvr.register("gsm8k-v3")
 class GSM8K(rlvr.SingleTurnEnv):
     r"""Grade-school word problems; the reference is the number after '####', or after 'A:' in older files.
 

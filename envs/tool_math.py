@@ -77,7 +77,7 @@ _KINDS: Final[tuple[Callable[[Random], tuple[str, int]], ...]] = (
 _SPLITS: Final = ("train", "validation", "test")
 
 
-@rlvr.register("python-tool-math-v1")
+@rlvr.register("python-tool-math-v3")
 class PythonToolMath(rlvr.ToolEnv):
     r"""Problems with whole numbers as answers, and a Python session; the answer of the last turn goes in \boxed{}.
 

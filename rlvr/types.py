@@ -221,7 +221,7 @@ class Verifier(Protocol):
 
     @property
     def id(self) -> str:
-        """Name and version, such as `math-v2`."""
+        """Name and version, such as `math-v3`."""
 
     def verify(self, completion: str, reference: Any) -> Verdict | Awaitable[Verdict]:
         """The verdict on a completion.
@@ -393,7 +393,7 @@ def as_verifier(verifier: Verifier | VerifierFunction) -> Verifier:
         return verifier
     if hasattr(verifier, "verify"):
         raise UsageError(
-            f"{verifier!r} is no verifier yet: it needs an id, a name and version such as 'math-v2'"
+            f"{verifier!r} is no verifier yet: it needs an id, a name and version such as 'math-v3'"
         )
     return _Function(verifier)
 

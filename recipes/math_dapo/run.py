@@ -16,9 +16,9 @@ _UPDATES = 16  # per step: 512 prompts x 16 completions in mini-batches of 512
 
 DEFAULTS = Flags(
     # Theirs: DAPO-Math-17k, see the README
-    own_task=("math-v2", "DigitalLearningGmbH/MATH-lighteval"),
+    own_task=("math-v3", "DigitalLearningGmbH/MATH-lighteval"),
     config=Config(
-        env="math-v2",
+        env="math-v3",
         model=MISSING,
         run=Path("runs/math_dapo"),
         algorithm="dapo",  # clip 0.2 and 0.28, mean over tokens, dynamic sampling, soft overlong, no KL

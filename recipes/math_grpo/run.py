@@ -14,9 +14,9 @@ __all__ = ["DEFAULTS", "main"]
 
 DEFAULTS = Flags(
     # Theirs: some 144,000 questions like those of GSM8K and MATH
-    own_task=("math-v2", "DigitalLearningGmbH/MATH-lighteval"),
+    own_task=("math-v3", "DigitalLearningGmbH/MATH-lighteval"),
     config=Config(
-        env="math-v2",
+        env="math-v3",
         model=MISSING,
         run=Path("runs/math_grpo"),
         algorithm="grpo",  # KL 0.04 in the loss, one update per step; the clip is PPO's, they print none

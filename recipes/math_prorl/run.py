@@ -14,9 +14,9 @@ __all__ = ["DEFAULTS", "main"]
 
 DEFAULTS = Flags(
     # Theirs: 136,000 tasks of five kinds, 40,000 of them mathematics
-    own_task=("math-v2", "DigitalLearningGmbH/MATH-lighteval"),
+    own_task=("math-v3", "DigitalLearningGmbH/MATH-lighteval"),
     config=Config(
-        env="math-v2",
+        env="math-v3",
         model=MISSING,
         run=Path("runs/math_prorl"),
         # Clip 0.2 and 0.4, dynamic sampling, a KL penalty, and a new reference and optimiser where validation stalls.

@@ -189,7 +189,7 @@ def with_one_env(argv: Sequence[str]) -> list[str]:
         bare = next((env for env in envs if not is_mixture(env)), None)
         if bare is not None:
             raise UsageError(
-                f"--env {bare} beside others: give each its weight, such as --env gsm8k-v2:0.5"
+                f"--env {bare} beside others: give each its weight, such as --env gsm8k-v3:0.5"
             )
     if not envs:
         return list(argv)

@@ -64,7 +64,7 @@ _SHOWN = 20  # reasons for which rows were rejected, on the terminal
 class ScoreCommand:
     """Score the completions in files with an environment, or with a verifier alone.
 
-    Example: rlvr score gsm8k-v2 completions.jsonl -o scored.jsonl --workers 2
+    Example: rlvr score gsm8k-v3 completions.jsonl -o scored.jsonl --workers 2
     Example: rlvr score --verifier math --reference-column gold answers.csv -o scored.jsonl
 
     A row has "completion" and says which task it answers: "task" (an index or an id), or "reference", or the columns

@@ -72,7 +72,7 @@ class Groups:
         require_seconds("step_s", step_s)
         if not isinstance(env, (SingleTurnEnv, MultiTurnEnv)):
             raise UsageError(
-                f"{env!r} is no environment to sample; rlvr.make('gsm8k-v2') gives one"
+                f"{env!r} is no environment to sample; rlvr.make('gsm8k-v3') gives one"
             )
         if not isinstance(sampler, Sampler):
             raise UsageError(

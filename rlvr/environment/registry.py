@@ -63,7 +63,8 @@ _RETIRED = {
     "countdown-v1": "countdown-v2",
     "function-call-v1": "function-call-v2",
     "game24-v1": "game24-v2",
-    "gsm8k-v1": "gsm8k-v2",
+    "gsm8k-v1": "gsm8k-v3",
+    "gsm8k-v2": "gsm8k-v3",
     "humaneval-v1": "humaneval-v3",
     "humaneval-v2": "humaneval-v3",
     "ifbench-v1": "ifbench-v2",
@@ -71,10 +72,12 @@ _RETIRED = {
     "iftrain-v1": "iftrain-v2",
     "json-v1": "json-v2",
     "kk-v1": "kk-v2",
-    "math-v1": "math-v2",
+    "math-v1": "math-v3",
+    "math-v2": "math-v3",
     "mbpp-v1": "mbpp-v3",
     "mbpp-v2": "mbpp-v3",
     "mcq-v1": "mcq-v2",
+    "python-tool-math-v1": "python-tool-math-v2",
     "qa-v1": "qa-v2",
     "reasoning-gym-v1": "reasoning-gym-v2",
     "rows-v1": "rows-v2",
@@ -101,11 +104,11 @@ def register(id: str) -> Callable[[_C], _C]:
     """
     if not isinstance(id, str):
         raise UsageError(
-            f"@register on {id!r}: write its id in parentheses, @rlvr.register('gsm8k-v2')"
+            f"@register on {id!r}: write its id in parentheses, @rlvr.register('gsm8k-v3')"
         )
     if not _ID.fullmatch(id):
         raise UsageError(
-            f"environment id {id!r}: write [owner/]name-vN in lower case, such as 'gsm8k-v2'"
+            f"environment id {id!r}: write [owner/]name-vN in lower case, such as 'gsm8k-v3'"
         )
 
     def decorate(cls: _C) -> _C:
@@ -149,7 +152,7 @@ def load(id: str) -> type[Environment]:
         return load(_MIXTURE)
     if not isinstance(id, str):
         raise UnknownEnvironment(
-            f"{id!r} is no environment id; write one such as 'gsm8k-v2', or call the class itself"
+            f"{id!r} is no environment id; write one such as 'gsm8k-v3', or call the class itself"
         )
     if ":" in id:
         found = object_at(id)
@@ -176,9 +179,9 @@ def load(id: str) -> type[Environment]:
 
 
 def make(id: str, **config: Any) -> Environment:
-    """An environment by id, with options: `rlvr.make("gsm8k-v2", split="test")`.
+    """An environment by id, with options: `rlvr.make("gsm8k-v3", split="test")`.
 
-    Several ids with weights, `"arithmetic-v1:0.5 gsm8k-v2:0.5"`, make a mixture, see `rlvr.Mixture`.  A place may also
+    Several ids with weights, `"arithmetic-v1:0.5 gsm8k-v3:0.5"`, make a mixture, see `rlvr.Mixture`.  A place may also
     hold an environment, such as one that `from_rows` made, or a function without arguments that gives one; then there
     are no options.
 
@@ -244,7 +247,7 @@ def takes_options(id: str) -> bool:
 
 
 def is_mixture(id: str) -> bool:
-    """True for a mixture that is written in one line, such as "arithmetic-v1:0.5 gsm8k-v2:0.5".
+    """True for a mixture that is written in one line, such as "arithmetic-v1:0.5 gsm8k-v3:0.5".
 
     Args:
         id: what `make` takes.

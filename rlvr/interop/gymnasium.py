@@ -1,6 +1,6 @@
 """Gymnasium: an environment as `gymnasium.Env`, or many at once as `gymnasium.vector.VectorEnv`.
 
-    env = to_gymnasium(rlvr.make("gsm8k-v2"))
+    env = to_gymnasium(rlvr.make("gsm8k-v3"))
     prompt, info = env.reset(seed=0)
     _, reward, terminated, truncated, info = env.step("… \\boxed{72}")
 
@@ -152,7 +152,7 @@ def to_gymnasium(
         judge = _Judge(env, unscored=unscored, count_tokens=count_tokens, **settings)
         return GymEnv(env, judge) if num_envs is None else GymVectorEnv(env, judge, num_envs)
     if not isinstance(env, MultiTurnEnv):
-        raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v2') gives one")
+        raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v3') gives one")
     if (unscored, count_tokens, workers, wall_s, memory_mib) != (
         None,
         None,

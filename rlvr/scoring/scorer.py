@@ -83,7 +83,7 @@ class Scorer:
         accept: Collection[str] = (),
     ) -> None:
         if not isinstance(env, Environment):
-            raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v2') gives one")
+            raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v3') gives one")
         if isinstance(env, MultiTurnEnv) and not isinstance(env, ToolEnv):
             raise UsageError(
                 f"{env.id} has several turns; its last step's info has the episode's score, no Scorer does"
@@ -409,7 +409,7 @@ def score(
 ) -> Iterator[Scored]:
     """Score rows with worker processes of their own, in order; see `Scorer` and `Scorer.stream`.
 
-        for scored in rlvr.score(rlvr.make("gsm8k-v2"), rows, workers=2):
+        for scored in rlvr.score(rlvr.make("gsm8k-v3"), rows, workers=2):
             print(scored.item.id, scored.score.total, scored.score.verdict.why)
 
     Args:

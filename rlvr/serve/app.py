@@ -72,7 +72,7 @@ def app_of(service: Service) -> Application:
             answers=ScoresReply,
             lines=True,
             example={
-                "env": "gsm8k-v2",
+                "env": "gsm8k-v3",
                 "rows": [{"completion": "It is \\boxed{1234}.", "reference": "1234"}],
             },
         ),

@@ -63,7 +63,7 @@ def check(
     """
     if not isinstance(env, (SingleTurnEnv, MultiTurnEnv)):
         raise UsageError(
-            f"{env!r} is neither a SingleTurnEnv nor a MultiTurnEnv; rlvr.make('gsm8k-v2') gives one"
+            f"{env!r} is neither a SingleTurnEnv nor a MultiTurnEnv; rlvr.make('gsm8k-v3') gives one"
         )
     tasks = require_optional_whole("tasks", tasks, 1, none="all")
     require_seconds("budget_s", budget_s)

@@ -451,7 +451,7 @@ class ResolvedConfig(Config):
                 "from rewards; leave it out, or choose an algorithm such as 'grpo'"
             )
         if not self.env and self.pairs is None:
-            raise UsageError("env is missing; give the id of an environment, such as gsm8k-v2")
+            raise UsageError("env is missing; give the id of an environment, such as gsm8k-v3")
         self._require_sampler()
         self.chat_settings  # noqa: B018  raises where system and options are given with chat off
         if self.lora_rank is None and (self.lora_alpha is not None or self.lora_targets):

@@ -182,9 +182,9 @@ def test_scores_that_were_decided_differently_are_refused_unless_told(two, tmp_p
     assert "pass --accept code" in _refusal(capsys, two[0], other, "--accept", "settings")
     found = _result(capsys, two[0], other, "--accept", "settings", "code")
     assert any("Accepted" in line and "qa-v2" in line for line in found["lines"])
-    elsewhere = _scored(tmp_path / "elsewhere.jsonl", rates, env="math-v2")
+    elsewhere = _scored(tmp_path / "elsewhere.jsonl", rates, env="math-v3")
     line = _refusal(capsys, two[0], elsewhere, "--accept", "code")
-    assert 'env is "math-v2" there and "rows-v2" here' in line
+    assert 'env is "math-v3" there and "rows-v2" here' in line
 
 
 def test_the_identity_beside_a_file_is_what_counts(two, capsys):

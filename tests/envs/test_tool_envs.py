@@ -11,7 +11,7 @@ from rlvr.envs.search import _made
 from rlvr.sandbox import Limits
 from rlvr.tools import Corpus, search
 
-IDS = ["bash-v1", "guess-v1", "python-tool-math-v1", "search-v2", "wordle-v1"]
+IDS = ["bash-v1", "guess-v1", "python-tool-math-v3", "search-v2", "wordle-v1"]
 
 
 def played(env: rlvr.ToolEnv, index: int, turns) -> tuple[rlvr.EpisodeRecord, rlvr.Score]:
@@ -39,7 +39,7 @@ def test_the_example_earns_the_maximum_and_silence_nothing(name):
 
 def test_what_python_prints_is_no_answer():
     """The final answer counts alone, and a hedge is wrong."""
-    env = rlvr.make("python-tool-math-v1")
+    env = rlvr.make("python-tool-math-v3")
 
     def printed(task):
         return [
@@ -55,7 +55,7 @@ def test_what_python_prints_is_no_answer():
 def test_python_keeps_its_variables_and_says_what_went_wrong(monkeypatch):
     """A traceback, a time limit and the end of the session are replies."""
     monkeypatch.setattr("rlvr.envs.tool_math._LIMITS", Limits(cpu_s=0.2, memory_mib=256))
-    env = rlvr.make("python-tool-math-v1")
+    env = rlvr.make("python-tool-math-v3")
     codes = [
         "x = 6",
         "x * 7",

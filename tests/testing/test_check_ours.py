@@ -108,8 +108,8 @@ OURS = {
     "mixture-v1": (None, {"envs": [["arithmetic-v1", 1.0], ["qa-v2", 1.0]]}),
     "qa-v2": (None, {}),
     "sql-v2": (None, {}),
-    "gsm8k-v2": (GSM8K, {}),
-    "math-v2": (MATH, {}),
+    "gsm8k-v3": (GSM8K, {}),
+    "math-v3": (MATH, {}),
     "humaneval-v3": ([DOUBLE], {"cpu_s": 1.0}),
     "mbpp-v3": ([ADD], {"cpu_s": 1.0}),
     "code-stdio-v3": ([NEXT], {"cpu_s": 1.0}),
@@ -127,7 +127,7 @@ OURS = {
 }
 
 
-TOOLS = ("bash-v1", "guess-v1", "python-tool-math-v1", "search-v2", "wordle-v1")
+TOOLS = ("bash-v1", "guess-v1", "python-tool-math-v3", "search-v2", "wordle-v1")
 """Their examples are played in tests/envs/test_tool_envs.py every day."""
 
 EVERY_DAY = ("arithmetic-v1", "mbpp-v3")

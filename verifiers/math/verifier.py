@@ -88,7 +88,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
 
     policy: MathPolicy = COMPETITION
     markers: tuple[str, ...] = DEFAULT_MARKERS
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference_form: ClassVar[str] = (
         "an expression, a number, or a list of them, of which any is right"
     )

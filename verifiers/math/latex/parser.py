@@ -317,7 +317,12 @@ class Parser:
         bracketed = self.peek.text == "("  # (x)(3) is a product
         base = self.atom()
         while True:
-            if base.op != "apply" and not (bracketed and base.op == "sym") and self.peek.kind == "sign" and may_apply(base, self.peek.text):
+            if (
+                base.op != "apply"
+                and not (bracketed and base.op == "sym")
+                and self.peek.kind == "sign"
+                and may_apply(base, self.peek.text)
+            ):
                 base = Node("apply", (base, self.atom()))
             elif (
                 base.op == "sym"
