@@ -3,6 +3,8 @@ r"""Finds the final answer in a completion, in linear time and without judging i
     thinking part away → last \boxed, \fbox, \framebox or <answer> → declared marker → "the answer is …"
                        → fenced blocks, and then the bare text, for verifiers whose `Form` has them
 
+A program is marked by a tag or a fence, or is the bare text: boxes, markers and phrases may be a part of it.
+
 If there is a box, markers and phrases are not searched for.  The last statement counts, so that a model may correct
 itself; two different boxes in one statement are a hedge.  `extract` finds the place, for mathematics; `find_answer`
 also takes off what is wrapped around the answer there, and gives the verdict where there is none.
@@ -91,6 +93,8 @@ class Form:
             document from being read as a phrase; "" if nothing tells.
         lines: whether an answer may have several lines: after a marker or phrase it ends at an empty line.
         longest: most characters of an answer; a longer one is WRONG.
+        program: whether the answer is a program: it keeps its indentation, and the last of several blocks counts.
+        prefers: of a program's blocks, those that match count before the others.
     """
 
     markers: tuple[str, ...] = ("Answer:", "ANSWER:", "answer:", "Final answer:", "Final Answer:")
@@ -99,6 +103,8 @@ class Form:
     begins: str = ""
     lines: bool = False
     longest: int = 2000
+    program: bool = False
+    prefers: re.Pattern[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +114,15 @@ class Answer:
     Attributes:
         text: the answer.
         prompt: the text of the prompt; "" if unknown.
-        method: how it was marked; "fence" and "bare" are those of `Form`.
+        method: how it was marked; "fence" and "bare" are those of `Form`; "open-fence" has no closing fence, as where
+            a completion was cut off.
+        language: of a program, by its fence; "" if no fence says it.
     """
 
     text: str
     prompt: str = ""
     method: str = "bare"
+    language: str = ""
 
 
 _BOXES = ("\\boxed", "\\fbox", "\\framebox")
@@ -197,6 +206,9 @@ def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Ver
     begin = after_thinking(text)
     if begin is None:
         return Verdict(Outcome.UNPARSED, why="unfinished-thinking")
+    if form.program:
+        program = _program(text[begin:].replace("\r\n", "\n"), form)
+        return program if program.text.strip() else Verdict(Outcome.UNPARSED, why="no-answer")
     found = _formed(text, begin, form)
     if found is None:
         return Verdict(Outcome.UNPARSED, why="no-answer")
@@ -271,6 +283,24 @@ def _formed(text: str, begin: int, form: Form) -> Extraction | None:
     if found is None and form.bare and rest:
         found = Extraction(rest, begin, len(text), "bare")
     return found
+
+
+def _program(text: str, form: Form) -> Answer:
+    """What the last tag outside of blocks holds, or else the block that counts, or the text."""
+    blocks = list(fenced_blocks(text))
+    at, method = text.rfind(_TAG), "bare"
+    if at >= 0 and not any(block.start < at < block.end for block in blocks):
+        text, method = text[at + len(_TAG) :].partition(_TAG_END)[0], "tag"
+        blocks = list(fenced_blocks(text))
+    unnamed = [block for block in blocks if not block.language]
+    named = [block for block in blocks if block.language in (form.fences or ())]
+    kept = (named or unnamed)[-1:]
+    if form.prefers is not None:
+        kept = [b for b in (*unnamed, *named) if form.prefers.search(b.code)][-1:] or kept
+    for block in kept:
+        method = "fence" if block.closed else "open-fence"
+        return Answer(block.code, "", method, block.language)
+    return Answer(text.strip("\n") if method == "tag" else text, "", method)
 
 
 def _masked(text: str, begin: int, blocks: Sequence[FencedBlock]) -> str:

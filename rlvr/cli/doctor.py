@@ -191,7 +191,7 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
     from rlvr.sandbox.languages import LANGUAGES
     from rlvr.sandbox.levels import LEVELS
     from rlvr.sandbox.toolchains import GREETINGS, missing
-    from rlvr.verifiers.code import extract
+    from rlvr.verifiers.code import find_program
 
     with contextlib.closing(Sandbox(workers=1, limits=Limits(memory_mib=1024))) as sandbox:
         guarantees = sandbox.check(full)
@@ -222,12 +222,12 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
                 yield PartStatus("languages", language, None, "no", str(error))
                 continue
             fence = LANGUAGES[language].fences[0]
-            block = extract(f"```{fence}\n{LANGUAGES[language].hello}\n```", language)
+            block = find_program(f"```{fence}\n{LANGUAGES[language].hello}\n```", language)
             if block is None:
                 found = f"no program is found in a block of {fence}"
                 yield PartStatus("languages", language, False, found, "")
                 continue
-            run = sandbox.run(Program(block.language, block.code))
+            run = sandbox.run(Program(block.language, block.text))
             ok = run.ending is Ending.OK
             found = (
                 run.text.strip()

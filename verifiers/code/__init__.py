@@ -1,14 +1,14 @@
 """Verification of programs: does the program in a completion do what its reference asks?
 
-completion ─ extract ─▶ program ┐
+completion ─ program ─▶ program ┐
 reference ─ cases.read ─▶ cases ┴ judge ═══▶ sandbox: runs, calls, tests ═══▶ values and outputs ─ compare ─▶ verdict
 """
 
 from rlvr.verifiers.code.cases import CallCase, CheckerProgram, Interactor, StdioCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator, Floats
 from rlvr.verifiers.code.equality import Equality
-from rlvr.verifiers.code.extract import CodeExtraction, extract
 from rlvr.verifiers.code.judge import judge
+from rlvr.verifiers.code.program import find_program
 from rlvr.verifiers.code.verdicts import CaseResult, CaseVerdict, Failure, Judgement
 from rlvr.verifiers.code.verifier import CodeVerifier
 
@@ -18,7 +18,6 @@ __all__ = [
     "CaseResult",
     "CaseVerdict",
     "CheckerProgram",
-    "CodeExtraction",
     "CodeVerifier",
     "Comparator",
     "Equality",
@@ -27,6 +26,6 @@ __all__ = [
     "Interactor",
     "Judgement",
     "StdioCase",
-    "extract",
+    "find_program",
     "judge",
 ]

@@ -19,9 +19,9 @@ from rlvr.verifiers.code.cases import CheckerProgram, CodeReference, Interactor,
 from rlvr.verifiers.code.checker import Compare, refuse_empty
 from rlvr.verifiers.code.compare import comparator
 from rlvr.verifiers.code.continuation import preceded
-from rlvr.verifiers.code.extract import extract
 from rlvr.verifiers.code.judge import judge as run_cases
 from rlvr.verifiers.code.probes import Probes
+from rlvr.verifiers.code.program import find_program
 from rlvr.verifiers.code.shared import shared_sandbox
 from rlvr.verifiers.code.verdicts import CaseVerdict, Judgement
 
@@ -179,7 +179,7 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
         Raises:
             IsolationUnavailable, SandboxFailed: we failed.
         """
-        found = extract(
+        found = find_program(
             answer,
             self._languages_of(reference),
             prompt=reference.prompt,
@@ -187,10 +187,10 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
         )
         if found is None:
             return Verdict(Outcome.UNPARSED, why="no-program")
-        judgement = self._judged(found.code, reference, found.language)
+        judgement = self._judged(found.text, reference, found.language)
         if judgement.verdict is CaseVerdict.IE:
             raise SandboxFailed(judgement.why)
-        return self._verdict(judgement, found.code)
+        return self._verdict(judgement, found.text)
 
     def judge_program(self, source: str, reference: Any) -> Judgement:
         """Judge a program that need not be searched for; the result has more details than a verdict.

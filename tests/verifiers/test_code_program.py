@@ -4,14 +4,14 @@ import time
 
 import pytest
 
-from rlvr.verifiers.code.extract import extract
+from rlvr.verifiers.code import find_program
 
 PROMPT = 'import math\n\n\ndef helper(x):\n    return x\n\n\ndef area(r: float) -> float:\n    """Of a circle."""\n'
 
 
 def code(text: str, language: str = "python", **asked: str) -> str | None:
-    found = extract(text, language, **asked)
-    return None if found is None else found.code
+    found = find_program(text, language, **asked)
+    return None if found is None else found.text
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_one_rule_for_each_way_to_mark_a_program(text: str, program: str | None)
 )  # fmt: skip
 def test_no_program_is_no_answer(text: str):
     """Prose, empty blocks, other languages; and a model that is still thinking has not answered."""
-    assert extract(text) is None
+    assert find_program(text) is None
 
 
 def test_the_block_that_defines_the_function_comes_before_one_that_calls_it():
@@ -131,9 +131,9 @@ def test_other_languages_have_their_own_names(language: str, text: str, program:
 )  # fmt: skip
 def test_a_continuation_ends_with_the_function(text: str, body: str):
     """At the first statement at the left edge, outside of strings and brackets: what follows is not the answer."""
-    found = extract(text, prompt=PROMPT, entry_point="area")
+    found = find_program(text, prompt=PROMPT, entry_point="area")
     assert found is not None
-    assert (found.code, found.method) == (PROMPT + body, "continuation")
+    assert (found.text, found.method) == (PROMPT + body, "continuation")
 
 
 def test_a_completion_that_repeats_the_prompt_continues_it():
@@ -205,9 +205,9 @@ def took_s(unit: str, size: int) -> float:
     before, after = ENDS.get(unit, ("", ""))
     text = before + unit * (size // len(unit)) + after
     start = time.process_time()
-    extract(text, prompt=PROMPT, entry_point="area")
-    extract(text, entry_point="area")
-    extract(text, "javascript")
+    find_program(text, prompt=PROMPT, entry_point="area")
+    find_program(text, entry_point="area")
+    find_program(text, "javascript")
     return time.process_time() - start
 
 
