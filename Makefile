@@ -47,7 +47,7 @@ export PYTHONDONTWRITEBYTECODE :=
 JOBS ?= logical
 PYTEST = $(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype -n $(JOBS) --dist worksteal
 
-.PHONY: demo score docs quick real test test-browser test-escapes test-gpu test-kernels test-ranks test-ray test-slow test-vllm test-installed release check wheel clean
+.PHONY: demo score docs quick real test test-browser test-docs test-escapes test-gpu test-kernels test-ranks test-ray test-slow test-vllm test-installed release check wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(TRAIN)
@@ -107,6 +107,10 @@ test-gpu: $(TRAIN)
 # at full speed cost eight times the CPU seconds where other processes are busy.
 real: $(REAL)
 	@env -u OMP_NUM_THREADS OMP_WAIT_POLICY=passive TQDM_DISABLE=1 PARTS="$(PARTS)" MODEL="$(MODEL)" DATA="$(DATA)" DOCS="$(DOCS)" $(REAL_VENV)/bin/python -W ignore -m benchmarks.real
+
+# Every block of every page, as a reader would run it: tutorials, the guide, the README.
+test-docs: $(DEV)
+	@$(PYTEST) tests/test_docs.py
 
 test-slow: $(DEV)
 	@$(PYTEST) -m slow $(addprefix --ignore=tests/,browser escapes ranks ray vllm)

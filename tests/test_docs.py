@@ -24,6 +24,7 @@ RUN = ("python", "sh")
 TRAINING = "docs/using/training.md"
 HEAVY = (
     TRAINING,
+    "docs/guide.md",
     "docs/reference/code.md",
     "docs/reference/math.md",
     "docs/reference/sandbox.md",
