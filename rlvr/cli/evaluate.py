@@ -211,7 +211,7 @@ class EvalCommand:
             alarm = import_module("rlvr.train.alarm")
             say_line(err, alarm.never_ends(sampler.tokenization.format))
         if self.output is not None:
-            self._write_report(report, kept, chat, getattr(env, "left_out", None))
+            self._write_report(report, kept, chat)
         return int(bool(report.unscored))
 
     def _require_fitting(self) -> None:
@@ -338,14 +338,12 @@ class EvalCommand:
         report: EvaluationReport,
         kept: RolloutFile | None,
         chat: Mapping[str, Any] | None,
-        left_out: Mapping[str, int] | None,
     ) -> None:
         assert self.output is not None
         about = {
             "model": self.model,
             "chat": chat,
             "usage": kept.usage.as_dict(self.price) if kept is not None else None,
-            "rows_left_out": left_out,
         }
         text = json.dumps(report.as_dict() | about, indent=2, default=str) + "\n"
         if self.output.exists() and not self.output.is_file():

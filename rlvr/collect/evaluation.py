@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -75,6 +75,7 @@ class EvaluationReport:
         tasks: the result of each task, in the order of their indices.
         too_long: ids of tasks that were left out, as their prompts leave no room for `max_tokens` in the model's
             positions; they are in no metric.
+        rows_left_out: number of rows of the data that could not be used, by an example of each reason.
     """
 
     env: str
@@ -87,6 +88,7 @@ class EvaluationReport:
     metrics: Mapping[str, Estimate]
     tasks: Sequence[TaskResult]
     too_long: Sequence[str] = ()
+    rows_left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def unscored(self) -> int:
@@ -217,6 +219,7 @@ def evaluate(
         metrics,
         tuple(results),
         tuple(too_long),
+        env.rows_left_out,
     )
 
 

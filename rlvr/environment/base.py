@@ -262,6 +262,11 @@ class Environment(ABC):
         read_reference(None if primary is None else primary.verifier, value)
         return value
 
+    @property
+    def rows_left_out(self) -> Mapping[str, int]:
+        """Number of rows of the data that cannot be used, by an example of each reason; reads the tasks."""
+        return {}
+
     def stop_at_bad_rows(self) -> None:
         """Make a row that cannot be used an error, instead of leaving it out: `--strict` of commands.
 
@@ -477,8 +482,13 @@ class TasksEnv(Environment):
     strict_rows: bool = field(default=False, init=False, repr=False)
     """True: a row that cannot be used stops the run, see `stop_at_bad_rows`."""
 
-    left_out: Mapping[str, int] | None = field(default=None, init=False, repr=False)
-    """Number of rows that were left out when the tasks were last read, by an example of each reason; None before."""
+    _left_out: Mapping[str, int] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def rows_left_out(self) -> Mapping[str, int]:
+        if type(self).task is TasksEnv.task:
+            _ = self._tasks
+        return self._left_out or {}
 
     def stop_at_bad_rows(self) -> None:
         self.strict_rows = True
@@ -555,7 +565,7 @@ class TasksEnv(Environment):
 
     def _report(self, where: str, left: LeftOut, count: int, made: int) -> None:
         """Say which rows were left out; too many are an error."""
-        self.left_out = dict(left.reasons(20))
+        self._left_out = dict(left.reasons(20))
         if not left.count:
             return
         said = f"{self.id}: {left.count:,} of {count:,} rows of {where} cannot be used"

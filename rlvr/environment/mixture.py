@@ -186,6 +186,11 @@ class Mixture(SingleTurnEnv):
         fields = {"env": env, "weight": share.weight, "name": share.name, "options": dict(options)}
         return fields | {"group_size": share.group_size, "max_tokens": share.max_tokens}
 
+    @property
+    def rows_left_out(self) -> Mapping[str, int]:
+        found = {name: self.env_of(name).rows_left_out for name in self.shares}
+        return {f"{name}: {why}": n for name, rows in found.items() for why, n in rows.items()}
+
     def stop_at_bad_rows(self) -> None:
         for name in self.shares:
             self.env_of(name).stop_at_bad_rows()

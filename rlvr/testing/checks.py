@@ -91,6 +91,7 @@ def check(
         config=_json_able(env.config),
         guess=done.guess,
         floor=done.floor,
+        rows_left_out=env.rows_left_out,
     )
 
 

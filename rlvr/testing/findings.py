@@ -269,6 +269,7 @@ class CheckReport:
         guess: share of the sample for which the commonest answer is right: what a policy earns that always says it.
             None where no short answers are known.
         floor: mean total of an empty completion; None if none was scored.
+        rows_left_out: number of rows of the data that could not be used, by an example of each reason.
     """
 
     env: str
@@ -282,6 +283,7 @@ class CheckReport:
     config: Mapping[str, Any] = field(default_factory=dict)
     guess: float | None = None
     floor: float | None = None
+    rows_left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def clean(self) -> bool:

@@ -135,10 +135,9 @@ class Trainer:
                 self.env, self.eval_env = environments(config, env, eval_env)
                 self.env, self.validation_env = validation_split(config, self.env)
                 description = describe_run(config, self.env, self.eval_env)
-                self._open.enter_context(claim_run_dir(config.run, description, self._say))
-                self._identity = identity_of_run(
-                    config.run, (self.env, self.eval_env), config.accept
-                )
+                envs = (self.env, self.eval_env)
+                self._open.enter_context(claim_run_dir(config.run, description, self._say, envs))
+                self._identity = identity_of_run(config.run, envs, config.accept)
             if policy is None:
                 with self._activity.working(f"loading {config.model}"):
                     policy = policy_from_config(config, self.ranks.world)

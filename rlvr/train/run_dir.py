@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -67,7 +67,10 @@ _ADDED: Final[Mapping[str, Any]] = {
 
 @contextmanager
 def claim_run_dir(
-    run: Path, description: Mapping[str, Any], say: Callable[[str], None]
+    run: Path,
+    description: Mapping[str, Any],
+    say: Callable[[str], None],
+    envs: Sequence[Environment | None] = (),
 ) -> Iterator[None]:
     """Make the folder, or check that it holds this very run, and lock it against other processes meanwhile.
 
@@ -78,6 +81,7 @@ def claim_run_dir(
         run: the folder.
         description: everything that determines the run, as plain JSON; written to `config.json` with versions.
         say: prints a line.
+        envs: whose rows are read now; those that were left out are counted in `config.json`, too.
 
     Raises:
         UsageError: the folder holds a run with other settings, which are named, or files of something else; or another
@@ -100,7 +104,13 @@ def claim_run_dir(
         for name, (before, now) in changed.items():
             say(f"{name} is {brief(now)} from here on, and was {brief(before)}")
         if changed or not has_begun:
-            text = json.dumps({**description, "versions": versions()}, indent=2, ensure_ascii=False)
+            left_out = {
+                one.split: dict(one.rows_left_out)
+                for one in envs
+                if one is not None and one.rows_left_out
+            }
+            about = {**description, "versions": versions(), "rows_left_out": left_out}
+            text = json.dumps(about, indent=2, ensure_ascii=False)
             # A name of a folder may hold bytes that are no UTF-8: JSON's own escape of them, then.
             write_whole(path, (text + "\n").encode(errors="backslashreplace"))
         yield

@@ -6,6 +6,8 @@ import pytest
 
 import rlvr
 from rlvr.errors import DataError, DataWarning
+from rlvr.testing import check
+from rlvr.train.run_dir import claim_run_dir
 from rlvr.verifiers.qa import QAVerifier
 
 GOOD = {"question": "2 + 2?", "options": ["4", "5"], "answer": "A"}
@@ -31,6 +33,21 @@ def test_a_row_that_cannot_be_used_is_left_out_and_the_others_keep_their_numbers
         "50",
         "52",
     ]
+
+
+def test_what_was_left_out_is_counted_in_reports_and_runs(tmp_path):
+    """One property of every environment, a mixture's too, for all that write down what they read."""
+    env = environment(tmp_path, [GOOD] * 30 + [{}])
+    with pytest.warns(DataWarning):
+        [(why, count)] = env.rows_left_out.items()
+    mixed = rlvr.make("mixture-v1", envs=[env]).rows_left_out
+    assert count == 1
+    assert why.startswith("row 30: ")
+    assert mixed == {f"{env.id}: {why}": 1}
+    assert check(env, tasks=2, only=["tasks"]).as_dict()["rows_left_out"] == {why: 1}
+    with claim_run_dir(tmp_path / "run", {"settings": {}}, print, [env, None]):
+        kept = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert kept["rows_left_out"] == {env.split: {why: 1}}
 
 
 def test_slices_count_the_rows_before(tmp_path):
