@@ -301,6 +301,8 @@ class _Refusal:
 def _read(read: Callable[..., Any], verifier: Any, reference: Any) -> Any:
     try:
         return read(verifier, reference)
+    except UsageError as error:  # a check of a setting that this reference brings
+        raise DataError(str(error)) from error
     except RlvrError:
         raise
     except _ODD as error:

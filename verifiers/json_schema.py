@@ -65,7 +65,7 @@ class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
         """
         asked = _read_reference(reference)
         if asked.schema is not None:
-            breach = _first_breach(asked.schema, asked.values.get(""))
+            breach = _first_breach(asked.schema, asked.values.get("", {}))
             if breach and "" in asked.values:
                 raise DataError(f"the document that is asked for breaks its schema: {breach}")
         return asked
@@ -227,6 +227,9 @@ class _TooMuch(Exception):
 
 
 _EVALUATIONS: Final = 100_000  # of keywords, for one document: references multiply
+_LARGE: Final = (
+    200  # values: a schema that takes so many evaluations of a smaller document is to blame for it
+)
 _left = threading.local()
 
 
@@ -337,7 +340,11 @@ def _require_usable(schema: Any, registry: Any, kind: Any) -> None:
 
 
 def _first_breach(schema: str, found: Any) -> str:
-    """What breaks the schema; empty if nothing does."""
+    """What breaks the schema; empty if nothing does.
+
+    Raises:
+        DataError: the schema refers to what is not in it, or multiplies, so that no answer can be judged by it.
+    """
     unresolvable = import_optional("referencing.exceptions", "json").Unresolvable
     _left.count = _EVALUATIONS
     try:
@@ -348,11 +355,25 @@ def _first_breach(schema: str, found: Any) -> str:
     except unresolvable as error:
         raise DataError(f"the schema refers to {error}, which is not in it") from None
     except _TooMuch:
-        return f"more than {_EVALUATIONS:,} evaluations of keywords"
+        count = _count(found)
+        why = (
+            f"{count:,} values take more than {_EVALUATIONS:,} evaluations of the schema's keywords"
+        )
+        if count < _LARGE:
+            raise DataError(f"{why}; write a schema whose references do not multiply") from None
+        return why
+    except OverflowError:
+        return "a number beyond 1e308"
     if not breaches:
         return ""
     path, message = min(breaches)
     return f"/{'/'.join(path)}: {message[:200]}"
+
+
+def _count(value: Any) -> int:
+    """Number of values in a document."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_count, parts))
 
 
 def _at(value: Any, pointer: str) -> Any:

@@ -29,6 +29,7 @@ __all__ = [
 
 _LONGEST = 2000  # characters of an answer
 _DEPTH = 50  # of brackets
+_LARGEST = 10**100  # a given number or target beyond it is no task
 _MARKUP = re.compile(r"\\(?:text|mathrm|textbf|textit|left|right|,|;|!| )|[{}$*`]|\\(?=$)")
 
 
@@ -495,7 +496,7 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
         if (
             not isinstance(numbers, list | tuple)
             or not numbers
-            or not all(type(one) is int for one in (*numbers, target))
+            or not all(type(one) is int and abs(one) < _LARGEST for one in (*numbers, target))
         ):
             raise DataError(
                 f"the reference is {brief(reference)}; it must be {{'numbers': [6, 4], 'target': 24}}"

@@ -42,6 +42,14 @@ class Pattern:
         """
         return self.compiled.search(_utf8(text)) is not None
 
+    def count(self, text: str) -> int:
+        """How often the pattern matches in a text.
+
+        Args:
+            text: see `search`.
+        """
+        return sum(1 for _ in self.compiled.finditer(_utf8(text)))
+
     def matches(self, text: str) -> bool:
         """Whether the pattern matches a whole text.
 

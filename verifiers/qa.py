@@ -20,6 +20,8 @@ from rlvr.verifiers.short_answers import normal_form, same_answer
 
 __all__ = ["QAVerifier", "f1"]
 
+_GOLDS = 10_000  # right answers of one task
+
 
 @dataclass(frozen=True)
 class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
@@ -60,6 +62,8 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
             DataError: there is none, or one is empty or longer than an answer may be.
         """
         golds = _golds(reference)
+        if len(golds) > _GOLDS:
+            raise DataError(f"the reference has {len(golds):,} answers; {_GOLDS:,} is the most")
         for gold in golds:
             if len(gold.split()) > self.words or len(gold) > 60 * self.words:
                 raise DataError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ from rlvr.verifiers.instructions.text import (
     squeezed_spaces,
     words,
 )
+from rlvr.verifiers.patterns import read_pattern
 
 __all__ = ["FAMILY", "found_times"]
 
@@ -44,16 +45,28 @@ FAMILY: Final = "ifeval"
 _LONGEST_SENTENCE = 80  # words; a text without ends of sentences is not "less than 3 sentences"
 _PARAGRAPH_WORDS = 3
 _DEPTH = 100  # of nested JSON
+_REPEATS = re.compile(r"[*+?{(]")  # what a pattern needs to take more than linear time
 _ENDS = "\"'“”‘’*_ \t\n)"
 
 
 @lru_cache(maxsize=1024)
-def _pattern(text: str) -> re.Pattern[str]:
-    """A keyword as the published checkers take it: as a pattern; one that is none is taken literally."""
+def _counter(text: str, after: str = "", *, fold: bool = True) -> Callable[[str], int]:
+    """Counts a keyword as the published checkers take it: as a pattern; one that is none is taken literally.
+
+    One that repeats something is matched in linear time, since it comes from a data set.
+
+    Raises:
+        DataError: linear time does not do for it, see `read_pattern`.
+    """
     try:
-        return re.compile(text, re.IGNORECASE)
+        re.compile(text)
     except re.error:
-        return re.compile(re.escape(text), re.IGNORECASE)
+        text = re.escape(text)
+    else:
+        if _REPEATS.search(text):
+            return read_pattern(f"{'(?i)' if fold else ''}{text}{after}").count
+    compiled = re.compile(text + after, re.IGNORECASE if fold else 0)
+    return lambda said: sum(1 for _ in compiled.finditer(said))
 
 
 def found_times(keyword: str, text: str) -> int:
@@ -65,7 +78,7 @@ def found_times(keyword: str, text: str) -> int:
     """
     if keyword.isalnum() and keyword.isascii() and text.isascii():
         return text.lower().count(keyword.lower())  # the same, and faster
-    return sum(1 for _ in _pattern(keyword).finditer(text))
+    return _counter(keyword)(text)
 
 
 def _short(arguments: Mapping[str, Any], key: str, share: int) -> int:
@@ -105,7 +118,7 @@ def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str
                 bare != text and has_word(word, bare, inflected=True)
             )
         else:
-            found = bool(found_times(word, text) and _pattern(rf"\b{word}\b").search(text))
+            found = bool(found_times(word, text) and _counter(rf"\b{word}\b")(text))
         if found:
             return f"the forbidden word {word!r} occurs"
     return ""
@@ -296,12 +309,19 @@ def _bracketed(line: str) -> int:
     return count
 
 
+_POSTSCRIPTS = {
+    "p.p.s": re.compile(r"p\.\s?p\.\s?s", re.IGNORECASE),
+    "p.s.": re.compile(r"p\.\s?s\.", re.IGNORECASE),
+}
+
+
 @kind("detectable_content:postscript", FAMILY, postscript_marker=WORD)
 def _postscript(text: str, strict: bool, postscript_marker: str) -> str:
     marker = postscript_marker.lower()
     if not strict:
-        asked = {"p.p.s": r"p\.\s?p\.\s?s", "p.s.": r"p\.\s?s\."}.get(marker, marker)
-        return "" if _pattern(asked).search(text.lower()) else f"there is no {postscript_marker}"
+        own = _POSTSCRIPTS.get(marker)
+        found = own.search(text) if own else found_times(marker, text)
+        return "" if found else f"there is no {postscript_marker}"
     parts = [part.strip() for part in re.split(r"\n[ \t\r]*\n", text) if part.strip()][-3:]
     lines = [line.strip("*_ \t") for part in parts for line in part.split("\n")]
     begins = re.compile(
@@ -398,7 +418,7 @@ def _highlights(text: str, strict: bool, num_highlights: int) -> str:
 @kind("detectable_format:multiple_sections", FAMILY, section_spliter=WORD, num_sections=COUNT)
 def _sections(text: str, strict: bool, section_spliter: str, num_sections: int) -> str:
     if not strict:
-        count = sum(1 for _ in re.finditer(rf"{_literal(section_spliter)}\s?\d+", text))
+        count = _counter(section_spliter, r"\s?\d+", fold=False)(text)
         return compared(count, "at least", num_sections, "sections")
     parts = re.split(rf"(?im)^[#*_\"“( \t]{{0,10}}{re.escape(section_spliter)}[ \t]*(\d+)\b", text)
     numbers, bodies = parts[1::2], parts[2::2]
@@ -408,16 +428,6 @@ def _sections(text: str, strict: bool, section_spliter: str, num_sections: int) 
     if not all(has_words(body, _PARAGRAPH_WORDS) for body in bodies):
         return "a section of fewer than three words"
     return compared(len(bodies), "at least", num_sections, "sections")
-
-
-@lru_cache(maxsize=256)
-def _literal(text: str) -> str:
-    """A text that goes into a pattern as it is, if that is one."""
-    try:
-        re.compile(text)
-    except re.error:
-        return re.escape(text)
-    return text
 
 
 @kind("detectable_format:json_format", FAMILY)

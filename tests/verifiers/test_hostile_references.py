@@ -1,0 +1,125 @@
+"""References are data from strangers: each is read or refused, in little time, and never makes an answer fail."""
+
+import json
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlvr.errors import DataError
+from rlvr.types import Outcome, Verdict
+from rlvr.verifiers.instructions import InstructionVerifier
+from rlvr.verifiers.json_schema import JSONVerifier
+from rlvr.verifiers.named import PLACES, class_of, make_verifier
+from rlvr.verifiers.qa import QAVerifier
+
+CPU_S = 2.0  # of one reference, read and judged by; programs take longer
+NAMES = [name for name in PLACES if name not in ("code", "judge")]  # a program; another model
+LAUGHS = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(28)} | {"d28": {}}
+REPEATED = [
+    {"kind": "keywords:existence", "arguments": {"keywords": ["(a+)+$"]}},
+    {"kind": "detectable_format:multiple_sections"}
+    | {"arguments": {"section_spliter": "(a+)+$", "num_sections": 1}},
+    {"kind": "keywords:forbidden_words", "arguments": {"forbidden_words": ["(a|a)*$"]}},
+]
+
+
+def judged(verifier, reference, completion):
+    """The verdict, or the error of a reference that cannot be used, within its time."""
+    began = time.process_time()
+    try:
+        verdict = verifier.verify(completion, reference)
+    except DataError as error:
+        verdict = error
+    took = time.process_time() - began
+    assert took < CPU_S, f"{took:.1f} CPU s: {reference!r:.300}"
+    return verdict
+
+
+def test_a_schema_that_multiplies_makes_no_answer_wrong():
+    """Two references in each of 28 definitions are 2 ** 28 evaluations, of any answer."""
+    schema = {"$defs": LAUGHS, "$ref": "#/$defs/d0"}
+    error = judged(JSONVerifier(), {"schema": schema, "values": {"/a": 1}}, '{"a": 1}')
+    assert isinstance(error, DataError)
+    assert "do not multiply" in str(error)
+    # One that multiplies by the depth of the answer is found only with an answer: UNSCORED, not WRONG.
+    deep = json.loads('{"a":' * 25 + "1" + "}" * 25)
+    twice = {"allOf": [{"properties": {"a": {"$ref": "#"}}}] * 2}
+    with pytest.raises(DataError, match="do not multiply"):
+        JSONVerifier().verify(json.dumps(deep), {"schema": twice, "values": {"/a": 1}})
+
+
+def test_an_answer_of_many_values_is_its_own_fault():
+    """A plain schema and 60,000 values: the completion cannot make itself UNSCORED."""
+    schema = {"items": {"type": "integer", "minimum": 0, "maximum": 10}}
+    answer = json.dumps([1] * 40_000).replace(" ", "")
+    verdict = judged(JSONVerifier(), {"schema": schema, "values": {"/0": 1}}, answer)
+    assert verdict.outcome is Outcome.WRONG
+    assert "evaluations" in verdict.why
+
+
+@pytest.mark.parametrize("asked", REPEATED, ids=lambda one: one["kind"])
+def test_a_keyword_that_is_a_pattern_is_matched_in_linear_time(asked):
+    """The published checkers take keywords as patterns, which strangers write."""
+    verdict = judged(InstructionVerifier(policy="reference"), [asked], "a" * 50_000 + "!")
+    assert isinstance(verdict, Verdict)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "reference", "why"),
+    [
+        (QAVerifier(), ["a b c"] * 20_000, "10,000 is the most"),
+        (make_verifier("expression"), {"numbers": [1, 1], "target": 10**5000}, "numbers"),
+        (make_verifier("code"), {"inputs": [""], "outputs": ["1"], "cpu_s": float("inf")}, "cpu_s"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error_of_the_row(verifier, reference, why):
+    """Not of the run, which other errors would end."""
+    with pytest.raises(DataError, match=why):
+        verifier.read(reference)
+
+
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([10**400, -(10**400), 2**63, float("inf"), float("nan"), 5e-324, b"x", {1}]),
+    st.floats(),
+    st.text(max_size=20),
+    st.sampled_from(["", "\0", "\ud800", "(" * 500, "9^{9^{9}}", "(a+)+$", "1e999999999", "$ref"]),
+    st.sampled_from([[], {}, [[]], {"$ref": "#"}, {"": ""}, json.loads("[" * 300 + "]" * 300)]),
+    st.recursive(
+        st.integers(0, 9), lambda x: st.lists(x, max_size=4) | st.dictionaries(st.text(), x)
+    ),
+)
+
+
+@st.composite
+def references(draw, value):
+    """A reference as it should be, with one part changed, left out or repeated."""
+    if isinstance(value, dict) and value and draw(st.integers(0, 3)):
+        name = draw(st.sampled_from(sorted(value)))
+        rest = {key: one for key, one in value.items() if key != name}
+        return draw(st.sampled_from([rest, {**rest, name: draw(references(value[name]))}]))
+    if isinstance(value, (list, tuple)) and value and draw(st.integers(0, 3)):
+        at = draw(st.integers(0, len(value) - 1))
+        changed = [*value[:at], draw(references(value[at])), *value[at + 1 :]]
+        return changed * draw(st.sampled_from([1, 1, 2, 50]))
+    if isinstance(value, str) and draw(st.booleans()):
+        at = draw(st.integers(0, len(value)))
+        return value[:at] + draw(st.text(max_size=5)) + value[at:]
+    return draw(ODD)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_reference_is_read_or_refused(name, data):
+    """A changed reference is a DataError or has a verdict, and what was read judges every answer."""
+    verifier, good = make_verifier(name), class_of(name).reference_example
+    reference = data.draw(references(good))
+    example = verifier.example(good) or "\\boxed{1}"
+    for completion in (example, "", "```json\n{}\n```", "\\boxed{" + "1" * 400 + "}"):
+        verdict = judged(verifier, reference, completion)
+        assert isinstance(verdict, DataError) or verdict.outcome is not Outcome.UNSCORED
