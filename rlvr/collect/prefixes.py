@@ -62,25 +62,42 @@ def step_boundaries(rollout: Rollout, sampler: Sampler, delimiter: str = "\n") -
     """
     T = len(rollout.completion_ids)
     begun = beginning_of(sampler, rollout.prompt_ids)  # of the text, and not among its tokens
-    text, found, at = rollout.text.removeprefix(begun), [0], 0
+    text, places, at = rollout.text.removeprefix(begun), list[int](), 0
+    begins, ends = len(text) - len(text.lstrip()), len(text.rstrip())
     while (at := text.find(delimiter, at)) >= 0:
         while text.startswith(delimiter, at):
             at += len(delimiter)
-        if not text[:at].strip() or not text[at:].strip():
-            continue  # white space at either end is no step
-        found.append(_first_token(rollout, sampler, at, found[-1], T))
-    return tuple(sorted({*found, T}))
+        if begins < at < ends:  # white space at either end is no step
+            places.append(at)
+    return tuple(sorted({0, *_tokens_until(rollout.completion_ids, places, sampler), T}))
 
 
-def _first_token(rollout: Rollout, sampler: Sampler, chars: int, low: int, high: int) -> int:
-    """The least number of tokens whose text has `chars` characters; by bisection, as decoding is slow."""
-    while low < high:
-        middle = (low + high) // 2
-        if len(sampler.decode(rollout.completion_ids[:middle])) >= chars:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+def _tokens_until(ids: Sequence[int], places: Sequence[int], sampler: Sampler) -> list[int]:
+    """For each place in the text, in increasing order, the least number of tokens whose text reaches it.
+
+    Each is sought near the one before, in a text that begins with the step before it, as some tokenizers drop a space
+    where a text begins.  So the time is that of decoding the text a few times, however many places there are.
+    """
+    found: list[int] = []
+    start = last = 0  # of the text that is decoded, and the number of tokens found last
+    before = 0  # characters of the whole text that come before that one
+
+    def reaches(count: int, place: int) -> bool:
+        return before + len(sampler.decode(ids[start:count])) >= place
+
+    for place in places:
+        width = 1
+        while last + width < len(ids) and not reaches(last + width, place):
+            width *= 2
+        low, high = last + width // 2, min(last + width, len(ids))
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if reaches(middle, place) else (middle + 1, high)
+        if low > last:
+            before += len(sampler.decode(ids[start:low])) - len(sampler.decode(ids[last:low]))
+            start, last = last, low
+        found.append(last)
+    return found
 
 
 def prefix_values(

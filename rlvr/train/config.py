@@ -94,9 +94,9 @@ class Config:
             None: 0 and 1.
         teacher: Model that algorithms of distillation learn from: a local folder, or an id on the hub; with the same
             vocabulary as the model.
-        step_reward: What rewards the steps of a completion, for grpo_process: RUN/model of a process reward model, or
-            FILE.py:FUNCTION of a rule (task, steps), which returns a number for each step.  None: the environment's
-            turns.
+        step_reward: What rewards the steps of a completion, for grpo_process, ppo, a2c and reinforce_pp: RUN/model of a
+            process reward model, FILE.py:FUNCTION of a rule (task, steps), which returns a number for each step, or
+            forks (how much likelier a right answer is after the step).  None: the environment's turns.
         step_delimiter: Text that ends a step.  None: a line's end.
         reward_range: Map the reward's bounds to these two numbers, such as -1 and 1 as in DAPO.  None: as it is.
         lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None: train all weights.
@@ -337,8 +337,9 @@ class Config:
         soft = "soft" in (self.overlong or algorithm.overlong)
         readers: dict[str, tuple[bool, str]] = {
             "vine_k": (
-                "prefix_values" in algorithm.reads and algorithm.forks == "steps",
-                "algorithms with forks, such as vineppo",
+                self.step_reward == "forks"
+                or ("prefix_values" in algorithm.reads and algorithm.forks == "steps"),
+                "algorithms with forks, such as vineppo, and of --step-reward forks",
             ),
             "max_tries": (
                 algorithm.dynamic_sampling and algorithm.refill and self.pairs is None,
@@ -349,8 +350,8 @@ class Config:
                 "algorithms of distillation, such as distill",
             ),
             "step_reward": (
-                "step_rewards" in algorithm.reads,
-                "algorithms with rewards of steps, such as grpo_process",
+                algorithm.takes_steps,
+                "algorithms with rewards of steps, such as grpo_process and ppo",
             ),
             "step_delimiter": (self.step_reward is not None, "rewards of steps (--step-reward)"),
             "validation_tasks": (self.pairs is None, "runs that sample"),

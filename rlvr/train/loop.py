@@ -191,10 +191,7 @@ class Trainer:
                 activity=self._activity,
             )
         )
-        source, device = config.step_reward, str(self.policy.device)
-        self._step_rewards = (
-            None if source is None else StepRewards(source, config.step_delimiter, device)
-        )
+        self._step_rewards = StepRewards.of(config, str(self.policy.device))
         self._eval_scorer = self._scorer(self.eval_env)
         self._validation_scorer = self._scorer(self.validation_env)
         prompt_tokens = longest_prompt(self.collector.groups)

@@ -128,11 +128,6 @@ def _versions(rollout: Rollout) -> Counter[int]:
     )
 
 
-def _unscored(groups: Sequence[Group]) -> int:
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    return sum(one.score is not None and one.score.total is None for one in rollouts)
-
-
 def collect_batch(
     collector: Collector,
     prompts: int,
@@ -166,7 +161,7 @@ def collect_batch(
         numbers |= {name: numbers.get(name, 0.0) + spent for name, spent in costs.items()}
     groups = collected.groups
     if step_rewards is not None:
-        groups = step_rewards(groups, collector.groups.sampler)
-        numbers["steps_unscored"] = float(_unscored(groups) - _unscored(collected.groups))
+        groups, costs = step_rewards(groups, collector.groups)
+        numbers |= {name: numbers.get(name, 0.0) + spent for name, spent in costs.items()}
     wall_s = time.perf_counter() - started
     return RolloutBatch(groups, values, numbers, collected.indices, wall_s, collected.dropped)

@@ -97,6 +97,27 @@ def test_white_space_is_no_step(text, expected):
         assert step_boundaries(rollout, one.sampler) == expected
 
 
+class Counting(ScriptedSampler):
+    """A sampler that counts the tokens which it decodes."""
+
+    decoded = 0
+
+    def decode(self, completion_ids):
+        self.decoded += len(completion_ids)
+        return super().decode(completion_ids)
+
+
+@pytest.mark.parametrize("words", [1, 4])
+def test_a_hundred_thousand_steps_take_linear_time(words):
+    """Each token is decoded a few times, however many steps there are."""
+    text = ("a" * words + "\n") * 100_000 + "b"
+    sampler = Counting(["x"])
+    ids = [*map(ord, text), END]
+    rollout = rlvr.Rollout(Trials().task(0), text, [1], ids, [True] * len(ids), [0.0] * len(ids), 0)
+    assert len(step_boundaries(rollout, sampler)) == 100_002
+    assert sampler.decoded < 40 * len(ids)
+
+
 class Pairs(ScriptedSampler):
     """A sampler whose tokens are two characters each: a delimiter may stand in the middle of one."""
 

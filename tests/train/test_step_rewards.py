@@ -41,16 +41,35 @@ def rules(tmp_path):
 
 def run(folder, rules, name, **settings):
     given = {"algorithm": "grpo_process", "step_delimiter": "b", "step_reward": f"{rules}:{name}"}
-    with trainer(folder, env=Wrong(), prompts=16, max_tokens=6, **given | settings) as made:
+    given |= {"env": Wrong(), "prompts": 16, "max_tokens": 6}
+    with trainer(folder, **given | settings) as made:
         made.run()
     return read_metrics(folder / "metrics.jsonl")
 
 
-def test_steps_teach_where_no_score_does(tmp_path, rules):
+@pytest.mark.parametrize("algorithm", ["grpo_process", "reinforce_pp", "a2c", "ppo"])
+def test_steps_teach_where_no_score_does(tmp_path, rules, algorithm):
     """A rule that likes the letter a: completions become full of it, though every verdict is WRONG."""
-    rows = run(tmp_path / "run", rules, "letters", steps=25, lr=3e-2, rollouts_every=24)
+    settings = {"algorithm": algorithm, "group_size": 4}
+    rows = run(tmp_path / "run", rules, "letters", steps=25, lr=3e-2, **settings)
     assert {row["reward"] for row in rows} == {0.0}
     assert rows[-1]["entropy"] < rows[0]["entropy"] / 2
+
+
+def test_forks_reward_steps(tmp_path, rules):
+    """Two completions from each prompt at least, and no completion is lost by it."""
+    settings = {"step_reward": "forks", "step_delimiter": "=", "vine_k": 2, "rollouts_every": 1}
+    [row] = run(tmp_path / "run", rules, "", steps=1, env=Bandit(), **settings)
+    assert row["forks"] >= 2 * 16
+    assert row["updates"] == 1.0
+    assert row["steps_unscored"] == 0.0
+
+
+def test_turns_are_the_steps_by_default(tmp_path, rules):
+    """Said explicitly they are the same as without, which needs an environment of several turns."""
+    settings = {"step_reward": "turns", "step_delimiter": None}
+    with pytest.raises(UsageError, match="no rollout has a turn with a reward of its own"):
+        run(tmp_path / "run", rules, "", steps=1, **settings)
 
 
 @pytest.mark.parametrize("name", ["too_few", "nan"])

@@ -179,11 +179,18 @@ def markdown() -> str:
         printed = made.printed.updates
         updates = f"{made.updates}; {'ours' if printed is None else printed}"
         equations = f"{made.paper}, {made.equations}"
-        own = ", ".join(_shown(made, one) for one in type(made).__annotations__) or "–"
+        own = ", ".join(_shown(made, one) for one in _own_numbers(type(made))) or "–"
         lines.append(
             f"| `{name}` | {made.title} | {equations} | {updates} | {_mean_over(made)} | {own} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _own_numbers(kind: type[Algorithm]) -> list[str]:
+    """The fields that papers' files have, and not the bases of all of them."""
+    files = [one for one in reversed(kind.__mro__) if issubclass(one, Algorithm)]
+    papers = [one for one in files if one.__module__ != Algorithm.__module__]
+    return list(dict.fromkeys(name for one in papers for name in one.__annotations__))
 
 
 def _mean_over(made: Algorithm) -> str:

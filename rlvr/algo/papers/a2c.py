@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, PolicyGradient
+from rlvr.algo.papers.base import Inputs, OfTokens
 from rlvr.algo.parts import Critic
-from rlvr.validate import require_number, require_optional_whole
+from rlvr.validate import require_optional_whole
 
 if TYPE_CHECKING:
     from rlvr.algo.objectives import Losses
@@ -21,14 +21,12 @@ __all__ = ["A2C"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class A2C(PolicyGradient):
+class A2C(OfTokens):
     """One update per batch, with a critic and an entropy bonus.
 
     Attributes:
         critic: the value model.
-        gamma: discount per token.
         n_steps: tokens that a return looks ahead: 1 is TD(0), None the whole completion.
-        whiten: normalise advantages over all tokens of the batch.
     """
 
     name = "a2c"
@@ -44,19 +42,16 @@ class A2C(PolicyGradient):
     reads = frozenset({"values"})
 
     critic: Critic = Critic(value_clip=None)
-    gamma: float = 1.0
     n_steps: int | None = None
     whiten: bool = False
     entropy: float = 0.01
-    group_size: int | None = 1
 
     def check(self) -> None:
         super().check()
-        require_number("gamma", self.gamma, 0, 1)
         require_optional_whole("n_steps", self.n_steps, 1)
 
     def advantages(self, groups: Inputs) -> AdvantageEstimate:
-        from rlvr.algo.returns import AdvantageEstimate, n_step_advantages, whiten
+        from rlvr.algo.returns import AdvantageEstimate, n_step_advantages
 
         A, R = n_step_advantages(
             groups.rewards,
@@ -66,7 +61,7 @@ class A2C(PolicyGradient):
             gamma=self.gamma,
             bootstrap=groups.bootstrap,
         )
-        return AdvantageEstimate(whiten(A, groups.mask) if self.whiten else A, R)
+        return AdvantageEstimate(self.whitened(A, groups.mask), R)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import reinforce

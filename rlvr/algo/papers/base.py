@@ -53,6 +53,7 @@ __all__ = [
     "Judged",
     "Need",
     "OfPairs",
+    "OfTokens",
     "PolicyGradient",
     "Preferences",
     "Printed",
@@ -226,6 +227,7 @@ class Algorithm(Absent):
         examples: what is learned from instead of advantages; None for algorithms with advantages.
         regularised: whether the loss has a gradient where advantages are 0.
         takes_rewards: whether a KL penalty can be in the reward.
+        takes_steps: whether rewards of steps count, see `rlvr.train.step_rewards`.
         forks: where new completions give prefix values: K of them at every step, or a greedy one at the prompt.
         spec: what `--algorithm` was, for one from a user's file.
         digest: of that file.
@@ -243,6 +245,7 @@ class Algorithm(Absent):
     examples: ClassVar[ExampleKind | None] = None
     regularised: ClassVar[bool] = False
     takes_rewards: ClassVar[bool] = True
+    takes_steps: ClassVar[bool] = False
     forks: ClassVar[Literal["steps", "greedy"]] = "steps"
     spec: ClassVar[str] = ""
     digest: ClassVar[str] = ""
@@ -430,29 +433,54 @@ class Proximal(PolicyGradient):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActorCritic(Proximal):
-    """Advantages from a critic, by GAE (arXiv:1506.02438, eq. 16).
+class OfTokens(PolicyGradient):
+    """Advantages from rewards per token: those of steps count, and a KL penalty in the reward.
 
     Attributes:
         gamma: discount per token.
-        lam: λ of GAE: 0 is TD(0), 1 the Monte-Carlo return.
         whiten: normalise advantages over all tokens of the batch.
     """
 
-    reads = frozenset({"values"})
+    takes_steps = True
 
     gamma: float = 1.0
-    lam: float = 0.95
     whiten: bool = True
     group_size: int | None = 1
 
     def check(self) -> None:
         super().check()
         require_number("gamma", self.gamma, 0, 1)
+
+    def whitened(self, advantages: Tensor, mask: Tensor) -> Tensor:
+        """The advantages, normalised where `whiten` says so.
+
+        Args:
+            advantages: [B, T].
+            mask: True for trained tokens.
+        """
+        from rlvr.algo.returns import whiten
+
+        return whiten(advantages, mask) if self.whiten else advantages
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorCritic(OfTokens, Proximal):
+    """Advantages from a critic, by GAE (arXiv:1506.02438, eq. 16).
+
+    Attributes:
+        lam: λ of GAE: 0 is TD(0), 1 the Monte-Carlo return.
+    """
+
+    reads = frozenset({"values"})
+
+    lam: float = 0.95
+
+    def check(self) -> None:
+        super().check()
         require_number("lam", self.lam, 0, 1)
 
     def advantages(self, groups: Inputs) -> AdvantageEstimate:
-        from rlvr.algo.returns import AdvantageEstimate, gae, whiten
+        from rlvr.algo.returns import AdvantageEstimate, gae
 
         A, R = gae(
             groups.rewards,
@@ -462,7 +490,7 @@ class ActorCritic(Proximal):
             lam=self.lam,
             bootstrap=groups.bootstrap,
         )
-        return AdvantageEstimate(whiten(A, groups.mask) if self.whiten else A, R)
+        return AdvantageEstimate(self.whitened(A, groups.mask), R)
 
 
 @dataclass(frozen=True, kw_only=True)

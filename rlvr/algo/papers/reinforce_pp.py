@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.papers.base import Inputs, OfTokens, Proximal
 from rlvr.algo.parts import Clip, Kl
-from rlvr.validate import require_number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,13 +22,11 @@ __all__ = ["ReinforcePP"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReinforcePP(Proximal):
+class ReinforcePP(OfTokens, Proximal):
     """PPO without a critic: the KL per token in the reward, returns normalised over the whole batch.
 
     Attributes:
         clip: the range in which the ratio is kept.
-        gamma: discount per token.
-        whiten: normalise advantages over all tokens of the batch.
     """
 
     name = "reinforce_pp"
@@ -43,22 +40,15 @@ class ReinforcePP(Proximal):
     updates = 4
 
     clip: Clip = Clip(low=0.2, high=0.2)
-    gamma: float = 1.0
-    whiten: bool = True
     kl: Kl | None = Kl("k1", 0.01, "reward")
-    group_size: int | None = 1
-
-    def check(self) -> None:
-        super().check()
-        require_number("gamma", self.gamma, 0, 1)
 
     def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.returns import discounted_returns, whiten
+        from rlvr.algo.returns import discounted_returns
 
         R = discounted_returns(
             groups.rewards, groups.mask, gamma=self.gamma, bootstrap=groups.bootstrap
         )
-        return whiten(R, groups.mask) if self.whiten else R
+        return self.whitened(R, groups.mask)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped
