@@ -75,7 +75,7 @@ def sync() -> None:
 def sync_and_copy_ms(policy: Policy, times: int) -> tuple[float, float]:
     from rlvr.samplers.vllm import VLLMSampler
 
-    weights = policy.weights()
+    weights = policy.model.state_dict()
     twin = {key: torch.empty_like(value) for key, value in weights.items()}
     with tempfile.TemporaryDirectory() as folder:
         policy.save_description(folder)
@@ -83,7 +83,7 @@ def sync_and_copy_ms(policy: Policy, times: int) -> tuple[float, float]:
             copied = median_ms(
                 lambda: [twin[key].copy_(value) for key, value in weights.items()], times
             )
-            return median_ms(lambda: sampler.sync(weights, 1), times), copied
+            return median_ms(lambda: sampler.sync([weights], 1), times), copied
 
 
 # ------------------------------------------------------------------------------------------ kills

@@ -181,23 +181,36 @@ class LocalSampler:
         """See `Tokenization.decode`."""
         return self.tokenization.decode(completion_ids)
 
-    def sync(self, weights: Mapping[str, Tensor], version: int) -> None:
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def sync(self, weights: Iterable[Mapping[str, Tensor]], version: int) -> None:
         """Use new weights: copy them, unless they are the trainer's and shared, and so are here already.
 
         Args:
-            weights: a state dict of the model.
+            weights: see `Sampler.sync`.
             version: of the new weights.
 
         Raises:
-            UsageError: this sampler shares the trainer's weights, and these are others.
+            UsageError: they are not the model's, or not all; or this sampler shares the trainer's, and these are
+                others.
         """
-        if not self._shared:
-            self.model.load_state_dict(weights)
-        elif (other := _first_other(self.model, weights)) is not None:
-            raise UsageError(
-                f"this sampler shares the trainer's weights, and {other!r} is not among those given; give the state "
-                "dict of the same model, or make a sampler with its own weights: policy.sampler(dtype=torch.float32)"
-            )
+        own = self.model.state_dict()
+        missing = {value.data_ptr(): name for name, value in reversed(own.items())}
+        for bucket in weights:
+            for name, value in bucket.items():
+                if name not in own or own[name].shape != value.shape:
+                    raise UsageError(
+                        f"{name!r} is not one of the model's weights, or of another shape"
+                    )
+                if self._shared and own[name].data_ptr() != value.data_ptr():
+                    raise UsageError(
+                        f"this sampler shares the trainer's weights, and {name!r} is not among those given; give the "
+                        "weights of the same model, or make a sampler with its own: policy.sampler(dtype=torch.float32)"
+                    )
+                if not self._shared:
+                    own[name].copy_(value)
+                missing.pop(own[name].data_ptr(), None)
+        if missing:
+            raise UsageError(f"the weights lack {min(missing.values())!r}; give all of the model's")
         self.version = version
         if self._decoding is not None:
             self._waiting.extendleft(reversed(self._decoding.take_back()))
@@ -283,19 +296,6 @@ class LocalSampler:
                 f"request {request.id} has {length} tokens and may get {limit} more, and max_tokens_in_flight is "
                 f"{self.max_tokens_in_flight}; raise it, lower max_tokens, or shorten the prompt"
             )
-
-
-def _first_other(model: Any, weights: Mapping[str, Tensor]) -> str | None:
-    """The name of the first tensor that is not the model's own; None if all are."""
-    own = model.state_dict()
-    return next(
-        (
-            name
-            for name in own
-            if name not in weights or weights[name].data_ptr() != own[name].data_ptr()
-        ),
-        None,
-    )
 
 
 def _copied(model: Any, dtype: torch.dtype) -> Any:

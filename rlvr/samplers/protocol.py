@@ -250,7 +250,8 @@ class Sampler(Protocol):
         """Use new weights.  They are given in every call, and nothing computed with the old ones may be used on.
 
         Args:
-            weights: name → tensor of every parameter, as in the trainer's `state_dict`.
+            weights: buckets, each name → tensor of some parameters, as in the trainer's `state_dict`; tied ones come
+                once.  A bucket is made when it is asked for, and is not to be kept.
             version: of the new weights.
         """
         ...

@@ -270,29 +270,36 @@ class ServerSampler:
         """See `Tokenization.decode`."""
         return self.tokenization.decode(completion_ids)
 
-    def sync(self, weights: Mapping[str, Tensor], version: int) -> None:
+    def sync(self, weights: Iterable[Mapping[str, Tensor]], version: int) -> None:
         """Give all servers new weights.  What is under way waits meanwhile and goes on with them.
 
         A server that dies meanwhile is left out, and given them when it comes back.
 
         Args:
-            weights: a state dict of the trainer's model, that of an adapter included.
+            weights: see `Sampler.sync`; those of an adapter included.
             version: of the new weights.
 
         Raises:
             UsageError: they are not all of the servers'.
             ServiceFailed: no server took them.
         """
-        before = self._weights
-        if self._files is None or before is None:
-            self._weights = self._written(weights, version)
+        before, adapter = self._weights, dict[str, Tensor]()
+        folder = self._folder / f"{secrets.token_hex(4)}-v{version}"
+        names: set[str] = set()
+        for number, bucket in enumerate(weights):
+            adapter |= {name: value for name, value in bucket.items() if ".lora_" in name}
+            if self._files is None or before is None:
+                names |= self._write(bucket, folder / f"{number:05}.safetensors")
+        if names:
+            require_names(names, self._about["names"])
+            self._weights = folder
         if self._files is not None:
-            name, _, folder = self._files.write(weights, version)
-            self._swapped = name, folder
+            name, _, swapped = self._files.write(adapter, version)
+            self._swapped = name, swapped
         self.version = version
         self._loop.call(self._update_all)
         if before is not None and before != self._weights:
-            before.unlink(missing_ok=True)
+            shutil.rmtree(before, ignore_errors=True)
 
     def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
         """The model's own log-probabilities of given completions, of one of the servers.
@@ -337,18 +344,17 @@ class ServerSampler:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _written(self, weights: Mapping[str, Tensor], version: int) -> Path:
-        """A file with these weights, in the type that the servers compute in."""
-        merged = None if self._adapter is None or self._adapter.swap else self._adapter.scale
-        given = checkpoint_weights(weights, tied=self._about["tied"], lora_scale=merged)
-        require_names(given, self._about["names"])
+    def _write(self, bucket: Mapping[str, Tensor], path: Path) -> set[str]:
+        """Write a bucket in the type that the servers compute in; returns the names in it."""
         from safetensors.torch import save_file
 
+        merged = None if self._adapter is None or self._adapter.swap else self._adapter.scale
+        given = checkpoint_weights(bucket, tied=self._about["tied"], lora_scale=merged)
         kinds = {server.about["dtype"] for server in self._servers}
         dtype = getattr(torch, kinds.pop()) if len(kinds) == 1 else None
-        path = self._folder / f"{secrets.token_hex(4)}-v{version}.safetensors"
+        path.parent.mkdir(exist_ok=True)
         save_file({name: one.to("cpu", dtype).contiguous() for name, one in given.items()}, path)
-        return path
+        return set(given)
 
     @property
     def _about(self) -> Mapping[str, Any]:

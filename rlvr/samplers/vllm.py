@@ -268,22 +268,24 @@ class VLLMSampler:
         """See `Tokenization.decode`."""
         return self.tokenization.decode(completion_ids)
 
-    def sync(self, weights: Mapping[str, Tensor], version: int) -> None:
+    def sync(self, weights: Iterable[Mapping[str, Tensor]], version: int) -> None:
         """Use new weights.  Requests that are under way go on with them; their prompts are read again.
 
         Args:
-            weights: a state dict of the trainer's model, that of an adapter included.
+            weights: see `Sampler.sync`; those of an adapter included.
             version: of the new weights.
 
         Raises:
             UsageError: they are not all of the engine's.
         """
+        # In the trainer's process, which is the only one: these are references to its own.
+        state = {name: value for bucket in weights for name, value in bucket.items()}
         if self.asleep:
-            self._wake(weights)
+            self._wake(state)
         elif self._files is None or self.version < 0:
-            self._load(weights)
+            self._load(state)
         if self._files is not None:
-            self._swap(self._files, weights, version)
+            self._swap(self._files, state, version)
         self._reset_cache()
         self._llm.update_weight_version(str(version))
         self.version = version

@@ -7,6 +7,7 @@ kept small and needs nothing of rlvr but `vllm_shared`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ class WorkerExtension:
         the engine (not its worker) clears.
 
         Args:
-            weights: name → tensor by the names of a checkpoint, or a file of safetensors with them.
+            weights: name → tensor by the names of a checkpoint, or a folder of safetensors with them.
 
         Raises:
             UsageError: names are missing, or unknown.
@@ -77,9 +78,11 @@ class WorkerExtension:
         if isinstance(weights, str):
             from safetensors import safe_open
 
-            with safe_open(weights, framework="pt") as file:
-                require_names(file.keys(), expected)
-                pairs = ((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118  it is no dict
+            with ExitStack() as stack:
+                paths = sorted(Path(weights).glob("*.safetensors"))
+                files = [stack.enter_context(safe_open(path, framework="pt")) for path in paths]
+                require_names([name for file in files for name in file.keys()], expected)  # noqa: SIM118
+                pairs = ((name, file.get_tensor(name)) for file in files for name in file.keys())  # noqa: SIM118
                 self.model_runner.reload_weights(weights_iterator=noted(pairs))
         else:
             require_names(weights, expected)

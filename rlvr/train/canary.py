@@ -19,7 +19,7 @@ Checksums of the engine's weights are no probe: on a CPU they do not cover the p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,7 +70,7 @@ class Canary:
             for ids, at in zip(prompts, half, strict=True)
         ]
         self.prompt_ids = _long_prompt(prompts, _LONG if most is None else min(_LONG, most - 1))
-        self.tolerance = tolerance
+        self.tolerance, self._differing = tolerance, ""
 
     def prepare(self, sampler: Sampler) -> None:
         """Let engines read the long prompt, right before a sync, so that it is in their caches.
@@ -85,6 +85,21 @@ class Canary:
         ):
             probe([], self.prompt_ids)
 
+    def watched(
+        self, weights: Iterator[Mapping[str, Tensor]], sampler: Sampler
+    ) -> Iterator[Mapping[str, Tensor]]:
+        """The buckets of a sync; each is compared with the weights of a local sampler when the next is asked for.
+
+        Args:
+            weights: of the policy.
+            sampler: what is given them.
+        """
+        self._differing = ""
+        for bucket in weights:
+            yield bucket
+            if isinstance(sampler, LocalSampler):
+                self._differing = self._differing or _differing(bucket, sampler.model)
+
     def observe(self, sampler: Sampler) -> Observed:
         """What the sampler says of its weights.
 
@@ -92,10 +107,10 @@ class Canary:
             sampler: what is checked.
         """
         if (probe := getattr(sampler, "probe", None)) is None:
-            return Observed(sampler, self.rows, [sampler.logprobs(self.rows)])
+            return Observed(self.rows, [sampler.logprobs(self.rows)])
         probes: Sequence[Probe] = probe(self.rows, self.prompt_ids)
         sampled = [TokenRow(self.prompt_ids, [one.token]) for one in probes]
-        return Observed(sampler, [*self.rows, *sampled], [one.logprobs for one in probes], probes)
+        return Observed([*self.rows, *sampled], [one.logprobs for one in probes], probes)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def check(
@@ -103,7 +118,6 @@ class Canary:
         policy: Policy,
         observed: Observed,
         version: int,
-        weights: Mapping[str, Tensor] | None = None,
     ) -> float:
         """The largest difference of log-probabilities, in nats.
 
@@ -111,13 +125,12 @@ class Canary:
             policy: has the trainer's weights.
             observed: what the sampler said, of `observe`.
             version: of the weights, for the message.
-            weights: what the sampler was given; None for the policy's own.
 
         Raises:
-            CanaryFailed: the difference is above the tolerance or NaN, the sampler's copy of the weights differs, or an
-                engine took a part of the weights or has another version.
+            CanaryFailed: the difference is above the tolerance or NaN, the sampler's copy of the weights differed as
+                they were given (see `watched`), or an engine took a part of the weights or has another version.
         """
-        ours, sampler = policy.logprobs(observed.rows).tolist(), observed.sampler
+        ours = policy.logprobs(observed.rows).tolist()
         after = f"after the sync to version {version}"
         rows, sampled = ours[: len(self.rows)], ours[len(self.rows) :]
         for probe in observed.probes:
@@ -131,11 +144,9 @@ class Canary:
                 worst,
                 self._require_same(f"{after} {probe.engine}", [row], [[probe.logprob]], _STALE),
             )
-        if isinstance(sampler, LocalSampler) and (
-            differing := _differing(policy.model, sampler.model, weights)
-        ):
+        if self._differing:
             raise CanaryFailed(
-                f"{after} the sampler's own weights are not the trainer's: {differing} "
+                f"{after} the sampler's own weights are not the trainer's: {self._differing} "
                 "differs, though too little to change the logprobs; look at its sync"
             )
         return worst
@@ -181,14 +192,12 @@ class Observed:
     """What a sampler said of its weights.
 
     Attributes:
-        sampler: which one it was.
         rows: for which the trainer has to say the same: the canary's, then one for each engine, with the token that it
             sampled after the long prompt.
         logprobs: of the canary's rows, for each engine.
         probes: of each engine; empty for a sampler that has none.
     """
 
-    sampler: Sampler
     rows: Sequence[TokenRow]
     logprobs: Sequence[Sequence[Sequence[float]]]
     probes: Sequence[Probe] = ()
@@ -216,17 +225,16 @@ def _long_prompt(prompts: Sequence[Sequence[int]], length: int) -> list[int]:
     return (joined * (length // len(joined) + 1))[: max(1, length)]
 
 
-def _differing(
-    ours: torch.nn.Module, theirs: torch.nn.Module, weights: Mapping[str, Tensor] | None
-) -> str:
-    """The name of the first parameter that differs; empty if there is none."""
-    if ours is theirs:
-        return ""
-    given = dict(ours.named_parameters()) if weights is None else weights
-    same = (
-        (name, torch.equal(twin, given[name].to(twin))) for name, twin in theirs.named_parameters()
+def _differing(given: Mapping[str, Tensor], theirs: torch.nn.Module) -> str:
+    """The name of the first tensor that is another one there; empty if there is none."""
+    own = theirs.state_dict()
+    pairs = ((name, value, own[name]) for name, value in given.items())
+    differ = (
+        name
+        for name, value, twin in pairs
+        if twin.data_ptr() != value.data_ptr() and not torch.equal(twin, value.to(twin))
     )
-    return next((name for name, equal in same if not equal), "")
+    return next(differ, "")
 
 
 def _distance(pair: tuple[float, float]) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -15,7 +18,14 @@ from rlvr.data.hub import at_once
 from rlvr.errors import UsageError
 from rlvr.train.lora import base_of_adapter, load_adapter
 
-__all__ = ["load_model", "load_tokenizer", "require_finite", "without_bars"]
+__all__ = [
+    "empty_model",
+    "load_model",
+    "load_tokenizer",
+    "require_finite",
+    "without_bars",
+    "write_index",
+]
 
 
 def load_model(
@@ -119,6 +129,41 @@ def require_finite(model: Any) -> None:
                 f"the weights of {name} are not finite ({bad} of {parameter.numel()}): the file is damaged, or the "
                 "model diverged when it was trained; give another one"
             )
+
+
+def empty_model(model: Any, dtype: torch.dtype) -> Any:
+    """A model of the same kind on the meta device, without an adapter.
+
+    Args:
+        model: of transformers.
+        dtype: type of its weights.
+    """
+    with torch.device("meta"):
+        plain = type(model)(copy.deepcopy(model.config)).to(dtype)
+    plain.generation_config = copy.deepcopy(model.generation_config)
+    if hasattr(model, "_weight_conversions"):  # how its files name the weights
+        plain._weight_conversions = model._weight_conversions
+    return plain
+
+
+def write_index(folder: Path, files: Sequence[Path]) -> None:
+    """Give files of safetensors the names that transformers reads, and write their index.
+
+    Args:
+        folder: where they are.
+        files: with each weight in one of them.
+    """
+    places: dict[str, str] = {}
+    size = 0
+    for number, path in enumerate(files, 1):
+        name = f"model-{number:05}-of-{len(files):05}.safetensors"
+        with safe_open(path, framework="pt") as file:
+            places |= dict.fromkeys(file.keys(), name)
+        size += path.stat().st_size
+        path.rename(folder / name)
+    index = {"metadata": {"total_size": size}, "weight_map": places}
+    text = json.dumps(index, indent=2, sort_keys=True) + "\n"
+    (folder / "model.safetensors.index.json").write_text(text, encoding="utf-8")
 
 
 def _first_line(error: BaseException) -> str:

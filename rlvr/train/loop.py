@@ -11,6 +11,7 @@ import json
 import random
 import resource
 import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
@@ -241,11 +242,14 @@ class Trainer:
                     self.save()
         if self.step < config.steps:
             self._say(f"stopped after step {self.step}; the same command continues from there")
-        elif (whole := self.policy.whole()) is not None:
-            with whole_folder(
-                config.run / "model"
-            ) as folder:  # a run that is killed meanwhile leaves no half model
-                whole.save(folder)
+        else:
+            with self._folder("model") as folder:
+                self.policy.save(folder)
+
+    def _folder(self, name: str) -> AbstractContextManager[Path]:
+        """A folder of the run that the first rank writes: a run that is killed meanwhile leaves no half of it."""
+        path = self._settings.run / name
+        return whole_folder(path) if self.ranks.first else nullcontext(path)
 
     def _one_step(self) -> dict[str, float]:
         """Collect a batch, unless it was collected ahead; train on it; give the sampler the new weights."""
@@ -423,16 +427,19 @@ class Trainer:
         """Give the sampler the new weights, and check that it has them."""
         started, weights = time.perf_counter(), self.policy.weights()
         if not self.ranks.first:
+            deque(weights, maxlen=0)  # its share of what is gathered
             with torch.no_grad():
                 self.policy.logprobs(
                     self.ranks.from_first(None)
                 )  # its share of what the canary computes
             return {}
         self._canary.prepare(self.sampler)
-        self.sampler.sync(weights, self.step)
+        given = self._canary.watched(weights, self.sampler)
+        self.sampler.sync(given, self.step)
+        deque(given, maxlen=0)  # what the sampler has left over: the other ranks gather it
         observed = self._canary.observe(self.sampler)
         self.ranks.from_first(observed.rows)
-        difference = self._canary.check(self.policy, observed, self.step, weights)
+        difference = self._canary.check(self.policy, observed, self.step)
         return {"canary": difference, "sync_s": time.perf_counter() - started}
 
     def _is_due(self, every: int | None) -> bool:
@@ -490,12 +497,11 @@ class Trainer:
 
     def _keep_best(self) -> None:
         """Write the policy to RUN/best, with the step and the score that it has there."""
-        if (policy := self.policy.whole()) is None:
-            return
-        with whole_folder(self._settings.run / "best") as folder:
-            policy.save(folder)
-            found = {"step": self.step, f"avg@{self._settings.eval_n}": self._standing.top}
-            (folder / "validation.json").write_text(json.dumps(found), encoding="utf-8")
+        with self._folder("best") as folder:
+            self.policy.save(folder)
+            if self.ranks.first:
+                found = {"step": self.step, f"avg@{self._settings.eval_n}": self._standing.top}
+                (folder / "validation.json").write_text(json.dumps(found), encoding="utf-8")
         self._say(f"step {self.step}: the best on the validation split so far, kept in RUN/best")
 
     def _wants_reset(self, numbers: Mapping[str, float]) -> bool:

@@ -157,58 +157,78 @@ class Lora:
                     self._fingerprint = zlib.crc32(head.view(torch.uint8).numpy(), seen)
         return self._fingerprint
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, state: Mapping[str, Tensor | None] | None = None) -> None:
         """Write the adapter alone, as peft reads it.
 
         Args:
             folder: where it goes; it is made.
+            state: its weights, as `state_dict` has them; None for those that it has.
         """
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        state = get_peft_model_state_dict(
-            self._model, adapter_name=self.name, save_embedding_layers=False
+        named = get_peft_model_state_dict(
+            self._model,
+            state_dict=self.state_dict() if state is None else dict(state),
+            adapter_name=self.name,
+            save_embedding_layers=False,
         )
-        named = {
+        tensors = {
             f"base_model.model.{name}": value.detach().cpu().contiguous()
-            for name, value in state.items()
+            for name, value in named.items()
         }
-        save_file(named, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+        save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         config = copy.deepcopy(self._model.peft_config[self.name])
         config.inference_mode = True
         config.save_pretrained(str(folder))
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def merged(self) -> Any:
-        """A model without adapter whose weights are W + (alpha / rank) · B A, on the CPU and in float32 at least."""
-        weights: dict[str, Tensor] = {}
-        for name, value in self._model.state_dict().items():
+    def merge(self, bucket: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights W + (alpha / rank) · B A by their names without adapter, on the CPU and in float32 at least.
+
+        Args:
+            bucket: whole tensors of the model's state dict, each layer's with those of its adapter.
+        """
+        merged: dict[str, Tensor] = {}
+        for name, value in bucket.items():
             if ".lora_" not in name:
                 wide = (
                     torch.promote_types(value.dtype, torch.float32)
                     if value.is_floating_point()
                     else value.dtype
                 )
-                weights[name.replace("base_layer.", "")] = value.to("cpu", wide, copy=True)
+                merged[name.replace("base_layer.", "")] = value.to("cpu", wide, copy=True)
         for name, layer in self._layers.items():
-            key = f"{name}.{getattr(layer, 'parameter_name', 'weight')}".replace("base_layer.", "")
-            weights[key] += layer.get_delta_weight(self.name).to("cpu", weights[key].dtype)
-        with torch.device("meta"):
-            plain = type(self._model)(copy.deepcopy(self._model.config))
-        plain.load_state_dict(weights, assign=True)
-        for (
-            name,
-            value,
-        ) in (
-            self._model.named_buffers()
-        ):  # those that no state dict has, such as rotary frequencies
-            owner, _, last = name.replace("base_layer.", "").rpartition(".")
-            setattr(plain.get_submodule(owner), last, value.detach().to("cpu", copy=True))
-        plain.tie_weights()
-        plain.generation_config = copy.deepcopy(self._model.generation_config)
-        return plain
+            own = {
+                inner: bucket[f"{name}.{inner}"]
+                for inner, _ in layer.named_parameters()
+                if inner.startswith("lora_") and f"{name}.{inner}" in bucket
+            }
+            if own:
+                key = f"{name}.{getattr(layer, 'parameter_name', 'weight')}"
+                with _holding_values(layer, own):
+                    delta = layer.get_delta_weight(self.name)
+                weight = merged[key.replace("base_layer.", "")]
+                weight += delta.to("cpu", weight.dtype)
+        return merged
+
+
+@contextmanager
+def _holding_values(module: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
+    """The module's parameters with other values, such as whole ones in the place of shares."""
+    kept = []
+    for name, value in values.items():
+        owner, _, last = name.rpartition(".")
+        place = module.get_submodule(owner)._parameters
+        kept.append((place, last, place[last]))
+        place[last] = nn.Parameter(value, requires_grad=False)
+    try:
+        yield
+    finally:
+        for place, last, parameter in kept:
+            place[last] = parameter
 
 
 def add_lora(

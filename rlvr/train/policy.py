@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, Self, overload
+from typing import Any, Final, Literal, Self, overload
 
 import torch
 from jaxtyping import Float
@@ -20,7 +22,13 @@ from rlvr.samplers.local import LocalSampler
 from rlvr.samplers.protocol import Tokenized
 from rlvr.samplers.tokenization import Tokenization, end_token_ids
 from rlvr.train.batches import Padded, buckets, pad, ragged_to_padded
-from rlvr.train.loading import load_model, require_finite, without_bars
+from rlvr.train.loading import (
+    empty_model,
+    load_model,
+    require_finite,
+    without_bars,
+    write_index,
+)
 from rlvr.train.logprobs import LogitsTransform, token_logprobs
 from rlvr.train.lora import Lora, add_lora, has_lora, unwrapped
 from rlvr.train.packing import Packed, pack, packed_hidden_states, packs, require_packing
@@ -172,6 +180,7 @@ class Policy:
         )  # layers checkpoint only in training mode; nothing else differs in it
         self.ranks = Ranks()
         self._skeleton: Any = None
+        self._fill: Callable[[Policy], None] | None = None  # gives shares their values
 
     @classmethod
     def load(
@@ -228,7 +237,7 @@ class Policy:
     def shard(self, ranks: Ranks) -> None:
         """Shard the weights over the ranks, in place; every rank has to have the same ones.
 
-        From then on `logprobs` without gradients, `weights`, `whole` and `frozen` are calls that all ranks make
+        From then on `logprobs` without gradients, `weights`, `save` and `frozen` are calls that all ranks make
         together: each computes its share of the rows.  With gradients each computes the rows that it gives.
 
         Args:
@@ -242,6 +251,8 @@ class Policy:
         own = [module for module in self.root.children() if module is not self.model]  # a critic's
         ranks.shard(self.root, [*_layers(self.model), *own])
         self.ranks = ranks
+        if self._fill is not None:
+            self._fill(self)
 
     def shares(self) -> list[Tensor]:
         """The parameters, each as this rank's share of it; the whole of it with one rank."""
@@ -256,35 +267,21 @@ class Policy:
             for name, p in self.model.named_parameters()
         )
 
-    def weights(self) -> dict[str, Tensor]:
-        """The model's state dict with whole tensors; on ranks but the first these are None."""
-        weights: dict[str, Tensor] = self.ranks.whole(self.model.state_dict())
-        return weights
+    def weights(self) -> Iterator[dict[str, Tensor]]:
+        """The model's state dict in buckets of whole tensors; tied ones come once.
 
-    def whole(self) -> Policy | None:
-        """This policy with whole weights on the CPU, as `save` and samplers need it; None on ranks but the first.
-
-        With one rank, or without shards, it is this policy itself.
+        On ranks but the first the buckets are empty, and all ranks have to go through them together.
         """
-        if self.ranks.world == 1:
-            return self
-        weights = self.weights()
-        return self._with(weights) if self.ranks.first else None
-
-    def _with(self, weights: Mapping[str, Tensor]) -> Policy:
-        """A policy of its own, with these weights and without shards."""
-        twin = copy.copy(self)
-        twin.ranks, twin.model = Ranks(), copy.deepcopy(self._skeleton)
-        twin.model.load_state_dict(weights, assign=True)
-        twin.model.tie_weights()
-        twin.lora = None if self.lora is None else Lora(twin.model)
-        twin.root = RootModule(twin.model, self._logits)
-        return twin
+        state = self.model.state_dict()
+        for names in _buckets(self.model, state):
+            whole = {name: self.ranks.gather(state[name]) for name in names}
+            yield {name: value for name, value in whole.items() if value is not None}
 
     def save(self, folder: str | Path) -> None:
         """Write weights, configs and tokenizer, as `load` and transformers read them.
 
-        With LoRA these are the merged weights in float32; the adapter alone goes into the folder `adapter` in it.
+        With LoRA these are the merged weights in float32; the adapter alone goes into the folder `adapter` in it.  On
+        several ranks all make this call, and the first one writes.
 
         Args:
             folder: where they go; it is made.
@@ -292,17 +289,41 @@ class Policy:
         Raises:
             RlvrError: the disk is full, or failed.
         """
+        folder = Path(folder)
         try:
             with without_bars():
-                (self.model if self.lora is None else self.lora.merged()).save_pretrained(folder)
-                self.tokenizer.save_pretrained(folder)
+                self._save_weights(folder)
                 if self.lora is not None:
-                    self.lora.save(Path(folder) / "adapter")
-                    self.tokenizer.save_pretrained(Path(folder) / "adapter")
-                    self.tokenization.format.save(Path(folder) / "adapter")
-            self.tokenization.format.save(folder)
+                    self._save_adapter(self.lora, folder / "adapter")
         except SafetensorError as error:  # the disk's own error is only in its text
             raise RlvrError(f"the model cannot be written to {folder}: {error}") from error
+        self._save_tokenizer(folder)
+
+    def _save_tokenizer(self, folder: Path) -> None:
+        if self.ranks.first:
+            self.tokenizer.save_pretrained(folder)
+            self.tokenization.format.save(folder)
+
+    def _save_adapter(self, lora: Lora, folder: Path) -> None:
+        whole = {name: self.ranks.gather(p) for name, p in lora.state_dict().items()}
+        if self.ranks.first:
+            lora.save(folder, whole)
+        self._save_tokenizer(folder)
+
+    def _save_weights(self, folder: Path) -> None:
+        """Write the configs, and each bucket as a file of safetensors; several have an index."""
+        written: list[Path] = []
+        for bucket in self.weights():
+            if self.ranks.first:
+                plain = empty_model(self.model, torch.float32 if self.lora else self.model.dtype)
+                part = bucket if self.lora is None else self.lora.merge(bucket)
+                plain.save_pretrained(folder, state_dict=part, max_shard_size="999TB")
+                written.append(folder / f"bucket-{len(written):05}.safetensors")
+                (folder / "model.safetensors").rename(written[-1])
+        if len(written) == 1:
+            written[0].rename(folder / "model.safetensors")
+        elif written:
+            write_index(folder, written)
 
     def save_description(self, folder: str | Path) -> None:
         """Write configs and tokenizer without weights: an engine is made of these, and given the weights then.
@@ -360,16 +381,25 @@ class Policy:
         return twin
 
     def copied(self) -> Policy:
-        """A policy with weights of its own, whole on every rank; on one rank, frozen weights are the same tensors."""
-        if self.ranks.world > 1:
-            return self._with(
-                {name: _gathered(value) for name, value in self.model.state_dict().items()}
-            )
+        """A policy with weights of its own; on one rank, frozen weights are the same tensors.
+
+        On several ranks it gets them when it is sharded, share by share.
+        """
         twin = copy.copy(self)
-        kept = {id(p): p for p in self.model.parameters() if not p.requires_grad}
-        twin.model = copy.deepcopy(self.model, dict(kept))
+        if self.ranks.world > 1:
+            twin.ranks, twin.model, twin._fill = Ranks(), copy.deepcopy(self._skeleton), self._give
+            twin.lora = None if self.lora is None else Lora(twin.model)
+        else:
+            kept = {id(p): p for p in self.model.parameters() if not p.requires_grad}
+            twin.model = copy.deepcopy(self.model, dict(kept))
         twin.root = RootModule(twin.model, self._logits)
         return twin
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _give(self, twin: Policy) -> None:
+        """Copy this rank's shares into those of a policy that is sharded alike."""
+        for theirs, ours in zip(twin.shares(), self.shares(), strict=True):
+            theirs.copy_(ours)
 
     def sampler(self, **options: Any) -> LocalSampler:
         """A sampler with these weights and this precision.
@@ -380,7 +410,7 @@ class Policy:
         if self.ranks.world > 1:
             raise UsageError(
                 "this policy is sharded over several ranks, and a sampler in one of them needs whole weights: make it "
-                "before `shard`, with weights of its own (dtype=…), or of `policy.whole()`"
+                "before `shard`, with weights of its own (dtype=…)"
             )
         return LocalSampler(self.model, self.tokenization, **{"autocast": self.autocast, **options})
 
@@ -503,8 +533,28 @@ def _lengths(rows: Sequence[Tokenized]) -> list[int]:
     return [len(row.prompt_ids) + len(row.completion_ids) for row in rows]
 
 
-def _gathered(value: Any) -> Any:
-    return value.full_tensor() if hasattr(value, "full_tensor") else value
+_BUCKET_BYTES: Final = 512 * 2**20
+
+
+def _buckets(model: Any, state: Mapping[str, Tensor]) -> Iterator[list[str]]:
+    """Names of a state dict by bucket, without tied ones; a layer and its adapter stay together."""
+    once, all_names = (
+        {name for name, _ in model.named_parameters(remove_duplicate=without)}
+        for without in (True, False)
+    )
+    bucket, size = list[str](), 0
+    layers = groupby(
+        (name for name in state if name in once or name not in all_names),
+        lambda name: re.split(r"\.(?:base_layer|lora_)", name)[0],
+    )
+    for _, names in layers:
+        layer = list(names)
+        more = sum(state[name].numel() * state[name].element_size() for name in layer)
+        if bucket and size + more > _BUCKET_BYTES:
+            yield bucket
+            bucket, size = [], 0
+        bucket, size = [*bucket, *layer], size + more
+    yield bucket
 
 
 class _AdapterAtRest(Policy):

@@ -2,7 +2,7 @@
 
 rank 0: collect, score ─▶ broadcast batch ─▶ every rank: its rows ─▶ gradients summed ─▶ every rank: its shard's step
    ▲                                                                                                  │
-   └─────────────────────────── whole weights to rank 0's sampler ◀───────────────────────────────────┘
+   └─────────────────────── whole weights, in buckets, to rank 0's sampler ◀──────────────────────────┘
 
 Gathering weights for a layer is a message that all ranks have to take part in, so all make the same number of passes
 through the model: every rank computes the plans of all of them from the same batch, and one with less to do makes
@@ -211,7 +211,7 @@ class Ranks:
         """Shard a module over the ranks, in place: each layer, then the rest with the root.
 
         Args:
-            root: whose forward is the only way in.
+            root: whose forward is the only way in.  Of parameters on the meta device the shares have no values yet.
             layers: what is gathered one at a time.
 
         Raises:
@@ -238,6 +238,20 @@ class Ranks:
                     True
                 )  # gloo has no other reduction with a factor
                 part.set_gradient_divide_factor(1.0)
+        with torch.no_grad():  # shares of what has no values yet; buffers have theirs
+            root._apply(lambda t: torch.empty_like(t, device=self.device) if t.is_meta else t)
+
+    def gather(self, tensor: Tensor) -> Tensor | None:
+        """The whole of a tensor; on ranks but the first None.  One that is not sharded is given back as it is.
+
+        Args:
+            tensor: the same one on every rank.
+        """
+        if not isinstance(tensor, DTensor):
+            return tensor if self.first else None
+        with _lost():
+            whole: Tensor = tensor.detach().full_tensor()
+        return whole if self.first else None
 
     def whole(self, tree: Any) -> Any:
         """The same tree with every sharded tensor whole, on the CPU; on ranks but the first those are None.

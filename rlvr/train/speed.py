@@ -128,7 +128,7 @@ class CutSampler:
             self._open.pop(name, None)
         self._sampler.abort(dropped)
 
-    def sync(self, weights: Mapping[str, Tensor], version: int) -> None:
+    def sync(self, weights: Iterable[Mapping[str, Tensor]], version: int) -> None:
         """See `Sampler.sync`."""
         self._sampler.sync(weights, version)
         self.version = version

@@ -58,9 +58,9 @@ def trainer(run, **settings):
 def test_training_on_an_agents_requests_changes_the_policy(tmp_path):
     """Every row reaches the update with the sampler's own log-probabilities, so the first ratios are 1."""
     with trainer(tmp_path / "run", steps=3) as made:
-        before = {name: value.clone() for name, value in made.policy.weights().items()}
+        before = {name: value.clone() for name, value in made.policy.model.state_dict().items()}
         made.run()
-        after = made.policy.weights()
+        after = made.policy.model.state_dict()
     assert any(not torch.equal(before[name], after[name]) for name in before)
     rows = [
         json.loads(line) for line in (made.config.run / "metrics.jsonl").read_text().splitlines()

@@ -93,17 +93,18 @@ def compare_on(ranks: Ranks, trained: str, tied: bool) -> None:
     )
     steps = together.update(together.prepared(batch()), [range(4), range(4, 7)], on_bad=print)
     assert steps["updates"] == 2.0
-    whole = together.policy.whole()
+    weights = {name: v for bucket in together.policy.weights() for name, v in bucket.items()}
     frozen = together.policy.frozen()
-    if trained == "full":  # what `frozen` and `whole` give are the policy as it is now
+    if trained == "full":  # what `frozen` and `weights` give are the policy as it is now
         with torch.no_grad():
             now, then = together.policy.logprobs(ROWS), frozen.logprobs(ROWS)
         assert torch.equal(now, then)
     if ranks.first:
-        sampler = whole.sampler()
-        assert sampler.positions
+        whole = learner(Ranks(), trained, tied).policy
+        sampler = whole.sampler(dtype=torch.float64)
+        sampler.sync([weights], 1)
         with torch.no_grad():
-            alone = whole.logprobs(ROWS)
+            alone = Policy(sampler.model, whole.tokenizer).logprobs(ROWS)
     with torch.no_grad():
         shared = together.policy.logprobs(ROWS)
     if ranks.first:

@@ -351,13 +351,13 @@ def test_the_canary_sees_what_generation_sees(fresh):
             parameter.add_(0.01 * torch.randn_like(parameter))
     assert difference(shared) < 1e-5
     assert difference(copied) > 1e-3
-    shared.sync(policy.model.state_dict(), 1)  # its own
-    said = refusal(lambda: shared.sync(copied.model.state_dict(), 2))
+    shared.sync(policy.weights(), 1)  # its own
+    said = refusal(lambda: shared.sync([copied.model.state_dict()], 2))
     assert said.startswith(
         "this sampler shares the trainer's weights, and 'model.embed_tokens.weight' is not among"
     )
     assert shared.version == 1
-    copied.sync(policy.model.state_dict(), 7)
+    copied.sync(policy.weights(), 7)
     assert difference(copied) < 1e-5
     assert {s.weights_version for s in drawn(copied, Sampling(max_tokens=2)).values()} == {7}
 

@@ -237,7 +237,7 @@ def test_new_weights_are_those_of_the_next_rollouts(fresh):
     with torch.no_grad():
         for parameter in policy.model.parameters():
             parameter.mul_(1.5)
-    sampler.sync(policy.model.state_dict(), 1)
+    sampler.sync(policy.weights(), 1)
     found |= dict(polled(sampler, 4 - len(found)))
     assert {key: s.weights_version for key, s in found.items()} == {
         key: int(key not in begun) for key in found

@@ -95,7 +95,7 @@ def test_requests_go_to_the_server_with_the_fewest(fakes, over, weights):
     two = fakes(2)
     sampler = over(two)
     assert isinstance(sampler, Sampler)
-    sampler.sync(weights, 3)
+    sampler.sync([weights], 3)
     submit(sampler, range(40))
     found = collected(sampler, 40)
     assert tokens(found) == EXPECTED
@@ -110,7 +110,7 @@ def test_every_field_of_sampling_is_sent(fakes, over, weights):
     """A server fills what is left out from the model's generation config."""
     [fake] = fakes(1)
     sampler = over([fake])
-    sampler.sync(weights, 0)
+    sampler.sync([weights], 0)
     warm = Sampling(max_tokens=8, temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, stop=("x",))
     sampler.submit(Request("a", (1, 5), warm, 2**62 + 1, 3))
     collected(sampler, 1)
@@ -141,7 +141,7 @@ def test_weights_are_sent_between_pause_and_resume_and_caches_reset(fakes, over,
         weights = {name: one + version for name, one in weights.items()}
         for fake in two:
             fake.calls.clear()
-        sampler.sync(weights, version)
+        sampler.sync([weights], version)
         for fake in two:
             order = [call for call in fake.calls if call not in ("/health", "/weight_info")]
             assert order == [
@@ -153,7 +153,7 @@ def test_weights_are_sent_between_pause_and_resume_and_caches_reset(fakes, over,
             ]
             assert fake.weights["model.norm.weight"] == weights["model.norm.weight"][0].item()
             assert "lm_head.weight" not in fake.weights  # tied
-    assert len(list(sampler._folder.glob("*.safetensors"))) == 1
+    assert len(list(sampler._folder.glob("*/*.safetensors"))) == 1
     probes = sampler.probe([TokenRow([1, 5], [6, 7])], [1, 5, 6])
     assert [(probe.engine, probe.version) for probe in probes] == [(fake.url, 1) for fake in two]
     assert probes[0].logprobs == [[-0.5, -0.5]]
@@ -166,7 +166,7 @@ def test_a_part_of_the_weights_is_refused(fakes, over, weights):
     [fake] = fakes(1)
     sampler = over([fake])
     del weights["model.norm.weight"]
-    assert "the weights lack 1 of the 26" in refusal(lambda: sampler.sync(weights, 1))
+    assert "the weights lack 1 of the 26" in refusal(lambda: sampler.sync([weights], 1))
     assert "/pause" not in fake.calls
 
 
@@ -177,7 +177,7 @@ def test_the_requests_of_a_dead_server_move(fakes, over, weights, after):
     for fake in two:
         fake.slow_s = 0.02
     sampler = over(two)
-    sampler.sync(weights, 5)
+    sampler.sync([weights], 5)
     submit(sampler, range(40))
 
     def during(found):
@@ -207,7 +207,7 @@ def test_a_server_that_was_started_anew_while_nothing_was_asked_gets_the_weights
     """It answers as before, with weights of its own: its version says so."""
     [fake] = fakes(1)
     sampler = over([fake])
-    sampler.sync(weights, 5)
+    sampler.sync([weights], 5)
     fake.label = "default"
     submit(sampler, range(8))
     found = collected(sampler, 8)
@@ -219,7 +219,7 @@ def test_without_any_server_sampling_waits_and_then_ends(fakes, over, weights):
     """The error names each with its reason."""
     [fake] = fakes(1)
     sampler = over([fake], patience_s=0.2)
-    sampler.sync(weights, 5)
+    sampler.sync([weights], 5)
     fake.kill()
     submit(sampler, range(4))
     with pytest.raises(
@@ -235,18 +235,18 @@ def test_a_sync_without_any_server_ends_the_run(fakes, over, weights):
     two = fakes(2)
     sampler = over(two)
     two[0].kill()
-    sampler.sync(weights, 0)
+    sampler.sync([weights], 0)
     assert [probe.engine for probe in sampler.probe([], [1, 5])] == [two[1].url]
     two[1].kill()
     with pytest.raises(ServiceFailed, match="no server took the weights of version 1"):
-        sampler.sync(weights, 1)
+        sampler.sync([weights], 1)
 
 
 def test_a_request_that_a_server_refuses_fails_alone(fakes, over, weights):
     """One that it fails on is tried three times, as the fault may be of the server."""
     [fake] = fakes(1)
     sampler = over([fake])
-    sampler.sync(weights, 0)
+    sampler.sync([weights], 0)
     for status, times in ((400, 1), (500, 3)):
         fake.broken["/inference/v1/generate"] = status, {"error": "why"}
         fake.calls.clear()
@@ -265,7 +265,7 @@ def test_what_is_aborted_does_not_come(fakes, over, weights):
     [fake] = fakes(1)
     fake.slow_s = 0.1
     sampler = over([fake])
-    sampler.sync(weights, 0)
+    sampler.sync([weights], 0)
     submit(sampler, range(10))
     sampler.abort([0, 1, 8, 9, 77])
     assert sorted(collected(sampler, 6)) == [2, 3, 4, 5, 6, 7]
@@ -277,7 +277,7 @@ def test_what_is_taken_back_has_its_tokens_and_goes_on_from_them(fakes, over, we
     [fake] = fakes(1)
     fake.slow_s = 30.0
     sampler = over([fake])
-    sampler.sync(weights, 3)
+    sampler.sync([weights], 3)
     submit(sampler, range(6))
     until = time.monotonic() + 60
     while len(fake.asked) < 5 and time.monotonic() < until:  # 4 in flight, and one of the greeting
@@ -288,7 +288,7 @@ def test_what_is_taken_back_has_its_tokens_and_goes_on_from_them(fakes, over, we
     }
     assert sampler.poll() == []
     fake.slow_s = 0.0
-    sampler.sync(weights, 4)
+    sampler.sync([weights], 4)
     for name in range(6):
         sampler.submit(Request(name, (1, 5, 6), PLAIN, seed=name, limit=8, begun=begun.get(name)))
     found = collected(sampler, 6)
@@ -313,7 +313,7 @@ def test_the_key_goes_along_and_is_in_no_error(fakes, over, weights, monkeypatch
     assert "98765" not in said
     monkeypatch.setenv("SERVER_KEY", fake.key)
     sampler = over([fake], key_env="SERVER_KEY")
-    sampler.sync(weights, 0)
+    sampler.sync([weights], 0)
     submit(sampler, [1])
     assert tokens(collected(sampler, 1)) == {1: 5}
 

@@ -128,8 +128,13 @@ class Fake:
     def _rpc(self, method, args):
         if method == "rlvr_describe":
             return {**self.about, "note": Path(args[0]).read_text()}
-        with safe_open(args[0], framework="pt") as file:
-            self.weights = {name: file.get_tensor(name).flatten()[0].item() for name in file.keys()}  # noqa: SIM118
+        self.weights = {}
+        for path in Path(args[0]).iterdir():
+            with safe_open(path, framework="pt") as file:
+                self.weights |= {
+                    name: file.get_tensor(name).flatten()[0].item()
+                    for name in file.keys()  # noqa: SIM118
+                }
         return list(self.weights)
 
     def _generate(self, body):

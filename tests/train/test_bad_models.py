@@ -183,12 +183,12 @@ def test_a_disk_that_fills_while_the_model_is_written_is_an_error_of_ours(tmp_pa
     """Not a traceback of safetensors; nothing half-written takes the model's name."""
     with trainer(tmp_path / "run", steps=1) as made:
 
-        def full(folder, **_):
+        def full(self, folder, **_):
             raise SafetensorError(
                 "Error while serializing: I/O error: No space left on device (os error 28)"
             )
 
-        monkeypatch.setattr(made.policy.model, "save_pretrained", full)
+        monkeypatch.setattr(type(made.policy.model), "save_pretrained", full)
         with pytest.raises(
             RlvrError, match=r"the model cannot be written .*No space left on device"
         ):

@@ -143,7 +143,7 @@ def test_experts_have_adapters_too(full_logprobs, targets, tmp_path):
     policy.model.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
     policy.save(tmp_path / "model")
     merged, *loaded = (Policy.load(tmp_path / folder) for folder in ("model", "model/adapter"))
-    for one in (Policy(policy.lora.merged(), policy.tokenizer), merged, *loaded):
+    for one in (merged, *loaded):
         torch.testing.assert_close(one.logprobs(ROWS), found, rtol=1e-5, atol=1e-5)
 
 
@@ -260,7 +260,8 @@ def test_bfloat16_weights_get_an_adapter_in_float32(fresh):
     assert {p.dtype for p in policy.lora.parameters.values()} == {torch.float32}
     found = moved(policy).logprobs(ROWS)
     assert gradient_dtypes(policy, found.sum()) == {torch.float32}
-    assert {p.dtype for p in policy.lora.merged().parameters()} == {torch.float32}
+    [bucket] = policy.weights()
+    assert {value.dtype for value in policy.lora.merge(bucket).values()} == {torch.float32}
 
 
 def gradient_dtypes(policy, loss):

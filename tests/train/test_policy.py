@@ -199,10 +199,13 @@ def test_a_model_with_a_head_of_its_own_is_refused():
     assert "makes its logits" in refusal(lambda: Policy(model, tokenizer))
 
 
-def test_a_saved_policy_is_loaded_as_it_was(fresh, tmp_path):
+@pytest.mark.parametrize("bucket_bytes", [1 << 20, 4096])
+def test_a_saved_policy_is_loaded_as_it_was(fresh, tmp_path, monkeypatch, bucket_bytes):
     """Weights to the bit, tokenizer and end token, from a local folder and without the network."""
+    monkeypatch.setattr("rlvr.train.policy._BUCKET_BYTES", bucket_bytes)
     policy = fresh(seed=4)
     policy.save(tmp_path)
+    assert (tmp_path / "model.safetensors").is_file() == (bucket_bytes == 1 << 20)  # else parts
     again = Policy.load(tmp_path, max_tokens=64)
     assert torch.equal(
         again.logprobs(ROWS), Policy(policy.model, policy.tokenizer, max_tokens=64).logprobs(ROWS)

@@ -75,9 +75,9 @@ def test_a_policy_is_trained_on_episodes_with_calls(tmp_path, monkeypatch):
         workers=0, eval_every=None, rollouts_every=1, checkpoint_every=100, run=tmp_path / "run",
     )  # fmt: skip
     with Trainer(config, policy=policy, env=Coin(), console=Console(quiet=True)) as made:
-        before = {name: value.clone() for name, value in made.policy.weights().items()}
+        before = {name: value.clone() for name, value in made.policy.model.state_dict().items()}
         made.run()
-        after = made.policy.weights()
+        after = made.policy.model.state_dict()
     assert any(not torch.equal(before[name], after[name]) for name in before)
 
     reply = tokenizer(">77:", add_special_tokens=False)["input_ids"]

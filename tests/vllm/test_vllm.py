@@ -232,18 +232,18 @@ def test_each_sync_brings_all_weights(engines, is_tied):
 
 def test_a_part_of_the_weights_is_refused(tied):
     """vLLM would take it without a word, and keep the others."""
-    weights = dict(tied.policy.weights())
+    weights = dict(tied.policy.model.state_dict())
     del weights["model.norm.weight"]
-    said = refusal(lambda: tied.sampler.sync(weights, 1))
+    said = refusal(lambda: tied.sampler.sync([weights], 1))
     assert "the weights lack 1 of the 26 that the engine has, such as model.norm.weight" in said
     assert tied.sampler.version == 0
 
 
 def test_a_name_that_the_engine_does_not_know_is_refused(tied):
     """Before anything is loaded, so that the engine goes on with what it has."""
-    weights = {**tied.policy.weights(), "model.oops": torch.zeros(1)}
+    weights = {**tied.policy.model.state_dict(), "model.oops": torch.zeros(1)}
     assert "1 names that the engine does not know, such as model.oops" in refusal(
-        lambda: tied.sampler.sync(weights, 1)
+        lambda: tied.sampler.sync([weights], 1)
     )
     assert apart(tied.policy, drawn(tied.sampler, n=1).values()) < 1e-4
 
