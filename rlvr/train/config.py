@@ -64,8 +64,8 @@ class Config:
         algorithm: Name of a published algorithm, or FILE.py:CLASS or PACKAGE.MODULE:CLASS of your own.  In Python also
             an `Algorithm`, such as `load_algorithm("dapo", clip_high=0.3)`.
         steps: Training steps.  Each one collects a batch of rollouts and trains on it.
-        pairs: File of preferences to train on instead of sampling, as `rlvr pairs` writes it or TRL takes it; for dpo,
-            ipo, kto and rft.
+        pairs: File of pairs, labels or completions to train on instead of sampling, as `rlvr pairs` writes it or TRL
+            takes it; for dpo, ipo, kto, rft, sft and reward models.
         prompts: Prompts per step, each with a group of completions.  With `pairs`: examples of the file per step.
             None: 16, or as many as two updates need where the paper has several: 128 with groups of one.
         group_size: Completions per prompt (G).  None: the algorithm's number, or 8 if it has none.
@@ -285,7 +285,7 @@ class Config:
         if others and not algorithm.correction and algorithm.examples is None:
             algorithm = algorithm.copy_with(correction=(Correction(),))
         if self.overlong is not None:
-            if "head" in algorithm.needs:
+            if "file" in algorithm.needs:
                 raise UsageError(
                     f"overlong is {self.overlong!r}, and {algorithm.label} samples no completions; leave it out"
                 )
@@ -432,9 +432,9 @@ class ResolvedConfig(Config):
                 f"pairs is {str(self.pairs)!r}, and the algorithm learns from rewards of its own completions; choose "
                 "one of preferences, such as 'dpo', or leave pairs out"
             )
-        if "head" in algorithm.needs and self.pairs is None:
+        if "file" in algorithm.needs and self.pairs is None:
             raise UsageError(
-                "a reward model is trained on a file; give pairs, such as `rlvr pairs` writes"
+                f"{algorithm.label} is trained on a file; give pairs, such as `rlvr pairs` writes"
             )
         if self.reward_model is not None and algorithm.examples is not None:
             raise UsageError(

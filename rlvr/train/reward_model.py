@@ -3,6 +3,7 @@
 A completion's reward is read after its last token, a step's after the step.  The head is float32 and begins at 0.
 
     bradley_terry     pairs: -log σ(r_w - r_l - margin), with centring               RUN/model scores completions
+    step_label_loss   completions with verdicts, cross-entropy                       RUN/model scores completions
     step_label_loss   steps with counts of right continuations, cross-entropy        RUN/model scores steps
 
 A reward model guesses; only a verifier's verdict says what is right.  So what it says of completions is a part of a
@@ -89,10 +90,9 @@ class RewardLearner(PreferenceLearner):
         ends = torch.tensor([len(row.completion_ids) for row in rows], device=device)
         n, rewards = len(examples), numbers.gather(1, ends[:, None]).squeeze(1)
         margin = torch.tensor([one.margin for one in examples], device=device)
-        losses = self._example_losses(
-            {"chosen": rewards[:n], "rejected": rewards[n:], "margin": margin}
-        )
-        right = torch.ones(n, dtype=torch.bool, device=device)
+        right = torch.tensor([one.right for one in examples], device=device)
+        inputs = {"rewards": rewards, "right": right, "margin": margin}
+        losses = self._example_losses(inputs | {"chosen": rewards[:n], "rejected": rewards[n:]})
         terms = whole.means("gain", rewards.detach(), weights, right)
         named = {
             f"reward_{name.removeprefix('gain_').removeprefix('reward_')}": value

@@ -647,8 +647,15 @@ PREFERENCES = {
         )
     ),
     "process_reward_model": process_reward_model,
-    "rft": lambda: [-new(i, t) if t < LENGTHS[i] else 0.0 for i in range(8) for t in range(T)],
+    "pointwise_reward_model": lambda: [
+        -log(sigma(x) if s > 0.4 else 1 - sigma(x))
+        for s, x in zip(SCORES, VALUES[:, 0], strict=True)
+    ],
 }
+PREFERENCES |= dict.fromkeys(
+    ("rft", "sft"),
+    lambda: [-new(i, t) if t < LENGTHS[i] else 0.0 for i in range(8) for t in range(T)],
+)
 
 
 @pytest.mark.parametrize("name", PREFERENCES)
@@ -670,6 +677,7 @@ def test_a_loss_on_examples_is_that_of_a_plain_loop(name: str):
         "margin": torch.full((G,), 0.2, dtype=torch.float64),
         "reference_point": torch.tensor(0.3, dtype=torch.float64),
         "logits": tensor(VALUES[:, 0]),
+        "rewards": tensor(VALUES[:, 0]),
         "counts": torch.full((8,), 3.0, dtype=torch.float64),
         "right": 3 * right if name == "process_reward_model" else right > 0.4,
     }

@@ -287,7 +287,9 @@ def offline(run: Path, pairs: Path, **settings) -> OfflineTrainer:
     )
 
 
-@pytest.mark.parametrize("name", ["dpo", pytest.param("ipo", marks=pytest.mark.slow), "kto", "rft"])
+@pytest.mark.parametrize(
+    "name", ["dpo", pytest.param("ipo", marks=pytest.mark.slow), "kto", "rft", "sft"]
+)
 def test_a_file_is_learnt_and_a_stopped_run_goes_on_to_the_last_bit(name: str, tmp_path: Path):
     """Six steps in one piece, or two and four: the same weights, optimiser, reference and log."""
     pairs = digits(tmp_path / "pairs.jsonl")
@@ -375,6 +377,7 @@ def test_the_command_line_trains_on_a_file(tmp_path: Path, capsys: pytest.Captur
     [
         ({"algorithm": "grpo"}, "choose one of preferences"),
         ({"pairs": None}, "env is missing"),
+        ({"algorithm": "sft", "pairs": None}, "sft is trained on a file; give pairs"),
         ({"algorithm": "dpo", "pairs": "one-sided"}, "has no rejected"),
         ({"algorithm": "kto", "pairs": "one-sided"}, "no prompt or no completion|has no rejected"),
     ],

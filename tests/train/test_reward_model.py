@@ -62,7 +62,8 @@ STEPS = Examples(
         Example((row(5, 6, 2),), steps=((2, 2.0, 8.0),)),
     ]
 )
-GIVEN = {"reward_model": PAIRS, "process_reward_model": STEPS}
+LABELS = Examples([Example(one.rows, i % 2 == 0) for i, one in enumerate(STEPS.rows)])
+GIVEN = {"reward_model": PAIRS, "process_reward_model": STEPS, "pointwise_reward_model": LABELS}
 
 
 def gradient(made: RewardLearner, given: Examples) -> tuple[torch.Tensor, dict[str, float]]:
@@ -114,12 +115,13 @@ def steps_file(path: Path) -> Path:
                           for d in range(6) for first, k in (("1", 3), ("0", 0))])  # fmt: skip
 
 
-def test_a_reward_model_learns_goes_on_and_scores(tmp_path: Path):
+@pytest.mark.parametrize("name", ["reward_model", "pointwise_reward_model"])
+def test_a_reward_model_learns_goes_on_and_scores(name: str, tmp_path: Path):
     """Stopped and resumed to the last bit, head included; then the saved model prefers what it was taught."""
     taught = [("0", "2"), ("0", "3"), ("1", "2"), ("1", "3")]
     rows = [{"prompt": f"{d}=", "chosen": a, "rejected": b} for d in range(3) for a, b in taught]
     pairs = written(tmp_path / "pairs.jsonl", rows)
-    settings = {"algorithm": "reward_model", "prompts": 12, "lr": 3e-2}
+    settings = {"algorithm": name, "prompts": 12 if name == "reward_model" else 24, "lr": 3e-2}
     with offline(tmp_path / "whole", pairs, steps=12, **settings) as whole:
         whole.run()
     for steps in (5, 12):
@@ -131,7 +133,11 @@ def test_a_reward_model_learns_goes_on_and_scores(tmp_path: Path):
     ]
     assert differences(*states) == []
     assert states[0]["learner"]["head"]["weight"].abs().max() > 0
-    assert logged(tmp_path / "whole")[-1]["reward_preferred"] == pytest.approx(1.0)
+    last = logged(tmp_path / "whole")[-1]
+    if name == "reward_model":
+        assert last["reward_preferred"] == pytest.approx(1.0)
+    else:
+        assert last["reward_wrong"] < 0 < last["reward_right"]
     model = RewardModel.load(tmp_path / "whole" / "model")
     prompts = [row["prompt"] for row in rows]
     right, wrong = (

@@ -52,6 +52,7 @@ __all__ = [
     "Inputs",
     "Judged",
     "Need",
+    "OfFile",
     "OfPairs",
     "OfTokens",
     "PolicyGradient",
@@ -63,12 +64,13 @@ __all__ = [
 
 Aggregation = Literal["token_mean", "sequence_mean", "constant"]
 """How losses per token become one number, see `rlvr.algo.aggregation`."""
-Need = Literal["siblings", "once", "head"]
+Need = Literal["siblings", "once", "head", "file"]
 """What an algorithm needs that not every run has:
 
     siblings  two or more completions per prompt
     once      one optimiser step per batch of rollouts, as it has no ratio to the policy that sampled
     head      a head that gives numbers instead of tokens: a reward model
+    file      examples of a file, as it samples nothing
 """
 ExampleKind = Literal["pairs", "labels", "right", "steps"]
 """What is learned from, instead of advantages: a chosen and a rejected completion of one prompt; completions that are
@@ -539,8 +541,8 @@ class OfPairs(Preferences):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged(Algorithm):
-    """A reward model, trained on a file.
+class OfFile(Algorithm):
+    """Learning from the examples of a file alone.
 
     Attributes:
         epochs: passes over each batch of examples.
@@ -548,8 +550,15 @@ class Judged(Algorithm):
 
     epochs: int = 1
 
-    needs = frozenset({"head"})
+    needs = frozenset({"file"})
 
     def check(self) -> None:
         super().check()
         require_whole("epochs", self.epochs, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged(OfFile):
+    """A reward model."""
+
+    needs = frozenset({"file", "head"})
