@@ -43,6 +43,7 @@ __all__ = [
     "extract",
     "find_answer",
     "last_expression",
+    "refusal",
     "unwrapped",
 ]
 
@@ -55,7 +56,7 @@ WIDE_DIGITS: Final = {0xFF10 + digit: ord("0") + digit for digit in range(10)}
 ExtractionMethod = Literal[
     "box", "open-box", "bare-box", "tag", "marker", "phrase", "expression", "fence", "bare"
 ]
-Flaw = Literal["", "empty-box", "unclosed-box", "hedged"]
+Flaw = Literal["", "empty-box", "unclosed-box", "hedged", "denied", "asked", "retracted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,54 @@ _AROUND = (
 _COMMAND = re.compile(
     r"\\(?:boxed|fbox|framebox|text|textbf|textit|mathrm|mathbf|mbox|textrm)\s?\{"
 )
+_BEFORE, _AFTER = 200, 1500  # characters around an answer in which it may be denied or withdrawn
+_CLOSED = re.compile(r"(?:</answer>|[\s}$*_`)\]]|\\[)\]])*")  # what closes a box or a tag
+_OPENED = r"(?:[\s:$*_({`\[]|\\[(\[]|\\(?:boxed|fbox|framebox)|<answer>){0,12}"
+_DENIED = re.compile(
+    r"\b(?:(?:is|are|was|be|does|do) (?:certainly |definitely |clearly )?not|can ?not|never|n['’]t|"
+    r"is(?= anything (?:but|except))|(?:is|was|be)n['’]t)(?: (?:ever )?(?:be|equal|equal to|anything but))?"
+    + _OPENED
+    + r"\Z",
+    re.IGNORECASE,
+)
+_NOT_RIGHT = (
+    r"(?:clearly |also |actually |obviously |probably |simply )?(?:wrong|incorrect|mistaken|false|"
+    r"a mistake|an error|not (?:right|correct|true|the (?:right |correct |final )?answer))\b"
+)
+_WITHDRAWN = re.compile(
+    rf"\A(?:is|was|seems|looks|would be|must be) {_NOT_RIGHT}|"
+    r"(?:\A|[.!?\n:;,—–-]\s{0,4}|\b(?:wait|no|hmm|actually|sorry|but|oops|unfortunately),? )"
+    r"(?:(?:that|this|it|(?:that|this|the|my) (?:above |previous |boxed |final |last )?(?:answer|result|value|box))"
+    rf"(?: is|'s|’s| was| seems| looks| must be| cannot be| can't be) (?:{_NOT_RIGHT}|right\b(?<=be right)|"
+    r"correct\b(?<=be correct))|"
+    r"(?:i|let me) (?:now |hereby |must |have to )?(?:retract|withdraw|take (?:that|this|it) back)\b|"
+    r"i (?:made|have made) an? (?:mistake|error)\b|"
+    r"(?:scratch|disregard|ignore|forget) (?:that|this|the (?:above|box))\b)",
+    re.IGNORECASE,
+)
+_BULLET = r"[\s*_#>•.()\d-]{0,12}"
+_KIND = r"(?:option|case|candidate|possibility|alternative|choice|scenario)"
+_CANDIDATE = re.compile(
+    rf"{_BULLET}(?:{_KIND}s? ?#?(?:\d+|[a-z]|one|two)\b|"
+    rf"(?:the )?(?:first|second|third|one|other|another) {_KIND}\b|"
+    r"(?:if|when|either|otherwise|else|or)\b)",
+    re.IGNORECASE,
+)
+_ALSO = re.compile(
+    rf"{_BULLET}(?:alternatively|or(?: else| maybe| perhaps)?|perhaps|maybe|possibly|"
+    r"it (?:could|might|may)(?: also)? be)\b",
+    re.IGNORECASE,
+)
+_SAYS_WHY = re.compile(
+    r"\b(?:wait|actually|wrong|incorrect|mistake|error|correct|instead|but|however|contradict\w*|not|no|so|thus|hence|"
+    r"therefore|discard|reject\w*)\b",
+    re.IGNORECASE,
+)
+_CORRECTS = re.compile(
+    r"\b(?:correct|right|actual|true) (?:answer|value|result|one) (?:is|should be)\b", re.IGNORECASE
+)
+_HAS_LETTER = re.compile(r"[^\W\d_]")
+_PIECE = re.compile(r"(?<=[.!?;])[\s$]+|\n")
 _PHRASE_FIRST = re.compile(
     r"(?:the )?(?:final |correct |right )?answer(?: is\b:?|:)\s*", re.IGNORECASE
 )
@@ -189,7 +238,27 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
     found = _last_explicit(text, begin, _openers(text))
     if found is None and markers:
         found = _last_line(text, begin, _marker_pattern(tuple(markers)), "marker")
-    return found or _last_line(text, begin, _PHRASE, "phrase")
+    found = found or _last_line(text, begin, _PHRASE, "phrase")
+    return None if found is None else _as_meant(text, found)
+
+
+def refusal(found: Extraction) -> Verdict | None:
+    """The verdict on an answer that does not count, whatever it says; None if it may count.
+
+    Args:
+        found: from `extract`.
+    """
+    if found.flaw in ("empty-box", "unclosed-box"):
+        return Verdict(Outcome.UNPARSED, why=found.flaw)
+    why = _REFUSED.get(found.flaw)
+    return None if why is None else Verdict(Outcome.WRONG, why=why, answer=found.answer[:200])
+
+
+_REFUSED: Final[dict[str, str]] = {
+    "denied": "hedged: the answer is denied",
+    "asked": "hedged: the answer is a question",
+    "retracted": "retracted: the answer is taken back, and no other one is given",
+}
 
 
 def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Verdict:
@@ -212,8 +281,10 @@ def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Ver
     found = _formed(text, begin, form)
     if found is None:
         return Verdict(Outcome.UNPARSED, why="no-answer")
-    if found.flaw in ("empty-box", "unclosed-box") or found.method == "open-box":
-        return Verdict(Outcome.UNPARSED, why=found.flaw or "unclosed-box")
+    if (verdict := refusal(found)) is not None:
+        return verdict
+    if found.method == "open-box":
+        return Verdict(Outcome.UNPARSED, why="unclosed-box")
     said = found.answer if len(found.answer) > form.longest + _WRAPPING else unwrapped(found.answer)
     if len(said) > form.longest:
         why = f"too-long: {len(said):,} characters, of {form.longest:,} allowed"
@@ -267,11 +338,9 @@ def _formed(text: str, begin: int, form: Form) -> Extraction | None:
         shown = f"{shown[:at]}{'¤' * len(_TAG)}{shown[at + len(_TAG) :]}"
     rest = text[begin:].strip()
     whole = bool(form.begins) and re.match(form.begins, rest) is not None
-    found = (
-        None if whole and not blocks else _last_explicit(shown, begin, _openers(shown), _TAG_END)
-    )
+    found = None if whole and not blocks else _last_explicit(shown, begin, _openers(shown))
     if found is not None:
-        return replace(found, answer=text[found.start : found.stop])
+        return _as_meant(shown, replace(found, answer=text[found.start : found.stop]))
     if kept := [block for block in blocks if block.language in (form.fences or ())]:
         contents = list(dict.fromkeys(block.code.strip() for block in kept))
         at = begin + kept[-1].start
@@ -280,6 +349,7 @@ def _formed(text: str, begin: int, form: Form) -> Extraction | None:
     if not whole:
         found = _last_line(shown, begin, _marker_pattern(form.markers), "marker", lines=form.lines)
         found = found or _last_line(shown, begin, _PHRASE, "phrase", lines=form.lines)
+        found = found and _as_meant(shown, found)
     if found is None and form.bare and rest:
         found = Extraction(rest, begin, len(text), "bare")
     return found
@@ -381,20 +451,59 @@ def bare(answer: str) -> str:
     return _trimmed(answer, 0, len(answer), "box").answer
 
 
+def _as_meant(text: str, found: Extraction) -> Extraction:
+    """The answer, flagged if the words around it ask, deny it or take it back."""
+    if found.flaw or found.method == "open-box":
+        return found
+    begin = _CLOSED.match(text, found.stop)
+    after = text[begin.end() if begin else found.stop :][:_AFTER]
+    flaw: Flaw = ""
+    if after.startswith("?") and found.method in ("box", "bare-box", "tag"):
+        flaw = "asked"
+    elif len(after) > 8 and _WITHDRAWN.search(after):
+        flaw = "retracted"
+    elif _DENIED.search(text[max(0, found.start - _BEFORE) : found.start]):
+        flaw = "denied"
+    return replace(found, flaw=flaw) if flaw else found
+
+
+def _together(text: str, first: int, between: str) -> bool:
+    """Whether two answers belong to one statement, or are cases or candidates of one list.
+
+    The second one is not a correction of the first.
+
+    Args:
+        text: the completion.
+        first: where the first answer's mark begins.
+        between: what stands between the two answers.
+    """
+    if same_statement(between):
+        return _CORRECTS.search(between) is None
+    if len(between) > _BEFORE or _SAYS_WHY.search(between):
+        return False
+    second = _last_piece(between)
+    if _ALSO.match(second):
+        return True
+    before = _last_piece(text[max(0, first - _BEFORE) : first])
+    return bool(_CANDIDATE.match(second) and _CANDIDATE.match(before))
+
+
+def _last_piece(text: str) -> str:
+    """The last sentence or line that says something."""
+    pieces = [piece for piece in _PIECE.split(text) if _HAS_LETTER.search(piece)]
+    return pieces[-1] if pieces else ""
+
+
 # ------------------------------------------------------------------------------------------------- boxes and tags
 
 
-def _last_explicit(
-    text: str, begin: int, openers: tuple[str, ...], ending: str = ""
-) -> Extraction | None:
+def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extraction | None:
     """The last box or tag, flagged if another one in the same statement says something else.
 
     Args:
         text: a completion.
         begin: where the thinking ends.
         openers: what boxes and tags begin with.
-        ending: the closing tag, whose letters are no words between two answers; mathematics takes them for some, so
-            that tags on lines of their own are two statements there.
     """
     final: Extraction | None = None
     others: list[str] = []
@@ -424,7 +533,7 @@ def _last_explicit(
             found.stop >= final.stop
         ):  # it encloses what came after: an outer box says more, a tag does not
             final, parts = (found, []) if found.method == "box" else (final, parts)
-        elif not same_statement(text[found.stop : earliest].removeprefix(ending)):
+        elif not _together(text, at, text[found.stop : earliest].removeprefix(_TAG_END)):
             break
         elif not found.flaw and _letters(found) != _letters(
             final

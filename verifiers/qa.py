@@ -16,7 +16,7 @@ from rlvr.types import Outcome, Verdict
 from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.answers import Answer, Form, unwrapped
 from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
-from rlvr.verifiers.short_answers import normal_form, same_answer
+from rlvr.verifiers.short_answers import is_question, normal_form, same_answer
 
 __all__ = ["QAVerifier", "f1"]
 
@@ -87,6 +87,9 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
                 why=f"too-long: {count} words, of {self.words} allowed",
                 answer=text[:200],
             )
+        if is_question(text) and not any(map(is_question, golds)):
+            why = "hedged: the answer is a question"
+            return Verdict(Outcome.WRONG, why=why, answer=text)
         if any(same_answer(text, gold) for gold in golds):
             return Verdict(Outcome.CORRECT, why="same-words", answer=text)
         value = max(f1(text, gold) for gold in golds) if self.credit == "f1" else 0.0

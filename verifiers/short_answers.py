@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from rlvr.verifiers.math.units import TEMPERATURES, canonical, measure
 
-__all__ = ["Amount", "normal_form", "same_answer", "tokens"]
+__all__ = ["Amount", "is_question", "normal_form", "same_answer", "tokens"]
 
 _UNSEEN: Final = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
 _WIDE: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
@@ -101,6 +101,8 @@ def same_answer(answer: str, gold: str) -> bool:
     said, right = _plain(answer), _plain(gold)
     if said == right:
         return True
+    if is_question(said) and not is_question(right):
+        return False
     for read in (_date, _time):
         if (wanted := read(right)) is not None:
             return read(said) == wanted
@@ -110,6 +112,15 @@ def same_answer(answer: str, gold: str) -> bool:
     if (truth := _YES_NO.get(right.casefold().rstrip("."))) is not None:
         return _YES_NO.get(said.casefold().rstrip(".")) is truth
     return _same_words(said, right) or _same_words(_HYPHEN.sub("", said), _HYPHEN.sub("", right))
+
+
+def is_question(answer: str) -> bool:
+    """Whether an answer ends with a question mark: "Paris?" states nothing, where the reference has none.
+
+    Args:
+        answer: an answer or a reference.
+    """
+    return answer.rstrip(" .!\"'”’)]*").endswith(("?", "？"))
 
 
 def _same_words(said: str, right: str) -> bool:

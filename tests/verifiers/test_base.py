@@ -63,7 +63,7 @@ class Exact(BaseVerifier[Answer, str]):
 def test_an_id_is_made_of_the_class_and_its_version_and_cannot_be_set():
     """`QAVerifier(id="math-verifier-v3")` worked, and its records were another verifier's."""
     assert [one.id for one in PLAIN] == [
-        f"{name}-verifier-v2"
+        f"{name}-verifier-v{3 if name == 'math' else 2}"
         for name in (
             "math science chemistry choice roles grid sudoku expression qa sql json calls instruction".split()
         )
@@ -212,9 +212,37 @@ def test_hedges_and_unfinished_texts_are_never_paid(name: str):
         f"<think><answer>{answer}</answer>",
         f"<think><answer>{answer}</answer></think> I cannot say.",
         "<answer></answer>",
+        f"<answer>{answer}?</answer>",
+        f"<answer>{answer}</answer>?",
+        f"It is not <answer>{answer}</answer>.",
+        f"It can never be <answer>{answer}</answer>.",
+        f"<answer>{answer}</answer> is wrong.",
+        f"<answer>{answer}</answer>\n\nNo, that is wrong; it is zzz.",
+        f"So <answer>{answer}</answer>. Wait, this is a mistake.",
+        f"Option 1: <answer>zzz</answer>\nOption 2: <answer>{answer}</answer>",
+        f"If n is even it is <answer>zzz</answer>. If n is odd it is <answer>{answer}</answer>.",
+        f"<answer>zzz</answer>\n\nAlternatively:\n\n<answer>{answer}</answer>",
+        f"<answer>zzz</answer>\n<answer>{answer}</answer>",
         "",
     ):
         assert not verifier.verify(text, reference).correct, text
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_correction_is_paid_and_other_denials_are_not_the_answers(name: str):
+    """Of 1,500 right real completions twelve have "not" shortly before the box."""
+    verifier, reference, answer = ANSWERS[name]
+    for text in (
+        "<answer>zzz</answer>. Wait, I forgot one: <answer>{}</answer>",
+        "<answer>zzz</answer> is wrong. The right one: <answer>{}</answer>",
+        "<answer>zzz</answer> is what one gets first; but the correct answer is <answer>{}</answer>",
+        "The one that is not used is <answer>{}</answer>.",
+        "It does not matter which. <answer>{}</answer>",
+        "<answer>{0}</answer>\n\nAlternatively we get the same: <answer>{0}</answer>",
+        "<answer>{}</answer>\n\nIt is often thought that zzz is right; that is a common mistake.",
+    ):
+        verdict = verifier.verify(text.format(answer), reference)
+        assert verdict.correct, (text, verdict)
 
 
 def test_what_an_answer_carries():

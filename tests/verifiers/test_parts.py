@@ -1,5 +1,6 @@
 """Lists, named parts and patterns; and schemas of strangers, whose patterns and references must not take long."""
 
+import contextlib
 import json
 import time
 
@@ -100,7 +101,8 @@ def test_without_re2_a_pattern_is_a_data_error(monkeypatch: pytest.MonkeyPatch):
 
 def _cpu_s(text: str, reference: dict) -> float:
     started = time.thread_time()
-    JSONVerifier().verify(text, reference)
+    with contextlib.suppress(rlvr.DataError):  # of references that multiply
+        assert not JSONVerifier().verify(text, reference).correct
     return time.thread_time() - started
 
 
@@ -117,7 +119,6 @@ def test_schemas_cannot_take_long():
     ):
         reference = {"schema": {"$defs": doubled, "properties": {"b": schema}}, "values": {"/a": 1}}
         text = json.dumps({"a": 1, "b": value})
-        assert not JSONVerifier().verify(text, reference).correct
         assert _cpu_s(text, reference) < 3
 
 

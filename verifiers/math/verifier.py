@@ -13,7 +13,14 @@ from typing import ClassVar, TypeAlias
 from rlvr.errors import DataError, UsageError
 from rlvr.text import prompt_text
 from rlvr.types import Outcome, Task, Verdict, plain_reference
-from rlvr.verifiers.answers import DEFAULT_MARKERS, Extraction, bare, extract, last_expression
+from rlvr.verifiers.answers import (
+    DEFAULT_MARKERS,
+    Extraction,
+    bare,
+    extract,
+    last_expression,
+    refusal,
+)
 from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.math import forms, symbolic
 from rlvr.verifiers.math.fold import fold, squeeze, with_points
@@ -128,8 +135,8 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             found = last_expression(text)
         if found is None:
             return Verdict(Outcome.UNPARSED, why="no-answer")
-        if found.flaw in ("empty-box", "unclosed-box"):
-            return Verdict(Outcome.UNPARSED, why=found.flaw)
+        if (verdict := refusal(found)) is not None:
+            return verdict
         if found.method == "phrase" and not self.policy.unboxed:
             return Verdict(
                 Outcome.UNPARSED,
