@@ -141,7 +141,7 @@ _PLAIN_BOX = re.compile(
     r"\{([^{}\s*`\\$.,;]{1,40})\}"
 )  # nothing in it to trim, to match or to look into
 _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
-_SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")
+_SENTENCE_END = re.compile(r"(?<!\\)[.!?][$)*\]]{0,4}(?:\s|$)")
 _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
     r"答案(?:是|为|為)?[:：]?|"
     r"^[#*_ \t]{0,12}(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:}]{0,6}",

@@ -128,7 +128,11 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
         return Verdict(Outcome.CORRECT, why="same-choice", answer=answer.text)
 
     def example(self, reference: Any) -> str:
-        return f"\\boxed{{{LETTERS[min(self.read(reference).right)]}}}"
+        choices = self.read(reference)
+        index = min(choices.right)
+        if _matching(LETTERS[index], choices.options) in (frozenset(), choices.right):
+            return f"\\boxed{{{LETTERS[index]}}}"
+        return f"<answer>{LETTERS[index]}. {choices.options[index]}</answer>"  # its letter is another one's text
 
 
 @lru_cache(maxsize=2048)
