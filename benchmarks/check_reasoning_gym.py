@@ -36,7 +36,7 @@ def made(family: str, seed: int) -> tuple[Any, dict[str, Any]]:
     return dataset, dataset[0]
 
 
-class Family(rlvr.SingleTurnEnv):
+class Family(rlvr.Environment):
     """One family of puzzles, scored by its own code."""
 
     family: str = "leg_counting"

@@ -37,7 +37,7 @@ PLACE = "benchmarks.engines:Busy"
 KILLS = 10
 
 
-class Busy(rlvr.SingleTurnEnv):
+class Busy(rlvr.Environment):
     """Right if the completion is the reference, after so many CPU milliseconds."""
 
     cpu_ms: float = 0.0

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import rlvr
-from rlvr import Correct, SingleTurnEnv, Task, Verdict
+from rlvr import Correct, Environment, Task, Verdict
 from rlvr.testing import Severity, check
 from rlvr.text import after_thinking
 
@@ -24,7 +24,7 @@ _BOX = re.compile(r"\\boxed\{([^{}]*)\}")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
-class Sums(SingleTurnEnv):
+class Sums(Environment):
     """Three numbers to add; the honest verifier wants one box with the sum."""
 
     def task(self, index: int) -> Task:
@@ -41,7 +41,7 @@ class Sums(SingleTurnEnv):
         return f"The sum is \\boxed{{{task.reference}}}"
 
 
-class Capitals(SingleTurnEnv):
+class Capitals(Environment):
     """A word as the answer."""
 
     pairs: tuple[str, ...] = (
@@ -93,8 +93,8 @@ def tagged(text: str) -> str:
 
 
 def of(
-    honest: type[SingleTurnEnv], right: Callable[[Task, str], bool], **members: object
-) -> SingleTurnEnv:
+    honest: type[Environment], right: Callable[[Task, str], bool], **members: object
+) -> Environment:
     cls = type(
         "Planted", (honest,), {"verify": lambda self, task, text: said(right(task, text))} | members
     )
@@ -157,7 +157,7 @@ class Partial(Sums):
 
 
 FORM = rlvr.Format(lambda text: "\\boxed{" in text)
-PLANTED: dict[str, SingleTurnEnv] = {
+PLANTED: dict[str, Environment] = {
     "the reference anywhere in the text": of(Sums, lambda t, c: str(t.reference) in c),
     "the first number of the last line": of(
         Sums, lambda t, c: str(t.reference) in _NUMBER.findall(c.strip().rpartition("\n")[2])
@@ -190,7 +190,7 @@ PLANTED: dict[str, SingleTurnEnv] = {
                                 <= 1 and len(tagged(c)) == len(t.reference)),
     "all words of the answer occur": of(Capitals, lambda t, c: set(t.reference.split()) <= set(re.findall(r"\w+", c))),
 }  # fmt: skip
-HONEST: dict[str, SingleTurnEnv] = {
+HONEST: dict[str, Environment] = {
     "sums": Sums(),
     "capitals": Capitals(),
     "capitals in any case": of(Capitals, lambda t, c: tagged(c).strip().casefold() == t.reference.casefold()),

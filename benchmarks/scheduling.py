@@ -29,6 +29,7 @@ import rlvr
 from benchmarks.trainer_tasks import MAX_TOKENS, NOISE, Noise, random_model
 from benchmarks.trainer_vs_trl import about
 from rlvr.collect import Collector, Sampling
+from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.samplers.local import LocalSampler
 from rlvr.samplers.protocol import Request, Sample
 from rlvr.samplers.scripted import ScriptedSampler
@@ -97,7 +98,7 @@ def refill(args: argparse.Namespace) -> None:
         )
 
 
-class Turns(rlvr.MultiTurnEnv):
+class Turns(MultiTurnEnv):
     """1 to 8 turns, by the task; each step sleeps 0 to 200 ms, by the turn."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:

@@ -25,7 +25,7 @@ WORKERS = 2
 WAIT = "wait"  # the last completion: its verdict comes when a file is gone
 
 
-class Same(rlvr.SingleTurnEnv):
+class Same(rlvr.Environment):
     """Right if the completion is the reference."""
 
     def task(self, index: int) -> rlvr.Task:

@@ -46,7 +46,7 @@ ENV = f'''
 import time
 import rlvr
 
-class Echo(rlvr.SingleTurnEnv):
+class Echo(rlvr.Environment):
     """Says whether the completion is the index of the task, after as much work as the completion asks for."""
 
     def task(self, index):

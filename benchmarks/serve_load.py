@@ -32,7 +32,7 @@ from rlvr.client import Client, ServedScore
 TRIVIAL = '''
 import rlvr
 
-class Echo(rlvr.SingleTurnEnv):
+class Echo(rlvr.Environment):
     """Says that the completion is the index of the task."""
 
     reward = rlvr.Correct(lambda completion, reference: completion == str(reference))

@@ -24,7 +24,7 @@ from rlvr.tools import python, sandbox
 CALLS = 20
 
 
-class Sums(rlvr.ToolEnv):
+class Sums(rlvr.Environment):
     """Add, with a Python session."""
 
     turns: int = CALLS + 1
@@ -34,7 +34,7 @@ class Sums(rlvr.ToolEnv):
     def task(self, index: int) -> rlvr.Task:
         return rlvr.Task(f"{self.id}/{self.split}/{index}", f"Add {index} and 1.", index + 1)
 
-    def open(self, task: rlvr.Task) -> object:
+    def setup(self, task: rlvr.Task) -> object:
         return sandbox(Limits(cpu_s=1.0, memory_mib=256)).session("python")
 
     def tools(self, state: object) -> list[rlvr.Tool]:
@@ -58,7 +58,7 @@ def script(context: str, rollout: int, seed: int) -> str:
 class Broken(Sums):
     """The same, without a tool: a replay must not need one."""
 
-    def open(self, task: rlvr.Task) -> object:
+    def setup(self, task: rlvr.Task) -> object:
         raise AssertionError("a replay opened a session")
 
 

@@ -61,7 +61,7 @@ class Job:
     model: str = ""
     until: float | None = None
 
-    def env(self) -> rlvr.SingleTurnEnv:
+    def env(self) -> rlvr.Environment:
         return Sums() if self.scenario == "uniform" else Noise()
 
     def loaded(self) -> tuple[Any, Any]:
@@ -248,7 +248,7 @@ def of_plain(job: Job, folder: Path, recorder: Recorder) -> None:
         recorder.step_ends()
 
 
-def _batches(env: rlvr.SingleTurnEnv, size: int) -> Iterator[list[rlvr.Task]]:
+def _batches(env: rlvr.Environment, size: int) -> Iterator[list[rlvr.Task]]:
     index = 0
     while True:
         yield [env.task(i) for i in range(index, index + size)]
@@ -271,7 +271,7 @@ def _generated(model: Any, ids: torch.Tensor, eos: int, most: int) -> torch.Tens
 
 
 def _scored(
-    env: rlvr.SingleTurnEnv, tasks: list[rlvr.Task], tokenizer: Any, drawn: torch.Tensor, mask: torch.Tensor,
+    env: rlvr.Environment, tasks: list[rlvr.Task], tokenizer: Any, drawn: torch.Tensor, mask: torch.Tensor,
     recorder: Recorder,
 ) -> torch.Tensor:  # fmt: skip
     texts = tokenizer.batch_decode([ids[kept].tolist() for ids, kept in zip(drawn, mask, strict=True)],

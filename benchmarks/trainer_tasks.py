@@ -27,7 +27,7 @@ MAX_TOKENS = {"skewed": 192, "uniform": 56}
 SPLITS = {"train": range(9), "test": range(9, 10)}  # tenths of all pairs
 
 
-class Sums(rlvr.SingleTurnEnv):
+class Sums(rlvr.Environment):
     """Add two numbers of three digits, column by column; the answer follows the #.  No pair is in both splits."""
 
     reward = rlvr.Correct(
@@ -45,7 +45,7 @@ class Sums(rlvr.SingleTurnEnv):
                 return rlvr.Task(f"sums/{self.split}/{index}", f"{a}+{b}=", reference=a + b)
 
 
-class Noise(rlvr.SingleTurnEnv):
+class Noise(rlvr.Environment):
     """Begin with a letter of the first half; a random model is right about every third time."""
 
     reward = rlvr.Correct(lambda completion, reference: completion[:1] in tuple("abcdefghijklm"))

@@ -34,7 +34,7 @@ class _Expression(NamedTuple):
 
 
 @rlvr.register("arithmetic-v1")
-class Arithmetic(rlvr.SingleTurnEnv):
+class Arithmetic(rlvr.Environment):
     r"""Evaluate an expression of integers; the answer goes in the last \boxed{}.
 
     Options:

@@ -98,7 +98,7 @@ _KINDS: Final[tuple[Callable[[Random], _Made], ...]] = (_sorted, _summed, _repla
 
 
 @rlvr.register("bash-v1")
-class Bash(rlvr.ToolEnv):
+class Bash(rlvr.Environment):
     """Put files right in a bash session.  The host reads them at the end; what the model says does not count.
 
     White space at the end of a file and of its lines does not matter; all else has to be as asked, and files that were
@@ -124,7 +124,7 @@ class Bash(rlvr.ToolEnv):
         prompt = f"{said}\n\nYou have a bash session in the folder with these files. When you are done, say so."
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, after, {"files": before})
 
-    def open(self, task: rlvr.Task) -> Any:
+    def setup(self, task: rlvr.Task) -> Any:
         session = sandbox(_LIMITS, level=self.sandbox).session("bash", total_cpu_s=20.0)
         lines = []
         for name, text in task.meta["files"].items():

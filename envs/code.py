@@ -12,7 +12,7 @@ from rlvr.verifiers.code import CodeVerifier
 __all__ = ["CodeEnv"]
 
 
-class CodeEnv(rlvr.SingleTurnEnv):
+class CodeEnv(rlvr.Environment):
     """Completions are programs; a task's reference holds its tests, in the forms of `rlvr.verifiers.code.cases`.
 
     Options:

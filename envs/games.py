@@ -75,7 +75,7 @@ def _said(transcript: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 @rlvr.register("guess-v1")
-class Guess(rlvr.ToolEnv):
+class Guess(rlvr.Environment):
     """Find a whole number; each wrong guess, such as [42], is answered by "higher" or "lower".
 
     Options:
@@ -116,7 +116,7 @@ class Guess(rlvr.ToolEnv):
 
 
 @rlvr.register("wordle-v1")
-class Wordle(rlvr.ToolEnv):
+class Wordle(rlvr.Environment):
     """Find an English word of five letters; each wrong guess, such as [crane], is answered letter by letter.
 
     The words of the splits differ.

@@ -60,7 +60,7 @@ _EXACTLY: Final = {"keywords:frequency": "relation", "keywords:letter_frequency"
 
 
 @rlvr.register("ifeval-v2")
-class IFEval(rlvr.SingleTurnEnv):
+class IFEval(rlvr.Environment):
     """Prompts with 1 to 3 instructions each (arXiv:2311.07911); CORRECT if all are followed.
 
     Options:

@@ -16,7 +16,7 @@ _EXACT = MathVerifier(policy=MathPolicy(symbolic=False))  # starts no engine
 
 
 @rlvr.register("math-v3")
-class MATH(rlvr.SingleTurnEnv):
+class MATH(rlvr.Environment):
     r"""Competition problems; the reference is the column `answer`, else the last \boxed{} of `solution`.
 
     Options:

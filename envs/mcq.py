@@ -19,7 +19,7 @@ _POINTS_AT_OTHERS = re.compile(
 
 
 @rlvr.register("mcq-v2")
-class MultipleChoice(rlvr.SingleTurnEnv):
+class MultipleChoice(rlvr.Environment):
     r"""Questions with lettered options; a completion answers with one letter in \boxed{}.
 
     A guess is right once in k times, with k options: `meta["guess_rate"]`.

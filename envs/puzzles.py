@@ -30,7 +30,7 @@ class Made(NamedTuple):
     solution: str
 
 
-class Generator(rlvr.SingleTurnEnv):
+class Generator(rlvr.Environment):
     """Draws tasks by their index.  With an option `data` that is set, the rows of that data set are the tasks.
 
     A row has `prompt` and a `reference` as the verifier takes it, or the columns that `task_from` reads.

@@ -16,7 +16,7 @@ __all__ = ["Rows"]
 
 
 @rlvr.register("rows-v2")
-class Rows(rlvr.SingleTurnEnv):
+class Rows(rlvr.Environment):
     """Any rows that have a reference, checked by a verifier that is named.
 
     Options:

@@ -96,7 +96,7 @@ def _read(corpus: str) -> Corpus:
 
 
 @rlvr.register("search-v2")
-class Search(rlvr.ToolEnv):
+class Search(rlvr.Environment):
     """Answer a question with what `search(query)` finds; the answer goes in <answer> tags.
 
     Options:

@@ -78,7 +78,7 @@ _SPLITS: Final = ("train", "validation", "test")
 
 
 @rlvr.register("python-tool-math-v3")
-class PythonToolMath(rlvr.ToolEnv):
+class PythonToolMath(rlvr.Environment):
     r"""Problems with whole numbers as answers, and a Python session; the answer of the last turn goes in \boxed{}.
 
     What the tool prints is no answer.
@@ -116,7 +116,7 @@ class PythonToolMath(rlvr.ToolEnv):
     def size(self) -> int | None:
         return len(self._tasks) if self.data else None
 
-    def open(self, task: rlvr.Task) -> Any:
+    def setup(self, task: rlvr.Task) -> Any:
         return sandbox(_LIMITS, level=self.sandbox).session("python", total_cpu_s=20.0)
 
     def tools(self, state: Any) -> list[rlvr.Tool]:

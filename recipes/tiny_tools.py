@@ -63,8 +63,8 @@ class Settings:
 
 def train_tools(
     settings: Settings,
-    env: rlvr.ToolEnv,
-    eval_env: rlvr.ToolEnv,
+    env: rlvr.Environment,
+    eval_env: rlvr.Environment,
     *,
     words: Sequence[str],
     guess: str,
@@ -119,7 +119,7 @@ def train_tools(
 
 
 def _warm_start(
-    policy: Policy, env: rlvr.ToolEnv, settings: Settings, guess: str, console: Console
+    policy: Policy, env: rlvr.Environment, settings: Settings, guess: str, console: Console
 ) -> None:
     """Train on the next token of episodes: right ones with the tool, and guesses without it."""
     rng = Random(settings.seed)
@@ -146,13 +146,13 @@ def _warm_start(
 
 def _shown(
     policy: Policy,
-    env: rlvr.ToolEnv,
+    env: rlvr.Environment,
     task: rlvr.Task,
     turns: Sequence[str | rlvr.Ask | rlvr.PolicyTurn],
 ) -> list[TokenRow]:
     """The turns of an episode, each after what the policy would have read before it."""
     rows: list[TokenRow] = []
-    with env.begin(task) as running:
+    with env.open(task) as running:
         context = policy.tokenization.encode(task.prompt, tools=running.schemas)
         for turn in turns:
             said = turn if isinstance(turn, str) else _written(turn)
@@ -161,7 +161,7 @@ def _shown(
                 policy.tokenizer.eos_token_id,
             ]
             rows.append(TokenRow(context, ids))
-            told = running.take(turn)
+            told = running.reply(turn)
             if told is None:
                 break
             context = [*context, *ids]

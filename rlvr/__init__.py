@@ -22,13 +22,12 @@ _explain_missing()  # before a room that needs an extra is imported
 from rlvr.environment import (  # noqa: E402
     Curriculum,
     Environment,
+    Episode,
+    EpisodeLimits,
     Mixture,
-    MultiTurnEnv,
     RowsEnv,
     Share,
-    SingleTurnEnv,
     Tool,
-    ToolEnv,
     environment_ids,
     make,
     register,
@@ -85,6 +84,8 @@ __all__ = [
     "Curriculum",
     "DataError",
     "Environment",
+    "Episode",
+    "EpisodeLimits",
     "EpisodeRecord",
     "Format",
     "Group",
@@ -95,7 +96,6 @@ __all__ = [
     "Majority",
     "MissingDependency",
     "Mixture",
-    "MultiTurnEnv",
     "NonConforming",
     "Outcome",
     "Overlong",
@@ -113,11 +113,9 @@ __all__ = [
     "Scored",
     "Scorer",
     "Share",
-    "SingleTurnEnv",
     "Task",
     "Tool",
     "ToolCall",
-    "ToolEnv",
     "ToolError",
     "Turn",
     "UnknownEnvironment",
@@ -137,3 +135,21 @@ __all__ = [
     "seeded",
     "tool",
 ]
+
+_DEPRECATED = ("MultiTurnEnv", "SingleTurnEnv", "ToolEnv")
+
+
+def __getattr__(name: str) -> object:
+    if name not in _DEPRECATED:
+        raise AttributeError(f"module 'rlvr' has no attribute {name!r}")
+    import warnings
+
+    from rlvr.environment import deprecated
+
+    warnings.warn(
+        f"rlvr.{name} goes in 0.4: derive from rlvr.Environment (docs/writing/environments.md)",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    found: object = getattr(deprecated, name)
+    return found

@@ -14,7 +14,7 @@ from typing import ClassVar
 import rlvr
 
 
-class Awaited(rlvr.SingleTurnEnv):
+class Awaited(rlvr.Environment):
     """The answer is the task's index.  A completion may end in `@action …`: what awaiting its verdict shall do."""
 
     max_concurrent: ClassVar[int] = 8

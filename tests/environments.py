@@ -20,7 +20,7 @@ PLACES = [
 """What records of tests name, for `replay`."""
 
 
-class Trials(rlvr.SingleTurnEnv):
+class Trials(rlvr.Environment):
     """The answer is the task's index.  A completion may end in `@action PATH`: what verifying it shall do."""
 
     def task(self, index: int) -> rlvr.Task:
@@ -77,7 +77,7 @@ class Configured(Trials):
         self.pair = tuple(self.pair)
 
 
-class Columns(rlvr.SingleTurnEnv):
+class Columns(rlvr.Environment):
     """Over a data set with columns of its own, read as carelessly as authors do."""
 
     def tasks(self):
@@ -161,7 +161,7 @@ def _leave(path: str, action: str) -> str:
     return before
 
 
-class Words(rlvr.SingleTurnEnv):
+class Words(rlvr.Environment):
     """A finite set; the environment's own verify."""
 
     count: int = 3
@@ -183,7 +183,7 @@ class Words(rlvr.SingleTurnEnv):
         )
 
 
-class Sums(rlvr.SingleTurnEnv):
+class Sums(rlvr.Environment):
     """A generator; the verifier of its reward."""
 
     terms: int = 2
@@ -202,7 +202,7 @@ def call(name: str, **arguments: object) -> str:
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
-class Desk(rlvr.ToolEnv):
+class Desk(rlvr.Environment):
     """Say the sum; a tool adds."""
 
     def task(self, index: int) -> rlvr.Task:
@@ -210,7 +210,7 @@ class Desk(rlvr.ToolEnv):
             f"{self.id}/{self.split}/{index}", f"Add {index} and 1.", reference=index + 1
         )
 
-    def open(self, task: rlvr.Task) -> object:
+    def setup(self, task: rlvr.Task) -> object:
         return {"n": 0}
 
     @rlvr.tool

@@ -115,7 +115,7 @@ def worked(prompt: str, rng: Random, noise: float) -> str:
 
 def warm_start(
     policy: Policy,
-    env: rlvr.SingleTurnEnv,
+    env: rlvr.Environment,
     worked: Callable[[str, Random, float], str],
     *,
     steps: int,

@@ -10,7 +10,7 @@ __all__ = ["SPLITS", "Sums", "added_by_columns"]
 SPLITS = {"train": range(9), "test": range(9, 10)}  # tenths of all pairs
 
 
-class Sums(rlvr.SingleTurnEnv):
+class Sums(rlvr.Environment):
     """Add two numbers of two digits; the answer goes in the last \\boxed{}.  No pair is in both splits."""
 
     reward = rlvr.Correct(MathVerifier())

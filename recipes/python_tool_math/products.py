@@ -10,7 +10,7 @@ from rlvr.verifiers.math import MathVerifier
 __all__ = ["Products"]
 
 
-class Products(rlvr.ToolEnv):
+class Products(rlvr.Environment):
     """Products of two numbers of two digits: `python-tool-math-v3` in small."""
 
     domain = "tools"
@@ -24,7 +24,7 @@ class Products(rlvr.ToolEnv):
         a, b = rng.randint(10, 99), rng.randint(10, 99)
         return rlvr.Task(f"{self.id}/{self.split}/{index}", f"{a}*{b}", a * b)
 
-    def open(self, task: rlvr.Task) -> Any:
+    def setup(self, task: rlvr.Task) -> Any:
         return sandbox(Limits(cpu_s=1.0, memory_mib=256)).session("python")
 
     def tools(self, state: Any) -> list[rlvr.Tool]:

@@ -52,7 +52,6 @@ def main(settings: ScoringSettings) -> None:
     """
     console = PlainConsole()
     env = rlvr.make("arithmetic-v1", difficulty=settings.difficulty, operations="+-*/")
-    assert isinstance(env, rlvr.SingleTurnEnv)
     env = env.with_reward(
         env.reward + 0.1 * rlvr.Format(BOXED) + 0.5 * rlvr.Overlong(max_tokens=512, cache=128)
     )
@@ -78,7 +77,7 @@ def main(settings: ScoringSettings) -> None:
     )
 
 
-def answer(env: rlvr.SingleTurnEnv, index: int, rng: Random) -> rlvr.Item:
+def answer(env: rlvr.Environment, index: int, rng: Random) -> rlvr.Item:
     """A scripted policy: mostly right or wrong, sometimes without a box, now and then hostile.
 
     Args:

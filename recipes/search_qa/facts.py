@@ -23,7 +23,7 @@ def _corpus() -> Corpus:
     return Corpus(dict(_facts()))
 
 
-class Ages(rlvr.ToolEnv):
+class Ages(rlvr.Environment):
     """The age of a person: `search-v2` in small.  Who is asked about differs between the splits."""
 
     domain = "tools"

@@ -13,7 +13,7 @@ _SPLITS = {"train": range(2), "test": range(2, 3)}  # thirds of the pairs
 _SHOWN = ((4, 3), (8, 6), (0, 2), (9, 5), (2, 2), (7, 8))
 
 
-class OneDigitSums(rlvr.SingleTurnEnv):
+class OneDigitSums(rlvr.Environment):
     """Add two numbers of one digit; the answer is the number alone.
 
     Each prompt shows six worked sums as earlier turns of the chat, which are in no split.  A pair

@@ -6,16 +6,15 @@ import queue
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from rlvr.agents.endpoint import AgentEndpoint, AgentEpisode
 from rlvr.agents.programs import AgentCall, AgentFailed, AgentProgram
 from rlvr.collect.background import BackgroundCalls
-from rlvr.collect.players import OwnLoopEnv
 from rlvr.collect.scheduler import Play
-from rlvr.environment import SingleTurnEnv
+from rlvr.environment import Environment, Episode
 from rlvr.errors import RlvrError, SandboxFailed, Unscored, UsageError, brief, described
 from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.scoring import Scorer
@@ -29,7 +28,7 @@ _LOOK_S: Final = 0.05  # how often the clock of an agent is looked at
 _END_S: Final = 2.0  # that a program gets to end once it is stopped
 
 
-class AgentEnv(OwnLoopEnv):
+class AgentEnv(Environment):
     """The tasks, the verifier and the reward of an environment, with an agent in place of a single completion.
 
     Every episode runs the program once, with the address and the key of an endpoint in front of the collector's
@@ -52,6 +51,7 @@ class AgentEnv(OwnLoopEnv):
         host: address on which the endpoint listens; agents on other machines need one that they can reach.
     """
 
+    scores_itself: ClassVar[bool] = True
     env: Any = None
     program: Any = None
     failure: str = "wrong"
@@ -60,7 +60,7 @@ class AgentEnv(OwnLoopEnv):
     host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.env, SingleTurnEnv):
+        if not isinstance(self.env, Environment) or not self.env.single_turn:
             raise UsageError(
                 f"an agent works on the tasks of an environment with one turn, not on {brief(self.env)}"
             )
@@ -90,20 +90,27 @@ class AgentEnv(OwnLoopEnv):
         size: int | None = self.env.size
         return size
 
-    def players(
-        self,
-        sampler: Sampler,
-        background: BackgroundCalls,
-        sampling: Sampling,
-        *,
-        max_turns: int,
-        step_s: float,
-        key: tuple[str | int, ...],
-    ) -> _Agents:
-        """See `OwnLoopEnv`."""
-        return _Agents(
-            self, sampler, background, sampling, max_turns=max_turns, step_s=step_s, key=key
+    def task(self, index: int) -> Task:
+        task: Task = self.env.task(index)
+        return task
+
+    def open(self, task: Task) -> Episode:
+        """Refused: the loop is not the caller's.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            f"{self.id} owns its loop and cannot be stepped; collect, train or evaluate it"
         )
+
+    def without_tasks(self) -> Any:
+        return self.env.without_tasks()  # workers need no program
+
+    @property
+    def player(self) -> type[_Agents]:
+        """What plays the episodes, see `rlvr.collect.player`."""
+        return _Agents
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +131,7 @@ class _Ended:
 
 
 class _Agents:
-    """Plays the episodes of an `AgentEnv`, see `rlvr.collect.players.Players`.
+    """Plays the episodes of an `AgentEnv`, see `rlvr.collect.player.Plays`.
 
     Between two collections no episode is open, and the sampler is the collector's own.
     """
@@ -139,6 +146,7 @@ class _Agents:
         max_turns: int,
         step_s: float,
         key: tuple[str | int, ...],
+        limit_of: Callable[[Task], int],
     ) -> None:
         self._env, self._sampler, self._background, self._sampling = (
             env,
@@ -160,7 +168,7 @@ class _Agents:
         self._scorer.close()
 
     def tasks(self, indices: Sequence[int]) -> list[Task | None]:
-        """See `Players.tasks`."""
+        """See `Plays.tasks`."""
         return [self._task(index) for index in indices]
 
     def _task(self, index: int) -> Task:
@@ -175,12 +183,12 @@ class _Agents:
         return task
 
     def plays(
-        self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0
+        self, asked: Sequence[tuple[int, int]], size_of: Callable[[int], int], first: int = 0
     ) -> Iterator[Play[Rollout]]:
-        """See `Players.plays`."""
+        """See `Plays.plays`."""
         for place, index in asked:
             task = self._task(index)
-            for g in range(group_size):
+            for g in range(size_of(index)):
                 yield self._play(task, place, g)
 
     def _play(self, task: Task, place: int, g: int) -> Play[Rollout]:
@@ -272,7 +280,7 @@ class _Agents:
                 return _Ended(None, why)
 
 
-def _score_of(env: SingleTurnEnv, task: Task, completion: Completion, verdict: Verdict) -> Score:
+def _score_of(env: Environment, task: Task, completion: Completion, verdict: Verdict) -> Score:
     """The score of a completion whose verdict is known."""
 
     async def score() -> Score:

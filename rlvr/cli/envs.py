@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from rlvr.console import labelled
-from rlvr.environment import MultiTurnEnv
 from rlvr.environment.registry import environment_ids, load
 
 __all__ = ["EnvsCommand"]
@@ -45,7 +44,7 @@ class EnvsCommand:
                 option if value is MISSING else f"{option}={value!r}"
                 for option, value in cls.options().items()
             )
-            turns = "several" if issubclass(cls, MultiTurnEnv) else "1"
+            turns = "1" if cls.single_turn else "several"
             said = (cls.__doc__ or "").strip().partition("\n")[0]
             table.add_row(name, cls.domain, turns, _found(checked.get(name)), options, said)
         out.print(table)

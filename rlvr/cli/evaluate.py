@@ -38,7 +38,7 @@ from rlvr.cli.arguments import (
 from rlvr.data.files import write_whole
 from rlvr.data.rows import require_output
 from rlvr.display import Activity
-from rlvr.environment import Environment, TasksEnv
+from rlvr.environment import Environment
 from rlvr.errors import ServiceFailed, UsageError
 from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT, Sampling
 from rlvr.scoring import Scorer
@@ -176,13 +176,8 @@ class EvalCommand:
             )
             chat = None if self.endpoint is not None else sampler.tokenization.format.identity
             kept = self._kept(env, sampling, chat, stack)
-            scorer = None
-            if isinstance(env, TasksEnv):
-                scorer = stack.enter_context(
-                    Scorer(
-                        env, workers=self.workers, engine=engine_at(self.scorer, self.patience_s)
-                    )
-                )
+            engine = engine_at(self.scorer, self.patience_s)
+            scorer = stack.enter_context(Scorer(env, workers=self.workers, engine=engine))
             try:
                 report = evaluation.evaluate(
                     env,

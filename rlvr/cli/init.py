@@ -88,7 +88,7 @@ from rlvr.verifiers.math import MathVerifier
 
 
 @rlvr.register("{id}")
-class {title}(rlvr.SingleTurnEnv):
+class {title}(rlvr.Environment):
     """Add some numbers; the answer goes in the last \\\\boxed{{}}."""
 
     terms: int = 3
@@ -114,7 +114,7 @@ _ROWS = Path(__file__).parent / "rows.jsonl"
 
 
 @rlvr.register("{id}")
-class {title}(rlvr.SingleTurnEnv):
+class {title}(rlvr.Environment):
     """Answer a question; the answer goes in <answer> tags."""
 
     data: str = str(_ROWS)
@@ -149,7 +149,7 @@ from rlvr.verifiers.code import CodeVerifier
 
 
 @rlvr.register("{id}")
-class {title}(rlvr.SingleTurnEnv):
+class {title}(rlvr.Environment):
     """Write a Python program that reads numbers and prints how many are above a limit."""
 
     sandbox: str = "namespaces"

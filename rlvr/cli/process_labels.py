@@ -27,7 +27,6 @@ from rlvr.cli.arguments import (
 )
 from rlvr.console import labelled
 from rlvr.data.rows import Journal
-from rlvr.environment import SingleTurnEnv
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sampling
 from rlvr.scoring import Scorer
@@ -93,7 +92,7 @@ class ProcessLabelsCommand:
         cursor = import_module("rlvr.collect.cursor").Cursor
         require_outputs([self.output], [], overwrite=self.overwrite)
         env = environment_of(self.env, self.option, self.sandbox)
-        if not isinstance(env, SingleTurnEnv):
+        if not env.single_turn:
             raise UsageError(
                 f"{env.id} has several turns, whose state cannot be restored from a prefix of tokens"
             )

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from rlvr.collect.flight import Flight, OpenGroup
 from rlvr.collect.groups import STEP_S, Groups
 from rlvr.collect.mixing import cursor_of
-from rlvr.collect.players import OwnLoopEnv
+from rlvr.collect.player import Player
 from rlvr.collect.prefixes import PrefixValues, prefix_values
 from rlvr.collect.scheduler import Schedule
 from rlvr.collect.stats import (
@@ -30,7 +30,7 @@ from rlvr.collect.stats import (
     unscored_reasons,
 )
 from rlvr.display import Activity
-from rlvr.environment import Environment, Mixture
+from rlvr.environment import Environment
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.scoring import Scorer
@@ -211,7 +211,7 @@ class Collector:
         """
         require_whole("prompts", prompts, 1)
         require_whole("ahead", ahead, 0)
-        if ahead and isinstance(self.env, OwnLoopEnv):
+        if ahead and not isinstance(self.groups.player, Player):
             raise UsageError(
                 f"{self.env.id} owns its loop, which cannot stand still while the weights change: groups cannot be "
                 "collected ahead of it; set max_staleness to 1 or 0"
@@ -441,7 +441,7 @@ class Collector:
             "seed": self.seed,
             "shuffle": self._cursor.shuffle,
             "group_size": self.groups.group_size,
-            **({"envs": self.env.config["envs"]} if isinstance(self.env, Mixture) else {}),
+            **({"envs": self.env.config["envs"]} if self.env.shares else {}),
         }
 
 

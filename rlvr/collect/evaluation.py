@@ -18,7 +18,7 @@ from rlvr.collect.groups import STEP_S
 from rlvr.collect.scheduler import Schedule
 from rlvr.console import PlainConsole
 from rlvr.display import Activity
-from rlvr.environment import Environment, Mixture, TasksEnv
+from rlvr.environment import Environment
 from rlvr.errors import UsageError
 from rlvr.scoring import Scorer
 from rlvr.statistics import Estimate, estimate, majority_at_k, pass_at_k
@@ -200,14 +200,13 @@ def evaluate(
                 on_group(index, group)
     results.sort(key=lambda result: result.index)
     bounds = (
-        env.reward.bounds if isinstance(env, TasksEnv) else None
-    )  # several turns sum their own rewards
+        None if env.scores_itself else env.reward.bounds
+    )  # such an environment computes its own scores
     metrics = _metrics(results, n, sorted(set(ks)), level, bounds)
-    if isinstance(env, Mixture):
-        for name in env.shares:
-            own = [result for result in results if result.task.startswith(f"{name}:")]
-            found = _metrics(own, n, sorted(set(ks)), level, None)
-            metrics |= {f"{name}/{key}": one for key, one in found.items()}
+    for name in env.shares:
+        own = [result for result in results if result.task.startswith(f"{name}:")]
+        found = _metrics(own, n, sorted(set(ks)), level, None)
+        metrics |= {f"{name}/{key}": one for key, one in found.items()}
     return EvaluationReport(
         env.id,
         env.config,
@@ -253,7 +252,7 @@ def _fitting(groups: Groups, indices: Sequence[int], too_long: list[str]) -> lis
 
 
 def _indices(env: Environment, limit: int | None) -> range:
-    size = getattr(env, "size", None)
+    size = env.size
     if limit is None and size is None:
         raise UsageError(
             f"{env.id} generates tasks without end; say how many to evaluate on, such as limit=500"
@@ -262,9 +261,7 @@ def _indices(env: Environment, limit: int | None) -> range:
         require_whole("limit", limit, 1)
     if size == 0:
         raise UsageError(f"{env.id} has no tasks in split {env.split!r}")
-    if isinstance(env, Mixture):
-        return range(env.first(limit) or 0)
-    return range(min(given for given in (limit, size) if given is not None))
+    return range(env.first(limit) or 0)
 
 
 def _result(index: int, group: Group) -> TaskResult:

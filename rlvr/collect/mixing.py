@@ -206,4 +206,4 @@ def cursor_of(env: Environment, *, seed: int, shuffle: bool = True) -> Cursor | 
         env: a mixture or another environment.
         seed, shuffle: see `Cursor`.
     """
-    return (MixtureCursor if isinstance(env, Mixture) else Cursor)(env, seed=seed, shuffle=shuffle)  # type: ignore[arg-type]
+    return (MixtureCursor if env.shares else Cursor)(env, seed=seed, shuffle=shuffle)  # type: ignore[arg-type]

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 
 from rlvr.collect.groups import Groups
 from rlvr.collect.scheduler import Play, run
-from rlvr.environment import MultiTurnEnv
 from rlvr.errors import UsageError, brief
 from rlvr.samplers.protocol import (
     Request,
@@ -146,7 +145,7 @@ def prefix_values_and_costs(
     Raises:
         UsageError: as in `prefix_values`.
     """
-    if isinstance(groups.env, MultiTurnEnv):
+    if not groups.env.single_turn:
         raise UsageError(
             f"{groups.env.id} has several turns, whose state cannot be restored from a prefix of tokens"
         )

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean, pstdev
 
 from rlvr.collect.background import Timings
-from rlvr.environment import Environment, Mixture
+from rlvr.environment import Environment
 from rlvr.episode import ToolCall
 from rlvr.types import Group, Outcome, Rollout, Score
 
@@ -200,12 +200,10 @@ def mixture_stats(
         env: the environment that was sampled.
         sampled, groups: see `collection_stats`.
     """
-    if not isinstance(env, Mixture):
-        return {}
     found: dict[str, float] = {}
     for name in env.shares:
-        own = [group for group in sampled if env.share_of(group.task).name == name]
-        kept = [group for group in groups if env.share_of(group.task).name == name]
+        own = [group for group in sampled if env.name_of(group.task) == name]
+        kept = [group for group in groups if env.name_of(group.task) == name]
         rollouts, scores = [rollout for group in own for rollout in group.rollouts], _scores(own)
         numbers = {
             "rollouts": len(rollouts),

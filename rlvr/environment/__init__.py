@@ -1,32 +1,21 @@
-"""Environments: the base classes, their options, and the registry of ids."""
+"""Environments: the base class, episodes, options, and the registry of ids."""
 
-from rlvr.environment.base import (
-    Environment,
-    MultiTurnEnv,
-    RowsEnv,
-    SingleTurnEnv,
-    TasksEnv,
-    seeded,
-)
+from rlvr.environment.base import Environment, RowsEnv, seeded
+from rlvr.environment.episode import Episode, EpisodeFailed, EpisodeLimits
 from rlvr.environment.mixture import Curriculum, Mixture, Share
 from rlvr.environment.registry import environment_ids, load, make, register
-from rlvr.environment.tool_env import ToolEnv
-from rlvr.environment.tool_episode import EpisodeFailed, RunningEpisode
 from rlvr.environment.tools import Tool, tool
 
 __all__ = [
     "Curriculum",
     "Environment",
+    "Episode",
     "EpisodeFailed",
+    "EpisodeLimits",
     "Mixture",
-    "MultiTurnEnv",
     "RowsEnv",
-    "RunningEpisode",
     "Share",
-    "SingleTurnEnv",
-    "TasksEnv",
     "Tool",
-    "ToolEnv",
     "environment_ids",
     "load",
     "make",

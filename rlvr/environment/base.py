@@ -1,35 +1,41 @@
-"""The base classes of environments: a task is data, and verifying a completion is a pure function.
+"""`Environment`: a task is data, an episode is what a policy does with it, and `verify` is a pure function.
 
 `split` and an index determine a task; the same task and completion always give the same verdict.  Tasks are addressed
 by index, so that shuffling, sharding and resuming need only a position.
 
-    class Sums(rlvr.SingleTurnEnv):              # annotated names are options: Sums(terms=4, split="test")
+    class Sums(rlvr.Environment):                # annotated names are options: Sums(terms=4, split="test")
         terms: int = 3
         reward = Correct(MathVerifier())         # or define verify(task, completion) yourself
 
         def task(self, index): ...               # or tasks(), for a finite set
+
+An episode has one reply, unless the class has tools, a simulated user, or an `open` of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import itertools
 import random
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property, wraps
 from inspect import isasyncgenfunction, isawaitable, iscoroutinefunction
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from rlvr.data.lines import Line
 from rlvr.data.rows import dataset_lines
 from rlvr.display import LeftOut
+from rlvr.environment.episode import Episode, EpisodeLimits
 from rlvr.environment.options import check_annotations, typed_options
+from rlvr.environment.tool_episode import ToolEpisode
+from rlvr.environment.tools import Tool, declared, tools_of
+from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
 from rlvr.errors import DataError, DataWarning, UsageError, brief
 from rlvr.rewards import Correct, Observation, Reward
 from rlvr.rewards.expression import parse_reward
@@ -50,13 +56,21 @@ from rlvr.types import (
 from rlvr.validate import is_whole, require_whole
 from rlvr.workers.loops import finished, loop_thread
 
-__all__ = ["Environment", "MultiTurnEnv", "RowsEnv", "SingleTurnEnv", "TasksEnv", "seeded"]
+if TYPE_CHECKING:
+    from rlvr.environment.mixture import Share
+
+__all__ = ["Environment", "RowsEnv", "seeded"]
 
 _PLAIN_METHODS = "example find observe reference_of reset score score_group step task task_from task_of tasks".split()
 
+_HOOKS = (
+    "setup",
+    "tools",
+    "user",
+    "final",
+)  # a class with one of them plays episodes of several turns
+
 _E = TypeVar("_E", bound="Environment")
-_S = TypeVar("_S", bound="SingleTurnEnv")
-_T = TypeVar("_T", bound="TasksEnv")
 
 
 def seeded(*key: str | int) -> random.Random:
@@ -100,14 +114,15 @@ def _checking(init: Callable[..., None]) -> Callable[..., None]:
         options = self.options()
         known = all(name in options for name in given)  # else Python's own error is clearer
         init(self, *args, **(typed_options(type(self), given, options) if known else given))
+        _ = self.limits  # which checks them
 
     return checking
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 @dataclass(kw_only=True, eq=False)
-class Environment(ABC):
-    """The base of all environments: options, a reward, a verdict, and Gymnasium's reset and step.
+class Environment:
+    """Tasks, episodes and verdicts, with options and a reward.  Define `task` or `tasks`, and `verify` or a verifier.
 
     Subclasses become keyword-only dataclasses: each annotated name is an option with its default.
 
@@ -128,6 +143,28 @@ class Environment(ABC):
     _inputs: Mapping[str, str] = field(default_factory=dict, init=False, repr=False)
     _reward_text: ClassVar[str] = ""
     split: str = "train"
+    _rng: random.Random | None = field(default=None, init=False, repr=False)
+    _episode: Episode | None = field(default=None, init=False, repr=False)
+
+    strict_rows: bool = field(default=False, init=False, repr=False)
+    """True: a row that cannot be used stops the run, see `stop_at_bad_rows`."""
+
+    _left_out: Mapping[str, int] | None = field(default=None, init=False, repr=False)
+
+    single_turn: ClassVar[bool] = True
+    """Whether one completion is the whole episode."""
+
+    scores_itself: ClassVar[bool] = False
+    """Whether its episodes compute their own score, and begin with a prompt that only `open` knows."""
+
+    _plays: ClassVar[type[Episode]] = Episode
+
+    if TYPE_CHECKING:  # options of classes with several turns, see `EpisodeLimits`
+        turns: int = 8
+        calls: int = 16
+        call_seconds: float = 10.0
+        episode_seconds: float = 300.0
+        reply_chars: int = 4_000
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -138,6 +175,10 @@ class Environment(ABC):
                 f"{cls.__name__}: an environment is a dataclass without slots; drop @dataclass(slots=True)"
             )
         check_annotations(cls)
+        if cls._has_hooks():
+            cls._plays = ToolEpisode
+            cls._add_limits()
+        cls.single_turn = cls._plays is Episode and cls.open is Environment.open
         own_init = "__init__" in cls.__dict__
         dataclass(kw_only=True, eq=False)(cls)
         if not own_init:
@@ -156,6 +197,38 @@ class Environment(ABC):
                     "def, and let it call asyncio.run(…) if it has to wait for something"
                 )
         require_whole(f"{cls.__name__}.max_concurrent", cls.max_concurrent, 1)
+
+    def __post_init__(self) -> None:
+        """Check the options; a subclass adds its own."""
+
+    @classmethod
+    def _has_hooks(cls) -> bool:
+        own = any(getattr(cls, name) is not getattr(Environment, name) for name in _HOOKS)
+        return bool(declared(cls)) or own
+
+    @classmethod
+    def _add_limits(cls) -> None:
+        """Make the fields of `EpisodeLimits` options, unless the class has them."""
+        if cls.max_concurrent == Environment.max_concurrent:
+            cls.max_concurrent = 128  # they mostly wait for a model
+        known = {
+            name for base in cls.__mro__[1:] for name in getattr(base, "__dataclass_fields__", ())
+        }
+        own = inspect.get_annotations(cls)
+        added = {}
+        for one in fields(EpisodeLimits):
+            if one.name not in known and one.name not in own:
+                added[one.name] = type(one.default)
+                setattr(cls, one.name, cls.__dict__.get(one.name, one.default))
+        cls.__annotations__ = own | added
+
+    @property
+    def limits(self) -> EpisodeLimits:
+        """How far an episode may go, from the options of these names."""
+        if self.single_turn:
+            return Episode.limits
+        names = (one.name for one in fields(EpisodeLimits))
+        return EpisodeLimits(**{name: getattr(self, name) for name in names if hasattr(self, name)})
 
     @classmethod
     def _check_reward(cls, reward: Reward) -> None:
@@ -265,7 +338,9 @@ class Environment(ABC):
     @property
     def rows_left_out(self) -> Mapping[str, int]:
         """Number of rows of the data that cannot be used, by an example of each reason; reads the tasks."""
-        return {}
+        if type(self).task is Environment.task:
+            _ = self._tasks
+        return self._left_out or {}
 
     def stop_at_bad_rows(self) -> None:
         """Make a row that cannot be used an error, instead of leaving it out: `--strict` of commands.
@@ -273,229 +348,11 @@ class Environment(ABC):
         Raises:
             UsageError: the environment reads no rows.
         """
-        raise UsageError(f"{self.id} reads no rows, so that none of them can stop it")
-
-    def find(self, task: str | int) -> Task:
-        """The task with this id, or at this index.
-
-        Args:
-            task: an id, or an index counted from 0.
-        """
-        raise DataError(f"{self.id} has no tasks to be found by {task!r}")
-
-    def without_tasks(self: _E) -> _E:
-        """A copy without its data, for workers: each task is sent to them with its completion."""
-        return self._copy()
-
-    def _copy(self: _E) -> _E:
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
-
-    def verify(self, task: Task, completion: Any) -> Verdict | Awaitable[Verdict]:
-        """The verdict on a completion, by default from the verifier of the reward's first `Correct`.
-
-        What the completion did wrong is a verdict; raise only if the environment itself failed.  One that waits for
-        something, such as a judge behind an endpoint, is an `async def verify`; so is that of an async verifier.
-
-        Args:
-            task: what the completion answers.
-            completion: its text; the `EpisodeRecord` if this is a `ToolEnv`.
-
-        Raises:
-            UsageError: neither this method nor a verifier is defined.
-        """
-        primary = self.reward.primary
-        if primary is None or primary.verifier is None:
-            raise UsageError(
-                f"{type(self).__name__} cannot tell right from wrong: define verify(self, task, completion), or name a "
-                "verifier, reward = Correct(MathVerifier())"
-            )
-        return verified(primary.verifier, completion, task)
-
-    @property
-    def is_async(self) -> bool:
-        """True if the first stage of a score waits: `verify`, the verifier or a part of the reward is async."""
-        return self._awaits_verify or self.reward.observes_async
-
-    @property
-    def _awaits_verifier(self) -> bool:
-        primary = self.reward.primary
-        return type(self).verify is Environment.verify and primary is not None and primary.is_async
-
-    def observe(self, task: Task, completion: Completion) -> Observation:
-        """The first stage of a score: verdict and raw values of the parts.  Runs in a worker.
-
-        Args:
-            task: what the completion answers.
-            completion: its text, with its length if known.
-
-        Raises:
-            UsageError: the environment is async; await `aobserve`.
-        """
-        return finished(self.aobserve(task, completion))
-
-    async def aobserve(self, task: Task, completion: Completion) -> Observation:
-        """`observe`, with what is async awaited.
-
-        Args:
-            task, completion: see `observe`.
-        """
-        verdict: Any = self._verdict_on(task, completion)
-        if type(verdict) is not Verdict:
-            if isawaitable(verdict) and (self._awaits_verify or self._awaits_verifier):
-                verdict = await verdict
-            if not isinstance(verdict, Verdict):
-                raise UsageError(
-                    f"{type(self).__name__}.verify returned {returned(verdict)}; it must be a Verdict"
-                )
-        return await self.reward.aobserve(task, completion, verdict)
-
-    def _verdict_on(self, task: Task, completion: Completion) -> Verdict | Awaitable[Verdict]:
-        """The verdict of `verify`; it reads the text, or the record of an episode with tools."""
-        return self.verify(task, completion.text)
-
-    def score(self, task: Task, completion: str | Completion) -> Score:
-        """Score one completion in this process.
-
-        Exceptions of the environment are raised; `Scorer` turns them into UNSCORED and contains hangs and crashes.
-
-        Args:
-            task: what the completion answers.
-            completion: its text; a `Completion` if the reward reads its length.
-
-        Raises:
-            UsageError: the reward compares the completions of a group; use `score_group`.
-        """
-        if self.reward.group_level:
-            raise UsageError(
-                f"the reward of {self.id}, {self.reward}, compares completions of one task: use score_group"
-            )
-        return self.score_group(task, [completion])[0]
-
-    def score_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
-        """Score all completions of one task together, in this process.
-
-        Args:
-            task: what the completions answer.
-            completions: texts; `Completion` objects if the reward reads their lengths.
-        """
-        if isinstance(completions, (str, Completion)):
-            raise UsageError(f"score_group got {brief(completions)}; give it a list of completions")
-        texts = [c if isinstance(c, Completion) else Completion(c) for c in completions]
-        if self.is_async or self.reward.combines_async:
-            return loop_thread("calls").call(self._ascore_group, task, texts)
-        return self.reward.combine(task, texts, [self.observe(task, c) for c in texts])
-
-    async def _ascore_group(self, task: Task, completions: Sequence[Completion]) -> list[Score]:
-        slots = asyncio.Semaphore(self.max_concurrent)
-
-        async def observed(completion: Completion) -> Observation:
-            async with slots:
-                return await self.aobserve(task, completion)
-
-        tasks = [asyncio.ensure_future(observed(completion)) for completion in completions]
-        try:
-            seen = [
-                await one for one in tasks
-            ]  # so that of several exceptions the first completion's is raised
-        finally:
-            for one in tasks:
-                one.cancel()
-        return await self.reward.acombine(task, completions, seen)
-
-    @abstractmethod
-    def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Prompt, dict[str, Any]]:
-        """Begin an episode, as in Gymnasium: (observation, info).
-
-        Args:
-            seed: makes this episode and the following ones repeatable.
-            options: of the episode, see the subclass.
-        """
-
-    @abstractmethod
-    def step(self, action: str) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
-        """Take one step, as in Gymnasium: (observation, reward, terminated, truncated, info).
-
-        Args:
-            action: the text of the policy.
-        """
-
-    @staticmethod
-    def from_rows(
-        rows: Iterable[Mapping[str, Any]] | str | Path,
-        *,
-        prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt",
-        reference: str | Callable[[Mapping[str, Any]], Any] = "reference",
-        verifier: Verifier | VerifierFunction | None = None,
-        reward: Reward | None = None,
-        example: str | Callable[[Task], str | None] | None = None,
-        id: str = "rows-v0",
-    ) -> RowsEnv:
-        """An environment made from a data set, without a class.
-
-        Rows of completions may have the same columns as `rows`, or else `task` or `reference`; see `task_of`.
-
-        Args:
-            rows: a list of dicts, a `datasets.Dataset`, or another iterable of mappings; or a .jsonl or .parquet file,
-                or a hub id.
-            prompt, reference: the name of a column, or a function of the row.
-            verifier: checks completions; short for `reward=Correct(verifier)`.
-            reward: the whole reward, instead of `verifier`.
-            example: a completion that must be CORRECT, for `check_environment`: the name of a column, or a function of
-                the task; by default the reference in \\boxed{}.
-            id: the environment's name in records.
-
-        Raises:
-            UsageError: neither or both of `verifier` and `reward` were given.
-            DataError: a row lacks a column; names the row.
-        """
-        if (verifier is None) == (reward is None):
-            raise UsageError("from_rows: give either verifier=… or reward=…")
-        for name, column, what in (
-            ("prompt", prompt, "row"),
-            ("reference", reference, "row"),
-            ("example", example, "task"),
-        ):
-            if (
-                not isinstance(column, str)
-                and not callable(column)
-                and (name, column) != ("example", None)
-            ):
-                raise UsageError(
-                    f"from_rows: {name} is {brief(column)}; give a column's name, or a function of the {what}"
-                )
-        if isinstance(rows, Iterator):
-            rows = list(rows)  # an iterator can be read only once
-        env = RowsEnv(rows=rows, prompt=prompt, reference=reference, example_from=example)
-        env.id = id  # type: ignore[misc]
-        return env.with_reward(reward if reward is not None else Correct(verifier))
-
-
-class TasksEnv(Environment):
-    """An environment whose tasks have indices.  Define `tasks` for a finite set or `task` for a generator."""
-
-    _rng: random.Random | None = field(default=None, init=False, repr=False)
-
-    strict_rows: bool = field(default=False, init=False, repr=False)
-    """True: a row that cannot be used stops the run, see `stop_at_bad_rows`."""
-
-    _left_out: Mapping[str, int] | None = field(default=None, init=False, repr=False)
-
-    @property
-    def rows_left_out(self) -> Mapping[str, int]:
-        if type(self).task is TasksEnv.task:
-            _ = self._tasks
-        return self._left_out or {}
-
-    def stop_at_bad_rows(self) -> None:
         self.strict_rows = True
 
     def tasks(self) -> Iterable[Task]:
         """All tasks of the split, in a fixed order; without end if `task` generates them."""
-        if type(self).task is TasksEnv.task:
+        if type(self).task is Environment.task:
             raise UsageError(
                 f"{type(self).__name__} has no tasks: define tasks(self), or task(self, index) for a generator"
             )
@@ -592,7 +449,15 @@ class TasksEnv(Environment):
     @property
     def size(self) -> int | None:
         """Number of tasks in the split; None if they are generated without end."""
-        return None if type(self).task is not TasksEnv.task else len(self._tasks)
+        return None if type(self).task is not Environment.task else len(self._tasks)
+
+    def stub(self, index: int) -> Task:
+        """What `open` needs of the task at an index; without a prompt where the episode makes it.
+
+        Args:
+            index: counted from 0.
+        """
+        return self.task(index)
 
     def find(self, task: str | int) -> Task:
         """The task with this id, or at this index; ids of generated tasks must end in `/index` to be found.
@@ -618,18 +483,6 @@ class TasksEnv(Environment):
             raise LookupError(f"{self.id}, split {self.split!r}, has no task {task!r}")
         return found
 
-    def _drawn(self, seed: int | None, options: Mapping[str, Any] | None) -> tuple[int, Task]:
-        """The task of `options={"index": 7}`, or one at random."""
-        if seed is not None or self._rng is None:
-            self._rng = random.Random(seed)
-        index = (options or {}).get("index")
-        if index is None:
-            size = 2**31 if self.size is None else self.size
-            index = self._rng.randrange(
-                max(size, 1)
-            )  # if there are no tasks, `task(0)` raises the error
-        return index, self.task(index)
-
     @cached_property
     def _tasks(self) -> Sequence[Task]:
         tasks = list(self.tasks())
@@ -650,23 +503,6 @@ class TasksEnv(Environment):
     def _by_id(self) -> dict[str, Task]:
         return {task.id: task for task in self._tasks}
 
-    def without_tasks(self: _T) -> _T:
-        other = self._copy()
-        for name in ("_tasks", "_by_id"):
-            other.__dict__.pop(name, None)
-        return other
-
-    def _copy(self: _T) -> _T:
-        other = super()._copy()
-        other._rng = None
-        return other
-
-
-class SingleTurnEnv(TasksEnv):
-    """One prompt, one completion.  Define `tasks` for a finite set or `task` for a generator."""
-
-    _current: Task | None = field(default=None, init=False, repr=False)
-
     def example(self, task: Task) -> str | None:
         """A completion that must be CORRECT, for checks and demonstrations; None if there is none.
 
@@ -679,65 +515,430 @@ class SingleTurnEnv(TasksEnv):
         made = getattr(None if primary is None else primary.verifier, "example", None)
         return made(task.reference) if callable(made) else f"\\boxed{{{task.reference}}}"
 
+    def without_tasks(self: _E) -> _E:
+        """A copy without its data, for workers: each task is sent to them with its completion."""
+        other = self._copy()
+        for name in ("_tasks", "_by_id"):
+            other.__dict__.pop(name, None)
+        return other
+
+    def _copy(self: _E) -> _E:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._rng = other._episode = None  # an episode of its own
+        return other
+
+    def __deepcopy__(self: _E, memo: dict[int, Any]) -> _E:
+        return self._copy()  # data need no second copy
+
+    # ------------------------------------------------ what a mixture answers otherwise than one environment
+
+    @property
+    def members(self) -> Mapping[str, Environment]:
+        """The environments by name; one with its id, where this is no mixture."""
+        return {self.id: self}
+
+    @property
+    def shares(self) -> Mapping[str, Share]:
+        """Those of a mixture by name; none where this is no mixture."""
+        return {}
+
+    def route(self, task: Task) -> tuple[Environment, Task]:
+        """The environment that a task comes from, and the task as that one knows it.
+
+        Args:
+            task: of this environment.
+        """
+        return self, task
+
+    def locate(self, index: int) -> tuple[str, int]:
+        """The name of the environment that a task number belongs to, and its own number of it.
+
+        Args:
+            index: counted from 0.
+        """
+        return self.id, index
+
+    def member_at(self, index: int) -> tuple[Environment, int]:
+        """`locate`, with the environment itself.
+
+        Args:
+            index: counted from 0.
+        """
+        name, own = self.locate(index)
+        return self.members[name], own
+
+    def name_of(self, task: Task) -> str:
+        """The name of the environment that a task comes from.
+
+        Args:
+            task: of this environment.
+        """
+        return self.id
+
+    def first(self, limit: int | None) -> int | None:
+        """How many task numbers hold the first tasks of every environment.
+
+        Args:
+            limit: greatest number of tasks of each environment; None for all.
+
+        Returns:
+            The number; None without a limit if an environment generates tasks without end.
+        """
+        sizes = [size for size in (limit, self.size) if size is not None]
+        return min(sizes, default=None)
+
+    def each(self, change: Callable[[Share | None, Environment], Environment]) -> Environment:
+        """Change an environment, or each one of a mixture.
+
+        Args:
+            change: a function of a share (None where this is no mixture) and its environment that gives the other
+                environment.
+        """
+        return change(None, self)
+
+    def verify(self, task: Task, completion: Any) -> Verdict | Awaitable[Verdict]:
+        """The verdict on a completion, by default from the verifier of the reward's first `Correct`.
+
+        What the completion did wrong is a verdict; raise only if the environment itself failed.  One that waits for
+        something, such as a judge behind an endpoint, is an `async def verify`; so is that of an async verifier.
+
+        Args:
+            task: what the completion answers.
+            completion: its text; the `EpisodeRecord` of an episode with several turns.
+
+        Raises:
+            UsageError: neither this method nor a verifier is defined.
+        """
+        primary = self.reward.primary
+        if primary is None or primary.verifier is None:
+            raise UsageError(
+                f"{type(self).__name__} cannot tell right from wrong: define verify(self, task, completion), or name a "
+                "verifier, reward = Correct(MathVerifier())"
+            )
+        return verified(primary.verifier, completion, task)
+
+    @property
+    def is_async(self) -> bool:
+        """True if the first stage of a score waits: `verify`, the verifier or a part of the reward is async."""
+        return self._awaits_verify or self.reward.observes_async
+
+    @property
+    def _awaits_verifier(self) -> bool:
+        primary = self.reward.primary
+        return type(self).verify is Environment.verify and primary is not None and primary.is_async
+
+    def observe(self, task: Task, completion: Completion) -> Observation:
+        """The first stage of a score: verdict and raw values of the parts.  Runs in a worker.
+
+        Args:
+            task: what the completion answers.
+            completion: its text, with its length if known.
+
+        Raises:
+            UsageError: the environment is async; await `aobserve`.
+        """
+        return finished(self.aobserve(task, completion))
+
+    async def aobserve(self, task: Task, completion: Completion) -> Observation:
+        """`observe`, with what is async awaited.
+
+        Args:
+            task, completion: see `observe`.
+        """
+        verdict: Any = self._verdict_on(task, completion)
+        if type(verdict) is not Verdict:
+            if isawaitable(verdict) and (self._awaits_verify or self._awaits_verifier):
+                verdict = await verdict
+            if not isinstance(verdict, Verdict):
+                raise UsageError(
+                    f"{type(self).__name__}.verify returned {returned(verdict)}; it must be a Verdict"
+                )
+        return await self.reward.aobserve(task, completion, verdict)
+
+    def _verdict_on(self, task: Task, completion: Completion) -> Verdict | Awaitable[Verdict]:
+        """The verdict of `verify`; it reads the text, or the record of an episode with several turns."""
+        record = completion.episode
+        if self.single_turn:
+            return self.verify(task, completion.text)
+        if type(self).verify is Environment.verify:
+            return self.verify(task, completion.text if record is None else record.answer)
+        if record is None:
+            raise UsageError(
+                f"{self.id} verifies episodes, and this completion has none; rlvr eval and rlvr "
+                "train record them, and env.completion_of(record) makes a completion of one"
+            )
+        return self.verify(task, record)
+
+    def score(self, task: Task, completion: str | Completion) -> Score:
+        """Score one completion in this process.
+
+        Exceptions of the environment are raised; `Scorer` turns them into UNSCORED and contains hangs and crashes.
+
+        Args:
+            task: what the completion answers.
+            completion: its text; a `Completion` if the reward reads its length.
+
+        Raises:
+            UsageError: the reward compares the completions of a group; use `score_group`.
+        """
+        if self.reward.group_level:
+            raise UsageError(
+                f"the reward of {self.id}, {self.reward}, compares completions of one task: use score_group"
+            )
+        return self.score_group(task, [completion])[0]
+
+    def score_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
+        """Score all completions of one task together, in this process.
+
+        Args:
+            task: what the completions answer.
+            completions: texts; `Completion` objects if the reward reads their lengths.
+        """
+        if isinstance(completions, (str, Completion)):
+            raise UsageError(f"score_group got {brief(completions)}; give it a list of completions")
+        texts = [c if isinstance(c, Completion) else Completion(c) for c in completions]
+        if self.is_async or self.reward.combines_async:
+            return loop_thread("calls").call(self._ascore_group, task, texts)
+        return self.reward.combine(task, texts, [self.observe(task, c) for c in texts])
+
+    async def _ascore_group(self, task: Task, completions: Sequence[Completion]) -> list[Score]:
+        slots = asyncio.Semaphore(self.max_concurrent)
+
+        async def observed(completion: Completion) -> Observation:
+            async with slots:
+                return await self.aobserve(task, completion)
+
+        tasks = [asyncio.ensure_future(observed(completion)) for completion in completions]
+        try:
+            seen = [
+                await one for one in tasks
+            ]  # so that of several exceptions the first completion's is raised
+        finally:
+            for one in tasks:
+                one.cancel()
+        return await self.reward.acombine(task, completions, seen)
+
+    # ------------------------------------------------------- what an author of several turns defines
+
+    def setup(self, task: Task) -> Any:
+        """The state of an episode, which its tools get; by default None.  Plain or async.
+
+        Its `close` (or `aclose`) is called at the end, whatever happened.
+
+        Args:
+            task: of the episode.
+        """
+
+    def tools(self, state: Any) -> Sequence[Tool]:
+        """The tools of an episode: by default the methods with `@rlvr.tool`.
+
+        Override it to add others: `return [*super().tools(state), rlvr.tools.python(state)]`.
+
+        Args:
+            state: of the episode.
+        """
+        return tools_of(self, state)
+
+    def user(self, task: Task, transcript: Sequence[Mapping[str, Any]]) -> Any:
+        """The next message of a simulated user after a turn without calls; None ends the episode.  Plain or async.
+
+        Args:
+            task: of the episode.
+            transcript: the chat messages after the prompt.
+        """
+
+    def final(self, task: Task, state: Any) -> Any:
+        """What `verify` needs of the state, read at the end: JSON, `EpisodeRecord.final`.  Plain or async.
+
+        Not called if a call was over its time and took the state with it.
+
+        Args:
+            task: of the episode.
+            state: of the episode.
+        """
+
+    def turn_rewards(self, task: Task, episode: EpisodeRecord) -> Sequence[float | None] | None:
+        """A reward for each turn, for algorithms that credit turns; None, the default, for none.  Pure.
+
+        They are a division of the total among the turns and do not change it: what they do not sum up to counts for the
+        last turn.
+
+        Args:
+            task: of the episode.
+            episode: its record.
+        """
+        return None
+
+    def example_episode(self, task: Task) -> Sequence[str | Ask | PolicyTurn] | None:
+        """The turns of a policy that earns the maximum, for checks; None for none.
+
+        Args:
+            task: of the episode.
+        """
+        example = self.example(task) if self.single_turn else None
+        return None if example is None else [example]
+
+    # ------------------------------------------------------------------------------------- episodes
+
+    def open(self, task: Task) -> Episode:
+        """Open an episode.  Close it, or use it as a context manager.
+
+        Override it for an episode of your own, derived from `rlvr.Episode`.
+
+        Args:
+            task: of the episode.
+
+        Raises:
+            Unscored: `setup` failed.
+            UsageError: its tools cannot be used.
+        """
+        return self._plays(self, task)
+
+    def completion_of(self, episode: EpisodeRecord, length_tokens: int | None = None) -> Completion:
+        """An episode as scores read it: `env.score(task, env.completion_of(episode))`.
+
+        Args:
+            episode: the record.
+            length_tokens: of the policy; None if unknown.
+        """
+        return Completion(
+            episode.answer, length_tokens, episode.end in ("tokens", "turns", "positions"), episode
+        )
+
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Prompt, dict[str, Any]]:
-        """Draw a task at random, or take the one of `options={"index": 7}`.  The observation is its prompt.
+        """Begin an episode as in Gymnasium, with a task drawn at random or that of `options={"index": 7}`.
 
         Args:
             seed: makes this draw and the following ones repeatable.
             options: `index`, counted from 0, or none.
-        """
-        index, task = self._drawn(seed, options)
-        self._current = task
-        return task.prompt, {"task": task.id, "index": index}
 
-    def step(self, action: str | Completion) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
-        """Score the completion, which ends the episode.  `info` has the whole `Score`.
+        Returns:
+            The task's prompt, and info with "task", "index" and, where there are several turns, "tools", the schemas.
+        """
+        self.close()
+        index, task = self._drawn(seed, options)
+        self._episode = episode = self.open(task)
+        info = {"task": task.id, "index": index}
+        return episode.prompt, info if self.single_turn else {**info, "tools": episode.schemas}
+
+    def step(self, action: Any) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
+        """Take a turn of the policy, as in Gymnasium.  The last one's reward is the total of the episode.
 
         Args:
-            action: the text; `Completion(text, length_tokens=…)` if the reward reads its length.
+            action: a text, with calls in <tool_call> tags; or another form of a turn, see `TurnLike`, such
+                as `Completion(text, length_tokens=…)` where the reward reads the length.
+
+        Returns:
+            The messages that the policy is told, and info with "task"; at the end also "score", and "episode", the
+            record, where there are several turns.
 
         Raises:
             UsageError: there was no `reset` before, or the verdict is UNSCORED.
+            Unscored: the environment failed.
         """
-        task, self._current = self._current, None
-        if task is None:
+        episode = self._episode
+        if episode is None:
             raise UsageError(
-                f"{self.id}: step before reset; an episode has one step, call reset() for the next"
+                f"{self.id}: step before reset; no episode is under way, call reset() for the next"
             )
-        score = self.score(task, action)
+        try:
+            told = episode.reply(action)
+        except Exception:
+            self.close()
+            raise
+        info: dict[str, Any] = {"task": episode.task.id}
+        if told is not None:
+            return told, 0.0, False, False, info
+        self.close()
+        score = episode.score or self._last_score(episode)
+        info["score"] = score
+        if not self.single_turn:
+            info["episode"] = episode.record
+        truncated = episode.end != "answer"
+        return "", float(score.total or 0.0), not truncated, truncated, info
+
+    def close(self) -> None:
+        """End the episode that `reset` began.  Idempotent."""
+        episode, self._episode = self._episode, None
+        if episode is not None:
+            episode.close()
+
+    def _last_score(self, episode: Episode) -> Score:
+        length = 0 if self.reward.needs_length and not self.single_turn else None  # not known here
+        score = self.score(episode.task, episode.completion(length))
         if score.total is None:
             raise UsageError(
                 f"{self.id}: verify returned UNSCORED ({score.verdict.why}); here it has to raise instead"
             )
-        return "", score.total, True, False, {"task": task.id, "score": score}
+        return score
 
-    def _copy(self: _S) -> _S:
-        other = super()._copy()
-        other._current = None  # an episode of its own
-        return other
+    def _drawn(self, seed: int | None, options: Mapping[str, Any] | None) -> tuple[int, Task]:
+        """The task of `options={"index": 7}`, or one at random."""
+        if seed is not None or self._rng is None:
+            self._rng = random.Random(seed)
+        index = (options or {}).get("index")
+        if index is None:
+            size = 2**31 if self.size is None else self.size
+            index = self._rng.randrange(
+                max(size, 1)
+            )  # if there are no tasks, `task(0)` raises the error
+        return index, self.task(index)
 
+    @staticmethod
+    def from_rows(
+        rows: Iterable[Mapping[str, Any]] | str | Path,
+        *,
+        prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt",
+        reference: str | Callable[[Mapping[str, Any]], Any] = "reference",
+        verifier: Verifier | VerifierFunction | None = None,
+        reward: Reward | None = None,
+        example: str | Callable[[Task], str | None] | None = None,
+        id: str = "rows-v0",
+    ) -> RowsEnv:
+        """An environment made from a data set, without a class.
 
-class MultiTurnEnv(Environment):
-    """An episode of several turns.  Define `reset` and `step` as in Gymnasium; text in, text or messages out.
+        Rows of completions may have the same columns as `rows`, or else `task` or `reference`; see `task_of`.
 
-    A reward may be given at any step; the `info` of the last step has the episode's `Score` under "score".
-    """
-
-    def with_reward_text(self, text: str, load: Callable[[str], Any]) -> Any:
-        """Refused: such an environment computes its score itself.
+        Args:
+            rows: a list of dicts, a `datasets.Dataset`, or another iterable of mappings; or a .jsonl or .parquet file,
+                or a hub id.
+            prompt, reference: the name of a column, or a function of the row.
+            verifier: checks completions; short for `reward=Correct(verifier)`.
+            reward: the whole reward, instead of `verifier`.
+            example: a completion that must be CORRECT, for `check_environment`: the name of a column, or a function of
+                the task; by default the reference in \\boxed{}.
+            id: the environment's name in records.
 
         Raises:
-            UsageError: always.
+            UsageError: neither or both of `verifier` and `reward` were given.
+            DataError: a row lacks a column; names the row.
         """
-        raise UsageError(
-            f"{self.id} has several turns and computes its score itself, so it takes no reward; "
-            "change its class"
-        )
+        if (verifier is None) == (reward is None):
+            raise UsageError("from_rows: give either verifier=… or reward=…")
+        for name, column, what in (
+            ("prompt", prompt, "row"),
+            ("reference", reference, "row"),
+            ("example", example, "task"),
+        ):
+            if (
+                not isinstance(column, str)
+                and not callable(column)
+                and (name, column) != ("example", None)
+            ):
+                raise UsageError(
+                    f"from_rows: {name} is {brief(column)}; give a column's name, or a function of the {what}"
+                )
+        if isinstance(rows, Iterator):
+            rows = list(rows)  # an iterator can be read only once
+        env = RowsEnv(rows=rows, prompt=prompt, reference=reference, example_from=example)
+        env.id = id  # type: ignore[misc]
+        return env.with_reward(reward if reward is not None else Correct(verifier))
 
 
-class RowsEnv(SingleTurnEnv):
+class RowsEnv(Environment):
     """The environment that `Environment.from_rows` makes; see there for its options."""
 
     id: ClassVar[str] = "rows-v0"

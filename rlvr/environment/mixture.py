@@ -16,7 +16,8 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-from rlvr.environment.base import Environment, SingleTurnEnv
+from rlvr.environment.base import Environment
+from rlvr.environment.episode import Episode
 from rlvr.environment.registry import SHARE, defaults_of, make, read_option, register
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.rewards import Bounds, Observation, Reward
@@ -115,8 +116,8 @@ class Curriculum:
 
 
 @register("mixture-v1")
-class Mixture(SingleTurnEnv):
-    """Several single-turn environments as one.
+class Mixture(Environment):
+    """Several environments as one, of any number of turns, each with its own group size, tokens and tools.
 
     Task ids are those of the environments, with the name and a colon before them.  Task numbers go round: one of each
     environment that still has one.
@@ -150,17 +151,18 @@ class Mixture(SingleTurnEnv):
         self._set(_named(share, self.split) for share in given)
 
     def _set(self, shares: Any) -> None:
-        self.shares: Mapping[str, Share] = {}
+        self._shares: dict[str, Share] = {}
         for share in shares:
-            if share.name in self.shares:
+            if share.name in self._shares:
                 raise UsageError(
                     f"two environments of the mixture are named {share.name!r}; give one another name=…"
                 )
-            self.shares = {**self.shares, share.name: share}
-        members = [share.env for share in self.shares.values()]
+            self._shares[share.name] = share
+        members = self.members.values()
+        self.single_turn = all(env.single_turn for env in members)  # type: ignore[misc]
         self.reward = _Routed(tuple((name, self.env_of(name).reward) for name in self.shares))  # type: ignore[misc]
         self.max_concurrent = max(  # type: ignore[misc]
-            (env.max_concurrent for env in members if env.is_async),  # type: ignore[union-attr]
+            (env.max_concurrent for env in members if env.is_async),
             default=64,
         )
 
@@ -195,17 +197,25 @@ class Mixture(SingleTurnEnv):
         for name in self.shares:
             self.env_of(name).stop_at_bad_rows()
 
-    def env_of(self, name: str) -> SingleTurnEnv:
+    @property
+    def shares(self) -> Mapping[str, Share]:
+        return self._shares
+
+    @property
+    def members(self) -> Mapping[str, Environment]:
+        return {name: self.env_of(name) for name in self._shares}
+
+    def env_of(self, name: str) -> Environment:
         """The environment with this name.
 
         Args:
             name: of a share.
         """
-        env = self.shares[name].env
-        assert isinstance(env, SingleTurnEnv)
+        env = self._shares[name].env
+        assert isinstance(env, Environment)
         return env
 
-    def each(self, change: Callable[[Share, SingleTurnEnv], Environment]) -> Mixture:
+    def each(self, change: Callable[[Share | None, Environment], Environment]) -> Mixture:
         """A copy in which each environment is replaced, for example by one with another reward.
 
         Args:
@@ -323,6 +333,10 @@ class Mixture(SingleTurnEnv):
         name, own = self.locate(index)
         return _outer(name, self.env_of(name).task(own))
 
+    def stub(self, index: int) -> Task:
+        name, own = self.locate(index)
+        return _outer(name, self.env_of(name).stub(own))
+
     def tasks(self) -> Iterator[Task]:
         return map(self.task, count() if self.size is None else range(self.size))
 
@@ -359,18 +373,29 @@ class Mixture(SingleTurnEnv):
             )
         return name, own
 
+    def name_of(self, task: Task) -> str:
+        return self._split(task.id)[0]
+
     def example(self, task: Task) -> str | None:
-        env, inner = self._routed(task)
+        env, inner = self.route(task)
         return env.example(inner)
+
+    def example_episode(self, task: Task) -> Any:
+        env, inner = self.route(task)
+        return env.example_episode(inner)
+
+    def open(self, task: Task) -> Episode:
+        env, inner = self.route(task)
+        return env.open(inner)
 
     # ------------------------------------------------------------------------------------------ scores
 
-    def _routed(self, task: Task) -> tuple[SingleTurnEnv, Task]:
+    def route(self, task: Task) -> tuple[Environment, Task]:
         name, own = self._split(task.id)
         return self.env_of(name), replace(task, id=own)
 
     def verify(self, task: Task, completion: str) -> Any:
-        env, inner = self._routed(task)
+        env, inner = self.route(task)
         return env.verify(inner, completion)
 
     @property
@@ -378,7 +403,7 @@ class Mixture(SingleTurnEnv):
         return any(self.env_of(name).is_async for name in self.shares)
 
     async def aobserve(self, task: Task, completion: Completion) -> Observation:
-        env, inner = self._routed(task)
+        env, inner = self.route(task)
         return await env.aobserve(inner, completion)
 
     def without_tasks(self) -> Mixture:
@@ -388,7 +413,7 @@ class Mixture(SingleTurnEnv):
             name: replace(share, env=self.env_of(name).without_tasks())
             for name, share in self.shares.items()
         }
-        other.shares, other.envs = members, ()
+        other._shares, other.envs = members, ()
         return other
 
 
@@ -479,11 +504,8 @@ def _named(share: Share, split: str) -> Share:
     env = share.env
     if not isinstance(env, Environment):
         env = make(env, **{"split": split, **share.options})
-    if isinstance(env, Mixture) or not isinstance(env, SingleTurnEnv):
-        why = "is a mixture itself" if isinstance(env, Mixture) else "is played in several turns"
-        raise UsageError(
-            f"{env.id} {why}; a mixture is made of environments of a single turn, so give that one a run of its own"
-        )
+    if env.shares:
+        raise UsageError(f"{env.id} is a mixture itself; name its environments one by one")
     name = env.id if share.name is None else share.name
     if not name or ":" in name or name != "".join(name.split()):
         raise UsageError(

@@ -113,9 +113,7 @@ def register(id: str) -> Callable[[_C], _C]:
 
     def decorate(cls: _C) -> _C:
         if not (isinstance(cls, type) and issubclass(cls, Environment)):
-            raise UsageError(
-                f"register({id!r}) is for subclasses of rlvr.SingleTurnEnv or rlvr.MultiTurnEnv, not {cls!r}"
-            )
+            raise UsageError(f"register({id!r}) is for subclasses of rlvr.Environment, not {cls!r}")
         other = _registered.get(id)
         if other is not None and _where(other) != _where(cls):
             raise UsageError(

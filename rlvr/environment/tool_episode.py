@@ -1,6 +1,6 @@
-"""An episode with tools that is under way: its state, its thread, its budgets, and the record of what was called.
+"""An episode with tools or a simulated user: its state, its thread, its budgets, and the record of what was called.
 
-Everything of an episode that the author wrote (`open`, tools, `user`, `final`, the state's `close`) runs in one
+Everything of an episode that the author wrote (`setup`, tools, `user`, `final`, the state's `close`) runs in one
 thread of the episode's own, one after another.  So a connection that belongs to a thread works, episodes do not wait
 for each other, and a call that hangs costs its own episode.
 """
@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 import itertools
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,45 +23,27 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rlvr.environment.call_formats import read_arguments, read_turn_of
+from rlvr.environment.episode import Episode, EpisodeFailed, TurnLike, is_cut, policy_turn
 from rlvr.environment.tools import Tool, by_name, clean, text_of, unrecordable
-from rlvr.episode import (
-    Ask,
-    EpisodeRecord,
-    EpisodeTurn,
-    PolicyTurn,
-    ToolCall,
-    read_turn,
-    reply_message,
-)
+from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, ToolCall, reply_message
 from rlvr.errors import RlvrError, ToolError, Unscored, UsageError, brief, described
-from rlvr.types import Task, is_async
+from rlvr.types import Completion, Task, is_async
 
 if TYPE_CHECKING:
-    from rlvr.environment.tool_env import ToolEnv
+    from rlvr.environment.base import Environment
 
-__all__ = ["EpisodeFailed", "RunningEpisode"]
+__all__ = ["ToolEpisode"]
 
 _T = TypeVar("_T")
 
 _GRACE_S: Final = 2.0  # after what a call works with was killed
-_OWN_S: Final = 60.0  # that `open`, `user` and `final` may take, and twice what a call may
+_OWN_S: Final = 60.0  # that `setup`, `user` and `final` may take, and twice what a call may
 _CLOSE_S: Final = 10.0
 _LOST_MOST: Final = 256  # threads that hang in Python code, which cannot be ended
 _LONGEST_ID: Final = 64  # characters of a call's id
 _LATE: Final = "error: time limit"
 
 _lost = itertools.count(1)
-
-
-class EpisodeFailed(Unscored):
-    """The environment failed in an episode.  Says nothing about the policy."""
-
-    reason = "environment-error"
-
-    def __init__(self, message: str, trace: str = "") -> None:
-        super().__init__(message)
-        self.trace = trace
 
 
 class _LateError(Exception):
@@ -115,31 +98,26 @@ def _serve(jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> N
         runner.close()
 
 
-class RunningEpisode:
-    """An episode under way.  Close it, or use it as a context manager.
+class ToolEpisode(Episode):
+    """An episode with tools, a simulated user, or a state.
 
-        with env.begin(task) as episode:
-            replies = episode.take('<tool_call>{"name": "add", "arguments": {"x": 1}}</tool_call>')
-            episode.take("The answer is 1.")     # None: it is over
+        with env.open(task) as episode:
+            replies = episode.reply('<tool_call>{"name": "add", "arguments": {"x": 1}}</tool_call>')
+            episode.reply("The answer is 1.")     # None: it is over
             record = episode.record
-
-    For one caller at a time, in any thread.
 
     Args:
         env: the environment.
         task: of the episode.
 
-    Attributes:
-        task: of the episode.
-        end: how it ended, see `EpisodeRecord`; "" while it goes on.
-
     Raises:
-        EpisodeFailed: `open` raised or took too long.
+        EpisodeFailed: `setup` raised or took too long.
         UsageError: its tools cannot be used, such as two with one name.
     """
 
-    def __init__(self, env: ToolEnv, task: Task) -> None:
-        self.env, self.task, self.end = env, task, ""
+    def __init__(self, env: Environment, task: Task) -> None:
+        super().__init__(env, task)
+        self.limits = env.limits
         self._turns: list[EpisodeTurn] = []
         self._ids: set[str] = set()
         self._calls = 0
@@ -151,69 +129,55 @@ class RunningEpisode:
         self._busy: Future[Any] | None = None
         self._state: Any = None
         try:
-            self._state = self._own("open", partial(env.open, task))
-            self.tools: Mapping[str, Tool] = by_name(
-                self._own("tools", lambda: list(env.tools(self._state)))
-            )
+            self._state = self._own("setup", partial(env.setup, task))
+            self.tools = by_name(self._own("tools", lambda: list(env.tools(self._state))))
         except BaseException:
             self.close()
             raise
 
-    def __enter__(self) -> RunningEpisode:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    @property
-    def schemas(self) -> list[dict[str, Any]]:
-        """The schemas of the tools, as chat templates take them."""
-        return [tool.schema for tool in self.tools.values()]
-
     @property
     def record(self) -> EpisodeRecord:
-        """What has happened so far."""
         return EpisodeRecord(tuple(self._turns), self.end or "turns", self._final)
 
-    def take(
-        self, turn: PolicyTurn | Ask | Mapping[str, Any] | str, *, last: str = ""
-    ) -> list[dict[str, Any]] | None:
+    def completion(self, length_tokens: int | None = None) -> Completion:
+        record = self.record
+        return Completion(record.answer, length_tokens, is_cut(record.end), record)
+
+    def reply(self, turn: TurnLike, *, last: str = "") -> list[dict[str, Any]] | None:
         """Take a turn of the policy: make its calls, or let the simulated user answer.
 
         Args:
-            turn: as it was read; or a chat message with OpenAI's `tool_calls`; or a text, whose calls are in
-                <tool_call> tags.
-            last: why this turn is the last, "tokens" or "positions"; "" if it need not be.
-
-        Returns:
-            The messages that the policy is told; None if the episode is over.
-
-        Raises:
-            EpisodeFailed: the environment failed.
-            UsageError: the episode is over, or the turn is none of these.
+            turn, last: see `Episode.reply`.
         """
-        if self.end or self._closed:
-            raise UsageError(f"the episode of task {self.task.id!r} is over; begin another one")
-        said = self._read(turn)
+        self._require_open()
+        said = policy_turn(turn)
         index = len(self._turns)
         self._turns.append(EpisodeTurn(said.text))
         for number, ask in enumerate(said.calls):
             call = self._make(ask, self._own_id(ask.id, f"c{index:04d}{number:04d}"))
             before = self._turns[index]
             self._turns[index] = EpisodeTurn(before.text, (*before.calls, call))
-        if not said.calls and not last and index + 1 < self.env.turns:
+        is_last = bool(last) or index + 1 >= (self.limits.turns or math.inf)
+        if not said.calls and not is_last:
             user = self._own("user", partial(self.env.user, self.task, self.record.messages))
             if user is not None:
-                if not isinstance(user, str):
-                    raise EpisodeFailed(
-                        f"user gave {brief(user)}; it must give a text, or None to end the episode"
-                    )
-                self._turns[index] = EpisodeTurn(said.text, (), clean(user))
-                return [{"role": "user", "content": clean(user)}]
-        if not said.calls or last or index + 1 >= self.env.turns:
+                return [self._from_user(user)]
+        if not said.calls or is_last:
             self.finish(last or ("turns" if said.calls else "answer"))
             return None
         return [reply_message(call) for call in self._turns[index].calls]
+
+    def _from_user(self, user: Any) -> dict[str, Any]:
+        if not isinstance(user, str):
+            raise EpisodeFailed(
+                f"user gave {brief(user)}; it must give a text, or None to end the episode"
+            )
+        self._turns[-1] = dataclasses.replace(self._turns[-1], user=clean(user))
+        return {"role": "user", "content": clean(user)}
+
+    def _require_open(self) -> None:
+        if self.end or self._closed:
+            raise UsageError(f"the episode of task {self.task.id!r} is over; open another one")
 
     def call(self, name: str, arguments: Mapping[str, Any], *, id: str = "") -> ToolCall:
         """Make one call outside of a turn's text, for callers that read calls themselves.  It is one turn of the
@@ -227,8 +191,7 @@ class RunningEpisode:
         Raises:
             EpisodeFailed: the environment failed.
         """
-        if self.end or self._closed:
-            raise UsageError(f"the episode of task {self.task.id!r} is over; begin another one")
+        self._require_open()
         made = self._make(
             Ask(name, arguments, id=id), self._own_id(id, f"c{len(self._turns):04d}0000")
         )
@@ -265,7 +228,7 @@ class RunningEpisode:
         state, self._state = self._state, None
         if self._busy is not None and not self._busy.done():
             _each(state, "kill")
-            if state is None:  # `open` hangs, and may still give one
+            if state is None:  # `setup` hangs, and may still give one
                 self._busy.add_done_callback(_closed_late)
         if (
             self._thread.lost
@@ -279,19 +242,6 @@ class RunningEpisode:
         self._thread.end()
 
     # --------------------------------------------------------------------------------------------------------- calls
-
-    def _read(self, turn: PolicyTurn | Ask | Mapping[str, Any] | str) -> PolicyTurn:
-        if isinstance(turn, Ask):
-            return PolicyTurn("", (turn,))
-        if isinstance(turn, PolicyTurn):
-            return turn
-        if isinstance(turn, str):
-            return read_turn_of("hermes", turn)
-        if isinstance(turn, Mapping):
-            return read_turn(turn, read_arguments)
-        raise UsageError(
-            f"a turn of the policy is {brief(turn)}; give its text, a chat message or a PolicyTurn"
-        )
 
     def _own_id(self, asked: str, own: str) -> str:
         """The id of a call: the policy's, unless it is long or another call of the episode has it."""
@@ -319,8 +269,8 @@ class RunningEpisode:
     def _refused(self, ask: Ask, name: str, arguments: dict[str, Any]) -> str:
         """Why a call is not made; "" if it is.  A call that is refused counts too, so that refusals end."""
         known = ", ".join(self.tools) or "none"
-        if self._calls >= self.env.calls:
-            return f"no calls are left, all {self.env.calls} are used; answer now"
+        if self._calls >= self.limits.calls:
+            return f"no calls are left, all {self.limits.calls} are used; answer now"
         if ask.fault or name not in self.tools:
             self._calls += 1
             return ask.fault or f"there is no tool {name[:50]!r}; there is {known}"
@@ -329,12 +279,14 @@ class RunningEpisode:
             return fault
         if self._over:
             return self._over
-        if self._seconds >= self.env.episode_seconds:
-            return f"no time is left, all {self.env.episode_seconds:g} seconds of calls are used; answer now"
+        if self._seconds >= self.limits.episode_seconds:
+            return f"no time is left, all {self.limits.episode_seconds:g} seconds of calls are used; answer now"
         return ""
 
     def _reply(self, tool: Tool, arguments: dict[str, Any]) -> tuple[str, bool]:
-        limit_s = min(self.env.call_seconds, max(0.05, self.env.episode_seconds - self._seconds))
+        limit_s = min(
+            self.limits.call_seconds, max(0.05, self.limits.episode_seconds - self._seconds)
+        )
         try:
             return text_of(
                 self._limited(partial(tool.function, **arguments), limit_s, kills=True)
@@ -350,7 +302,7 @@ class RunningEpisode:
 
     def _cut(self, reply: str) -> str:
         """A reply within `reply_chars`: its beginning and its end."""
-        most = self.env.reply_chars
+        most = self.limits.reply_chars
         if len(reply) <= most:
             return reply
         mark = f"\n… {len(reply) - most} characters left out …\n"
@@ -362,9 +314,9 @@ class RunningEpisode:
 
     def _own(self, what: str, function: Callable[[], Any]) -> Any:
         """A method of the environment, whose failure is ours."""
-        limit_s = max(_OWN_S, 2 * self.env.call_seconds)
+        limit_s = max(_OWN_S, 2 * self.limits.call_seconds)
         try:
-            return self._limited(function, limit_s, kills=what != "open")
+            return self._limited(function, limit_s, kills=what != "setup")
         except _LateError:
             raise EpisodeFailed(f"{what} of {self.env.id} took more than {limit_s:g} s") from None
         except RlvrError:
@@ -467,6 +419,6 @@ async def _all(waiting: list[Any]) -> None:
 
 
 def _closed_late(opened: Future[Any]) -> None:
-    """Close a state that `open` gave after its time."""
+    """Close a state that `setup` gave after its time."""
     if opened.exception() is None and inspect.iscoroutine(left := _close(opened.result())):
         left.close()

@@ -1,6 +1,6 @@
 """Tools that a policy calls: a name, a JSON schema from a Python signature and docstring, and a function.
 
-    class Desk(rlvr.ToolEnv):
+    class Desk(rlvr.Environment):
         @rlvr.tool
         def add(self, state, x: int, y: int = 0) -> str:
             '''Add two numbers.
@@ -143,7 +143,7 @@ def tool(*, name: str = "", description: str = "") -> Callable[[_F], _F]: ...
 
 
 def tool(function: Any = None, /, *, name: str = "", description: str = "") -> Any:
-    """Make a method of a `ToolEnv` a tool.  Its schema comes from its signature and docstring.
+    """Make a method of an `Environment` a tool.  Its schema comes from its signature and docstring.
 
     The method's first argument is the episode's state; the others have annotations: str, int, float, bool, Literal,
     list, dict, None and unions of these, or Any.  It is plain or async.

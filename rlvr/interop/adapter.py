@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Self, TypeAlias
 
-from rlvr.environment import Environment, TasksEnv, ToolEnv
+from rlvr.environment import Environment
 from rlvr.errors import DataError, Unscored, UsageError, brief
 from rlvr.rewards import Reward
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
@@ -64,7 +64,7 @@ class Adapter:
         wall_s: float = WALL_S,
         memory_mib: int | None = MEMORY_MIB,
     ) -> None:
-        if isinstance(env, ToolEnv):
+        if isinstance(env, Environment) and not env.single_turn:
             raise UsageError(
                 f"{env.id} has tools, and a completion alone is no episode; use to_trl_environment or to_gymnasium, or "
                 "rlvr's own trainer"
@@ -213,8 +213,8 @@ def finite_tasks(env: Environment, count: int | None) -> Iterator[Task]:
     Raises:
         UsageError: `count` is None and the environment generates tasks without end.
     """
-    if not isinstance(env, TasksEnv):
-        raise UsageError(f"{type(env).__name__} has no tasks to make a data set of")
+    if not isinstance(env, Environment):
+        raise UsageError(f"{env!r} is no environment; rlvr.make('gsm8k-v2') gives one")
     if count is None and env.size is None:
         raise UsageError(f"{env.id} makes tasks without end: say how many, tasks=10_000")
     return islice(env.tasks(), require_optional_whole("tasks", count, 1, none="all"))

@@ -16,7 +16,7 @@ from typing import Any, Final, Self, overload
 
 import numpy as np
 
-from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv, ToolEnv
+from rlvr.environment import Environment
 from rlvr.errors import MissingDependency, UsageError
 from rlvr.interop.adapter import (
     Adapter,
@@ -145,14 +145,14 @@ def to_gymnasium(
     """
     if num_envs is not None:
         num_envs = require_whole("num_envs", num_envs, 1)
-    if isinstance(env, SingleTurnEnv):
+    if not isinstance(env, Environment):
+        raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v2') gives one")
+    if env.single_turn:
         refuse_group_reward(env, "Gymnasium")
         count = (1 if num_envs is None else None) if workers is None else workers
         settings = {"workers": count, "wall_s": wall_s, "memory_mib": memory_mib}
         judge = _Judge(env, unscored=unscored, count_tokens=count_tokens, **settings)
         return GymEnv(env, judge) if num_envs is None else GymVectorEnv(env, judge, num_envs)
-    if not isinstance(env, MultiTurnEnv):
-        raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v3') gives one")
     if (unscored, count_tokens, workers, wall_s, memory_mib) != (
         None,
         None,
@@ -225,7 +225,7 @@ class GymEnv(gymnasium.Env[Any, str]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  as Gymnasium declares it
 
     def __init__(self, env: Environment, judge: _Judge | None) -> None:
-        self._env = env.with_reward(env.reward)  # a copy, with an episode of its own
+        self._env = deepcopy(env)  # a copy, with an episode of its own
         self._judge = judge
         self._task: Task | None = None
         self.observation_space = Texts(chat=True)
@@ -237,7 +237,7 @@ class GymEnv(gymnasium.Env[Any, str]):
         super().reset(seed=seed)
         own = int(self.np_random.integers(_SEEDS)) if seed is None else seed
         observation, info = self._env.reset(seed=own, options=options)
-        if isinstance(self._env, SingleTurnEnv):
+        if self._judge is not None:
             self._task = self._env.task(info["index"])
         return _given(observation), dict(info)
 
@@ -265,8 +265,7 @@ class GymEnv(gymnasium.Env[Any, str]):
         """End the worker, and an episode with tools.  May be called again."""
         if self._judge is not None:
             self._judge.close()
-        if isinstance(self._env, ToolEnv):
-            self._env.close()
+        self._env.close()
 
 
 class GymVectorEnv(VectorEnv[Any, Any, Any]):
@@ -283,7 +282,7 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
-    def __init__(self, env: SingleTurnEnv, judge: _Judge, num_envs: int) -> None:
+    def __init__(self, env: Environment, judge: _Judge, num_envs: int) -> None:
         self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = Texts(chat=True), Texts()
         self.observation_space = batch_space(self.single_observation_space, num_envs)

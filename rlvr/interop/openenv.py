@@ -1,7 +1,7 @@
 """OpenEnv: environments with tools or several turns behind its server, and the servers of others here.
 
     uvicorn.run(to_openenv(rlvr.make("bash-v1")).app(), port=8000)      # ours, for any client of OpenEnv
-    env = from_openenv("http://localhost:8000", [{"prompt": "…", "seed": 7}])       # theirs, as a ToolEnv
+    env = from_openenv("http://localhost:8000", [{"prompt": "…", "seed": 7}])       # theirs, as ours
 
 Needs openenv-core, which brings a web server and much else, so it is no extra: pip install openenv-core==0.3.0.
 Written against openenv-core 0.3.0.
@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv, ToolEnv
-from rlvr.environment.tool_episode import RunningEpisode
+from rlvr.environment import Environment
+from rlvr.environment.tool_episode import ToolEpisode
 from rlvr.environment.tools import Tool
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import MissingDependency, ToolError, UsageError, brief
@@ -100,11 +100,8 @@ def to_openenv(env: Environment, *, max_sessions: int = 64) -> OpenEnvServer:
     Raises:
         UsageError: it is neither, or its reward compares the completions of a group.
     """
-    if not isinstance(env, MultiTurnEnv):
-        kind = "has one turn" if isinstance(env, SingleTurnEnv) else "is no environment"
-        raise UsageError(
-            f"{getattr(env, 'id', env)!r} {kind}; OpenEnv runs episodes: give one with tools or turns"
-        )
+    if not isinstance(env, Environment):
+        raise UsageError(f"{env!r} is no environment; rlvr.make('bash-v1') gives one")
     if env.reward.group_level:
         raise UsageError(
             f"the reward {env.reward} compares completions of a group, and these are scored alone"
@@ -119,7 +116,7 @@ class OpenEnvServer:
         env, max_sessions: see there.
     """
 
-    def __init__(self, env: MultiTurnEnv, max_sessions: int) -> None:
+    def __init__(self, env: Environment, max_sessions: int) -> None:
         self.env, self.max_sessions = env, max_sessions
 
     def environment(self) -> Any:
@@ -199,8 +196,7 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
 
     def close(self) -> None:
         """End the episode."""
-        if isinstance(self._env, ToolEnv):
-            self._env.close()
+        self._env.close()
 
 
 def _message(text: str, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -227,7 +223,7 @@ def from_openenv(
     split: str = "train",
     **options: Any,
 ) -> OpenEnvTools:
-    """A server of OpenEnv with tools as a `ToolEnv`.
+    """A server of OpenEnv with tools as an `Environment`.
 
     Each episode is a session of its own: `reset` with the row's columns, the tools that it lists, its calls, and at the
     end the answer.  The verdict is about the sum of the rewards that the server gave: `best` or more is CORRECT, and
@@ -240,7 +236,7 @@ def from_openenv(
             `to_openenv`, "message" for others.
         best: the most that an episode can earn.
         split: name of the tasks' split.
-        options: of the `ToolEnv`: `turns`, `calls`, `call_seconds`, `episode_seconds`, `reply_chars`.
+        options: its limits: `turns`, `calls`, `call_seconds`, `episode_seconds`, `reply_chars`.
 
     Raises:
         UsageError: a row has no prompt, or `best` is not above 0.
@@ -250,7 +246,7 @@ def from_openenv(
     )
 
 
-class OpenEnvTools(ToolEnv):
+class OpenEnvTools(Environment):
     """A server of OpenEnv; made by `from_openenv`.
 
     Options:
@@ -280,7 +276,7 @@ class OpenEnvTools(ToolEnv):
             meta = {name: value for name, value in row.items() if name != "prompt"}
             yield Task(f"{self.id}/{self.split}/{index}", row["prompt"], meta=meta)
 
-    def open(self, task: Task) -> _Session:
+    def setup(self, task: Task) -> _Session:
         given = {name: value for name, value in task.meta.items() if name != "answer_as"}
         return _Session(self.url, given, self.call_seconds)
 
@@ -296,7 +292,7 @@ class OpenEnvTools(ToolEnv):
             for one in state.tools
         ]
 
-    def begin(self, task: Task) -> RunningEpisode:
+    def open(self, task: Task) -> ToolEpisode:
         return _WithAnswer(self, task)
 
     def final(self, task: Task, state: _Session) -> dict[str, Any]:
@@ -315,7 +311,7 @@ class OpenEnvTools(ToolEnv):
         return Verdict(Outcome.WRONG, value=value, why=why, answer=episode.answer)
 
 
-class _WithAnswer(RunningEpisode):
+class _WithAnswer(ToolEpisode):
     """An episode whose session is told the answer when it ends."""
 
     def finish(self, end: str = "answer") -> None:

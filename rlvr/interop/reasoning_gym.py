@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
-from rlvr.environment import SingleTurnEnv, seeded
+from rlvr.environment import Environment, seeded
 from rlvr.environment.registry import register
 from rlvr.errors import (
     DataError,
@@ -92,7 +92,7 @@ def from_reasoning_gym(
 
 
 @register("reasoning-gym-v2")
-class ReasoningGym(SingleTurnEnv):
+class ReasoningGym(Environment):
     """A family of reasoning-gym's puzzles; the answer stands between <answer> tags.
 
     The reasons: `full-marks` is CORRECT; `no-answer` and `empty-box` UNPARSED; `hedged`, `too-long`, `not-full-marks`,

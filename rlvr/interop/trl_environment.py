@@ -14,11 +14,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from rlvr.data.rows import as_dataset
-from rlvr.environment import Environment, ToolEnv
-from rlvr.environment.tool_episode import RunningEpisode
+from rlvr.environment import Environment
+from rlvr.environment.tool_episode import ToolEpisode
 from rlvr.environment.tools import Tool
 from rlvr.episode import PolicyTurn
 from rlvr.errors import Unscored, UsageError
@@ -65,11 +65,14 @@ class TRLTools:
     """
 
     def __init__(self, env: Environment, tasks: int | None) -> None:
-        if not isinstance(env, ToolEnv):
+        first = next(iter(finite_tasks(env, 1)))
+        with env.open(first) as episode:
+            self._tools = dict(episode.tools)
+        if not self._tools:
             raise UsageError(
-                f"{getattr(env, 'id', env)!r} has no tools: TRL's environments are tools; use to_trl for single turns"
+                f"{env.id} has no tools: TRL's environments are tools; use to_trl for single turns"
             )
-        if type(env).user is not ToolEnv.user:
+        if type(env).user is not Environment.user:
             raise UsageError(
                 f"{env.id} simulates a user, and TRL ends a rollout with the first turn without a call"
             )
@@ -78,9 +81,6 @@ class TRLTools:
                 f"the reward {env.reward} compares completions of a group, and these are scored alone"
             )
         self.env = env
-        first = next(iter(finite_tasks(env, 1)))
-        with env.begin(first) as episode:
-            self._tools = dict(episode.tools)
         methods = {name: _method(tool) for name, tool in self._tools.items()}
         self._class = type(type(env).__name__, (_TRLEnvironment,), methods)
         self.dataset = as_dataset(
@@ -98,9 +98,9 @@ class TRLTools:
 class _TRLEnvironment:
     """One rollout at a time.  TRL takes each method without a leading underscore, but `reset`, for a tool."""
 
-    def __init__(self, env: ToolEnv, names: frozenset[str]) -> None:
+    def __init__(self, env: Environment, names: frozenset[str]) -> None:
         self._env, self._names = env, names
-        self._running: RunningEpisode | None = None
+        self._running: ToolEpisode | None = None
         self._task: Task | None = None
         self._lost: Unscored | None = None
 
@@ -109,13 +109,13 @@ class _TRLEnvironment:
         self._close()
         self._task, self._lost = task_of(self._env, row), None
         try:
-            self._running = self._env.begin(self._task)
+            self._running = running = cast("ToolEpisode", self._env.open(self._task))
         except Unscored as error:
             self._lost = error
             return
-        if frozenset(self._running.tools) != self._names:
+        if frozenset(running.tools) != self._names:
             raise UsageError(
-                f"{self._env.id}: task {self._task.id!r} has the tools {sorted(self._running.tools)} and others have "
+                f"{self._env.id}: task {self._task.id!r} has the tools {sorted(running.tools)} and others have "
                 f"{sorted(self._names)}; TRL shows all tasks the same"
             )
 
@@ -134,10 +134,9 @@ class _TRLEnvironment:
         running, lost = self._running, self._lost
         try:
             if running is not None and lost is None:
-                running.take(PolicyTurn(answer))
-                record = running.record
+                running.reply(PolicyTurn(answer))
                 length = 0 if self._env.reward.needs_length else None
-                return self._env.score(self._task, self._env.completion_of(record, length))
+                return self._env.score(self._task, running.completion(length))
         except Unscored as error:
             lost = error
         finally:
@@ -155,7 +154,7 @@ class _TRLEnvironment:
 
 
 def _rewards(
-    env: ToolEnv, completions: Sequence[Any], environments: Sequence[Any], **_: Any
+    env: Environment, completions: Sequence[Any], environments: Sequence[Any], **_: Any
 ) -> list[float | None]:
     """TRL's reward function: the totals of a batch, None for UNSCORED."""
     return [

@@ -1,4 +1,4 @@
-"""Environments of Prime Intellect's `verifiers`: a taskset, its tools and its rewards as a `ToolEnv`.
+"""Environments of Prime Intellect's `verifiers`: a taskset, its tools and its rewards as an `Environment`.
 
     env = from_verifiers(MyTaskset(MyConfig()))
 
@@ -19,7 +19,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
 
-from rlvr.environment import ToolEnv
+from rlvr.environment import Environment
 from rlvr.environment.tools import Tool, schema_of
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import MissingDependency, ToolError, Unscored, UsageError, brief
@@ -55,7 +55,7 @@ def from_verifiers(
     split: str = "train",
     **options: Any,
 ) -> VerifiersEnv:
-    """A taskset of `verifiers` as a `ToolEnv`.
+    """A taskset of `verifiers` as an `Environment`.
 
     An episode has toolsets of its own, also where the taskset would share them.  The verdict is about the weighted sum
     of the task's rewards over the recorded messages: `best` or more is CORRECT, and the value is its share of `best`.
@@ -67,7 +67,7 @@ def from_verifiers(
         failure: the outcome where a reward method raises, which the policy's words may have caused: "wrong", or
             "unscored", which says that they never do.
         split: name of the tasks' split.
-        options: of the `ToolEnv`: `turns`, `calls`, `call_seconds`, `episode_seconds`, `reply_chars`.
+        options: its limits: `turns`, `calls`, `call_seconds`, `episode_seconds`, `reply_chars`.
 
     Raises:
         UsageError: it is no taskset, has no end and `tasks` is None, or needs a runtime or a harness of verifiers.
@@ -77,7 +77,7 @@ def from_verifiers(
     )
 
 
-class VerifiersEnv(ToolEnv):
+class VerifiersEnv(Environment):
     """A taskset of `verifiers`; made by `from_verifiers`.
 
     The reasons: `full-reward` is CORRECT; `reward` and `crash` (of a reward method) WRONG.  `detail` has the rewards by
@@ -121,7 +121,7 @@ class VerifiersEnv(ToolEnv):
         for name, one in self._theirs.items():
             yield Task(name, _prompt(one.data))
 
-    def open(self, task: Task) -> _Toolsets:
+    def setup(self, task: Task) -> _Toolsets:
         return _Toolsets(self.taskset, self._theirs[task.id])
 
     def tools(self, state: _Toolsets) -> list[Tool]:

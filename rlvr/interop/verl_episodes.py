@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from rlvr.collect.background import BackgroundCalls
-from rlvr.collect.episodes import Episodes, begun
+from rlvr.collect.player import Player
 from rlvr.collect.scheduler import Play
-from rlvr.collect.tool_episodes import ToolEpisodes
 from rlvr.data.rows import as_dataset
-from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv, ToolEnv
-from rlvr.errors import DataError, SamplingFailed, Unscored, UsageError, brief
+from rlvr.environment import Environment
+from rlvr.errors import SamplingFailed, Unscored, UsageError
 from rlvr.interop.adapter import (
     TASK,
     chat_messages,
@@ -46,6 +45,7 @@ from rlvr.validate import require_optional_whole, require_whole
 __all__ = ["Generated", "VerlEpisodes", "to_verl_episodes"]
 
 _THREADS: Final = 128  # calls of environments at a time, in each of verl's workers
+_STEP_S: Final = 60.0  # that a step of an environment of Gymnasium's kind may take
 _LOOK_S: Final = 1.0  # how often calls over their limit are looked for
 
 
@@ -83,18 +83,11 @@ def to_verl_episodes(
 
 
 def _tasks(env: Environment, count: int | None) -> Any:
-    if isinstance(env, ToolEnv):
-        yield from ((task, {TASK: task_as_json(task)}) for task in finite_tasks(env, count))
-        return
-    assert isinstance(env, MultiTurnEnv)
-    if count is None:
-        raise UsageError(f"{env.id} begins tasks by their index: say how many, tasks=10_000")
-    for index in range(require_whole("tasks", count, 1)):
-        yield begun(env, index)[1], {}
+    yield from ((task, {TASK: task_as_json(task)}) for task in finite_tasks(env, count))
 
 
 def _require_episodes(env: Environment) -> None:
-    if isinstance(env, SingleTurnEnv) or not isinstance(env, MultiTurnEnv):
+    if not isinstance(env, Environment) or env.single_turn:
         raise UsageError(
             f"{getattr(env, 'id', env)!r} has one turn; use to_verl, a reward function of verl"
         )
@@ -187,7 +180,7 @@ class VerlEpisodes:
             require_whole("max_turns", max_turns, 1),
         )
         require_optional_whole("workers", workers, 0, none="one per core")
-        self.scorer = Scorer(env, workers=workers) if isinstance(env, ToolEnv) else None
+        self.scorer = Scorer(env, workers=workers)
         self.background = BackgroundCalls(_THREADS)
 
     async def play(
@@ -207,9 +200,8 @@ class VerlEpisodes:
         for _ in range(self.retries + 1):
             rollout = await self._driven(self._episode(extra), generate)
             score = rollout.score
-            if score is None and self.scorer is not None:
+            if score is None:
                 score = await self.scorer.ascore(rollout.task, rollout.completion)
-            assert score is not None
             if score.total is not None:
                 return replace(rollout, score=score)
             why = score.verdict.why
@@ -221,33 +213,23 @@ class VerlEpisodes:
     def close(self) -> None:
         """End threads and workers.  May be called again."""
         self.background.close()
-        if self.scorer is not None:
-            self.scorer.close()
+        self.scorer.close()
 
     def _episode(self, extra: Mapping[str, Any]) -> Play[Rollout]:
         sampler: Any = _Server(self.tokenization, self.prompt_length, self.response_length)
         sampling = Sampling(max_tokens=self.response_length)
-        if isinstance(self.env, ToolEnv):
-            task = task_of(self.env, extra)
-            made = ToolEpisodes(
-                self.env, sampler, self.background, sampling, key=("verl",), task=lambda _: task
-            )
-            return next(made.plays([(0, 0)], 1))
-        index = extra.get("index")
-        if not isinstance(index, int) or index < 0:
-            raise DataError(
-                f"extra_info is {brief(dict(extra))}; it needs the index of a task, see to_verl_episodes"
-            )
-        played = Episodes(
+        task = task_of(self.env, extra)
+        player = Player(
             self.env,
             sampler,
             self.background,
             sampling,
+            limit_of=lambda _: self.response_length,
             max_turns=self.max_turns,
-            step_s=60.0,
+            step_s=_STEP_S,
             key=("verl",),
         )
-        return next(played.plays([(0, index)], 1))
+        return player.play(task)
 
     async def _driven(
         self, play: Play[Rollout], generate: Callable[[list[int], int], Awaitable[Generated]]

@@ -20,7 +20,7 @@ from uuid import UUID
 from rlvr.data.columns import likely
 from rlvr.data.formats import read_rows
 from rlvr.data.lines import Line, Row
-from rlvr.environment import Environment, ToolEnv
+from rlvr.environment import Environment
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.types import Completion, Task
@@ -248,7 +248,7 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
             known[name] = value
     episode = (
         EpisodeRecord.from_dict(known["episode"])
-        if "episode" in known and isinstance(env, ToolEnv)
+        if "episode" in known and not env.single_turn
         else None
     )
     if episode is not None:

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 from rlvr.data.formats import count_rows
 from rlvr.display import progress_bar
-from rlvr.environment import Environment, MultiTurnEnv, ToolEnv
+from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError, WorkerError, WorkerTimeout, brief, described
 from rlvr.rewards import Observation
 from rlvr.scoring.engine import Engine, OnSeen
@@ -84,10 +84,6 @@ class Scorer:
     ) -> None:
         if not isinstance(env, Environment):
             raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v3') gives one")
-        if isinstance(env, MultiTurnEnv) and not isinstance(env, ToolEnv):
-            raise UsageError(
-                f"{env.id} has several turns; its last step's info has the episode's score, no Scorer does"
-            )
         require_seconds("wall_s", wall_s)
         self.env, self.wall_s = env, wall_s
         self._chunk = 1
@@ -116,7 +112,8 @@ class Scorer:
             WorkerError: the environment cannot be rebuilt in a worker.
             UsageError, ServiceFailed: see the engine.
         """
-        self.engine.warm()
+        if not self.env.scores_itself:
+            self.engine.warm()
         return self
 
     def identity(self) -> Identity:
@@ -208,6 +205,12 @@ class Scorer:
         scores = self.combine(items, [o for chunk in observed for o in chunk])
         return await asyncio.wrap_future(scores) if isinstance(scores, Future) else scores
 
+    def _require_verdicts(self) -> None:
+        if self.env.scores_itself:
+            raise UsageError(
+                f"{self.env.id} has several turns; its last step's info has the episode's score, no Scorer does"
+            )
+
     def _require_single(self) -> None:
         if self.env.reward.group_level:
             raise UsageError(
@@ -219,6 +222,7 @@ class Scorer:
             raise UsageError(
                 f"score_group got the text {completions[:60]!r}; give it a list of completions"
             )
+        self._require_verdicts()
         items = [
             Item("", task, c if isinstance(c, Completion) else Completion(c)) for c in completions
         ]
@@ -254,6 +258,7 @@ class Scorer:
             DataError: a row cannot be used and there is no `on_error`.  The scores of the rows before it come first,
                 except those of a group that it may belong to.
         """
+        self._require_verdicts()
         window: _Window = deque()
         ordering = Ordering(
             self.env, rows, on_error, self.combine, by_group=self.env.reward.group_level

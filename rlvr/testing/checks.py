@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv, ToolEnv
+from rlvr.environment import Environment
 from rlvr.errors import NonConforming, UsageError
 from rlvr.scoring import WALL_S
 from rlvr.testing.findings import CheckReport, Findings, Severity
@@ -61,18 +61,16 @@ def check(
     Raises:
         UsageError: `env` is no environment, an argument cannot work, or this machine cannot score completions.
     """
-    if not isinstance(env, (SingleTurnEnv, MultiTurnEnv)):
-        raise UsageError(
-            f"{env!r} is neither a SingleTurnEnv nor a MultiTurnEnv; rlvr.make('gsm8k-v3') gives one"
-        )
+    if not isinstance(env, Environment):
+        raise UsageError(f"{env!r} is no environment; rlvr.make('gsm8k-v3') gives one")
     tasks = require_optional_whole("tasks", tasks, 1, none="all")
     require_seconds("budget_s", budget_s)
     require_seconds("wall_s", wall_s)
     workers = require_optional_whole("workers", workers, 1, none="the default")
     started, found, done, count = time.monotonic(), Findings(only, skip), Tries(), 0
-    if isinstance(env, ToolEnv):
+    if not env.single_turn and not env.scores_itself:
         count = _check_tools(env, tasks, seed, wall_s, found)
-    elif isinstance(env, MultiTurnEnv):
+    elif env.scores_itself:
         if found.wants("episodes"):
             check_episodes(env, found, seed, wall_s)
     else:
@@ -123,7 +121,7 @@ def check_environment(
 
 
 def _check_single(
-    env: SingleTurnEnv,
+    env: Environment,
     tasks: int | None,
     seed: int,
     budget: TimeBudget,
@@ -161,7 +159,9 @@ def _check_single(
     return len(drawn)
 
 
-def _check_tools(env: ToolEnv, tasks: int | None, seed: int, wall_s: float, found: Findings) -> int:
+def _check_tools(
+    env: Environment, tasks: int | None, seed: int, wall_s: float, found: Findings
+) -> int:
     """Run the checks of an environment with tools; never clean over no task."""
     drawn = sample(env, found, tasks, random.Random(seed))
     if not drawn or (found.wants("tasks") and not check_tasks(env, drawn, found)):

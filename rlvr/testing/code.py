@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from rlvr.environment import Environment, Mixture
+from rlvr.environment import Environment
 from rlvr.rewards import Correct
 from rlvr.rewards.parts import Format
 from rlvr.testing.findings import Findings, Severity
@@ -105,7 +105,7 @@ def check_reward(env: Environment, found: Findings) -> None:
         env: the environment.
         found: where findings go.
     """
-    for one in [env.env_of(name) for name in env.shares] if isinstance(env, Mixture) else [env]:
+    for one in env.members.values():
         _check_forms(one, found)
         _check_judge(one, found)
 

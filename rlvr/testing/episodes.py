@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from numbers import Real
 from typing import Any, Final, TypeAlias
 
-from rlvr.environment import MultiTurnEnv, SingleTurnEnv
+from rlvr.environment import Environment
 from rlvr.errors import brief
 from rlvr.testing.findings import Severity
 from rlvr.testing.scores import as_completion
@@ -50,7 +50,7 @@ JUNK: Final = {
 """Actions that deserve nothing, by the name of the hole that accepting one would be."""
 
 
-def gym_breaches(env: SingleTurnEnv, seed: int) -> list[Breach]:
+def gym_breaches(env: Environment, seed: int) -> list[Breach]:
     """What is wrong with the reset and the step of a single-turn environment.
 
     Args:
@@ -71,7 +71,7 @@ def gym_breaches(env: SingleTurnEnv, seed: int) -> list[Breach]:
     return found + list(_step_breaches(step, must_end=True))
 
 
-def episode_breaches(env: MultiTurnEnv, seed: int) -> list[Breach]:
+def episode_breaches(env: Environment, seed: int) -> list[Breach]:
     """What is wrong with whole episodes: their form, their end, or that they cannot be repeated.
 
     Args:
@@ -107,7 +107,7 @@ def episode_breaches(env: MultiTurnEnv, seed: int) -> list[Breach]:
     return found
 
 
-def greedy_breaches(env: MultiTurnEnv, seed: int) -> list[Breach]:
+def greedy_breaches(env: Environment, seed: int) -> list[Breach]:
     """What a policy could earn with what it is told, with many answers in one action, and with one action many times.
 
     What decides an episode is told by the names of the environment's attributes, such as `_secret`.
@@ -122,7 +122,7 @@ def greedy_breaches(env: MultiTurnEnv, seed: int) -> list[Breach]:
         return [_breach("episode", _RAISES, _said(error))]
 
 
-def _greedy_breaches(env: MultiTurnEnv, seed: int) -> Iterator[Breach]:
+def _greedy_breaches(env: Environment, seed: int) -> Iterator[Breach]:
     told, info, secrets = _begun(env, seed)
     longest = max((len(str(step[0])) for step in _played(env, seed, ["move"] * 3)), default=0)
     if longest > _LONG:
@@ -178,7 +178,7 @@ def _actions(secrets: list[str]) -> list[str]:
     return [*secrets, "1", "yes", "a", "help", "look", "move", "I do not know."]
 
 
-def _again(env: MultiTurnEnv, seed: int, action: str) -> Iterator[Breach]:
+def _again(env: Environment, seed: int, action: str) -> Iterator[Breach]:
     """The same action again and again."""
     high = env.reward.bounds[1]
     steps = _played(env, seed, [action] * 10)[1:]
@@ -188,7 +188,7 @@ def _again(env: MultiTurnEnv, seed: int, action: str) -> Iterator[Breach]:
         yield _breach("collected-twice", "the same action earns a reward again and again", got)
 
 
-def _begun(env: MultiTurnEnv, seed: int) -> tuple[str, str, list[str]]:
+def _begun(env: Environment, seed: int) -> tuple[str, str, list[str]]:
     """The first observation, its info, and texts under attributes that are no options, and so decide the episode."""
     told, info = env.reset(seed=seed)
     options = getattr(type(env), "__dataclass_fields__", {})
@@ -206,7 +206,7 @@ def _begun(env: MultiTurnEnv, seed: int) -> tuple[str, str, list[str]]:
     return str(told), str(info), [one for one in dict.fromkeys(found) if 0 < len(one) < 100]
 
 
-def _first_step(env: MultiTurnEnv, seed: int, action: str) -> Any:
+def _first_step(env: Environment, seed: int, action: str) -> Any:
     return _played(env, seed, [action])[-1]
 
 
@@ -223,7 +223,7 @@ def _holds(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
 
 
-def junk_breaches(env: MultiTurnEnv, given: tuple[int, str]) -> list[Breach]:
+def junk_breaches(env: Environment, given: tuple[int, str]) -> list[Breach]:
     """What is wrong with an episode in which every action is the same junk, above all if it earns something.
 
     Args:
@@ -238,7 +238,7 @@ def junk_breaches(env: MultiTurnEnv, given: tuple[int, str]) -> list[Breach]:
     return list(_step_breaches(steps[-1])) or _earned(env, hole, steps[1:])
 
 
-def trace(env: MultiTurnEnv, seed: int) -> list[str]:
+def trace(env: Environment, seed: int) -> list[str]:
     """An episode as texts, to be compared with the same episode in another process.
 
     Args:
@@ -251,7 +251,7 @@ def trace(env: MultiTurnEnv, seed: int) -> list[str]:
         return [_said(error)]
 
 
-def _played(env: MultiTurnEnv, seed: int, actions: Iterable[str]) -> list[Any]:
+def _played(env: Environment, seed: int, actions: Iterable[str]) -> list[Any]:
     steps: list[Any] = [env.reset(seed=seed)]
     for action in actions:
         steps.append(env.step(action))
@@ -265,7 +265,7 @@ def _seen(steps: list[Any]) -> list[str]:
     return [repr(steps[0][0]), *(repr(step[:4]) for step in steps[1:])]
 
 
-def _earned(env: MultiTurnEnv, hole: str, steps: list[Any]) -> list[Breach]:
+def _earned(env: Environment, hole: str, steps: list[Any]) -> list[Breach]:
     score, earned = steps[-1][4].get("score"), float(sum(step[1] for step in steps))
     found: list[Breach] = []
     if isinstance(score, Score) and score.verdict.outcome is Outcome.CORRECT:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
-from rlvr.environment import Environment, MultiTurnEnv, RowsEnv, SingleTurnEnv, ToolEnv
+from rlvr.environment import Environment, RowsEnv
 from rlvr.errors import RlvrError, Unscored, UsageError
 from rlvr.scoring import MEMORY_MIB
 from rlvr.testing.episodes import (
@@ -65,7 +65,7 @@ def _elsewhere(
 
 
 def check_task_repeats(
-    env: SingleTurnEnv, drawn: Sequence[Task], found: Findings, wall_s: float
+    env: Environment, drawn: Sequence[Task], found: Findings, wall_s: float
 ) -> None:
     """Check that another process makes the same tasks; not for `from_rows`, whose rows travel with the environment.
 
@@ -96,7 +96,7 @@ def check_task_repeats(
 
 
 def check_repeats(
-    env: SingleTurnEnv, done: Tries, found: Findings, budget: TimeBudget, seed: int, wall_s: float
+    env: Environment, done: Tries, found: Findings, budget: TimeBudget, seed: int, wall_s: float
 ) -> None:
     """Check that completions get the same scores in another process, one by one and in threads.
 
@@ -142,7 +142,7 @@ def check_repeats(
 
 
 def _compare(
-    env: SingleTurnEnv,
+    env: Environment,
     batch: Sequence[tuple[Task, Completion, Score]],
     there: list[Any],
     where: str,
@@ -173,7 +173,7 @@ def _compare(
             )
 
 
-def check_gym(env: SingleTurnEnv, found: Findings, seed: int, wall_s: float) -> None:
+def check_gym(env: Environment, found: Findings, seed: int, wall_s: float) -> None:
     """Check reset and step of a single-turn environment against Gymnasium's.
 
     Args:
@@ -187,7 +187,7 @@ def check_gym(env: SingleTurnEnv, found: Findings, seed: int, wall_s: float) -> 
             _report(pool, ("gym", seed), wall_s, found)
 
 
-def check_episodes(env: MultiTurnEnv, found: Findings, seed: int, wall_s: float) -> None:
+def check_episodes(env: Environment, found: Findings, seed: int, wall_s: float) -> None:
     """Check episodes of several turns: their form, their time, and that another process plays the same ones.
 
     Args:
@@ -216,7 +216,7 @@ def check_episodes(env: MultiTurnEnv, found: Findings, seed: int, wall_s: float)
         found.add("nondeterministic", Severity.HOLE, what)
 
 
-def check_tools(env: ToolEnv, tasks: Sequence[Task], found: Findings, wall_s: float) -> None:
+def check_tools(env: Environment, tasks: Sequence[Task], found: Findings, wall_s: float) -> None:
     """Check episodes with tools: the example, replies to probes, answers that deserve nothing, another process.
 
     Args:
@@ -283,15 +283,14 @@ def _handler(env: Environment) -> Handler:
                 return list(pool.map(partial(_scored, env), work))
         if what == "find":
             return [_found(env, name) for name in given]
-        if isinstance(env, ToolEnv):
+        if not env.single_turn and not env.scores_itself:
             return tool_trace(env, given) if what == "trace" else tool_breaches(env, given)
-        if isinstance(env, MultiTurnEnv):
+        if env.scores_itself:
             if what == "junk":
                 return junk_breaches(env, given)
             if what == "greedy":
                 return greedy_breaches(env, given)
             return trace(env, given) if what == "trace" else episode_breaches(env, given)
-        assert isinstance(env, SingleTurnEnv)
         return gym_breaches(env, given)
 
     return handle

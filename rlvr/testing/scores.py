@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from rlvr.environment import SingleTurnEnv
+from rlvr.environment import Environment
 from rlvr.errors import DataError, RlvrError, Unscored, UsageError
 from rlvr.rewards.parts import Format
 from rlvr.scoring import Scorer
@@ -116,7 +116,7 @@ def as_completion(text: str) -> Completion:
 
 
 def score_tasks(
-    env: SingleTurnEnv,
+    env: Environment,
     tasks: Sequence[Task],
     found: Findings,
     budget: TimeBudget,
@@ -176,7 +176,7 @@ def score_tasks(
 class _Run:
     """Workers, and the results so far."""
 
-    def __init__(self, env: SingleTurnEnv, scorer: Scorer, found: Findings, done: Tries) -> None:
+    def __init__(self, env: Environment, scorer: Scorer, found: Findings, done: Tries) -> None:
         self.env, self.found, self.done = env, found, done
         self.hangs = self.lost_examples = self.passed_over = 0
         self.gone: set[str] = (

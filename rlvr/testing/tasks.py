@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from rlvr.data.overlap import folded, near_duplicates
-from rlvr.environment import TasksEnv, ToolEnv
+from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.testing.answers import plain_answer
 from rlvr.testing.exploits import harmless
@@ -27,7 +27,7 @@ _FEW, _MANY = 0.01, 0.05  # shares of the tasks that two splits have in common
 _FAR = 10_000  # number of indices of a set without end, of which a sample is drawn
 
 
-def sample(env: TasksEnv, found: Findings, tasks: int | None, rng: random.Random) -> list[Task]:
+def sample(env: Environment, found: Findings, tasks: int | None, rng: random.Random) -> list[Task]:
     """A sample of the tasks, always with the first two; empty if tasks cannot be made.
 
     Args:
@@ -67,7 +67,7 @@ def sample(env: TasksEnv, found: Findings, tasks: int | None, rng: random.Random
     return drawn
 
 
-def check_tasks(env: TasksEnv, drawn: Sequence[Task], found: Findings) -> bool:
+def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> bool:
     """Run all checks of tasks that need no verdict.
 
     Args:
@@ -78,7 +78,7 @@ def check_tasks(env: TasksEnv, drawn: Sequence[Task], found: Findings) -> bool:
     Returns:
         False if the tasks are so broken that further checks have no meaning.
     """
-    if isinstance(env, ToolEnv):
+    if not env.single_turn:
         return _recordable(
             drawn, found
         )  # two tasks may read the same and differ in what the tools have
@@ -111,7 +111,7 @@ def check_tasks(env: TasksEnv, drawn: Sequence[Task], found: Findings) -> bool:
     return True
 
 
-def _end(env: TasksEnv, beyond: int) -> int:
+def _end(env: Environment, beyond: int) -> int:
     """Number of tasks of a generator that raises IndexError at the index `beyond`.
 
     Raises:
@@ -129,7 +129,7 @@ def _end(env: TasksEnv, beyond: int) -> int:
     return beyond
 
 
-def _listed(env: TasksEnv, most: int) -> list[Task]:
+def _listed(env: Environment, most: int) -> list[Task]:
     """The first tasks, at most `most`; a generator may end with IndexError."""
     found: list[Task] = []
     try:
@@ -176,7 +176,7 @@ def _recordable(tasks: Sequence[Task], found: Findings) -> bool:
     return True
 
 
-def _repeated(env: TasksEnv, tasks: Sequence[Task], found: Findings) -> None:
+def _repeated(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
     """Repeated prompts: a note for a generator, whose tasks may be few, and a warning for a data set."""
     severity = Severity.NOTE if env.size is None else Severity.WARNING
     seen: dict[str, Task] = {}
@@ -216,7 +216,7 @@ def _repeated(env: TasksEnv, tasks: Sequence[Task], found: Findings) -> None:
             )
 
 
-def _splits(env: TasksEnv, tasks: Sequence[Task], found: Findings) -> None:
+def _splits(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
     """Prompts that another split has too, compared without case and punctuation."""
     base = env.split.partition("[")[0]  # train[:10] shares its tasks with train, and has to
     split = "test" if base == "train" else "train"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from rlvr.environment import ToolEnv
+from rlvr.environment import Environment
 from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
 from rlvr.errors import Unscored
 from rlvr.testing.answers import plain_answer
@@ -51,7 +51,7 @@ _CODE: Final = (
 _Turn: TypeAlias = str | Ask | PolicyTurn
 
 
-def tool_breaches(env: ToolEnv, tasks: Sequence[Task]) -> list[Breach]:
+def tool_breaches(env: Environment, tasks: Sequence[Task]) -> list[Breach]:
     """What is wrong with the episodes of some tasks.
 
     Args:
@@ -78,7 +78,7 @@ def tool_breaches(env: ToolEnv, tasks: Sequence[Task]) -> list[Breach]:
     return list(dict.fromkeys(found))
 
 
-def tool_trace(env: ToolEnv, tasks: Sequence[Task]) -> list[str]:
+def tool_trace(env: Environment, tasks: Sequence[Task]) -> list[str]:
     """The episodes of the examples as texts, to be compared with those of another process.
 
     Args:
@@ -90,10 +90,10 @@ def tool_trace(env: ToolEnv, tasks: Sequence[Task]) -> list[str]:
     ]
 
 
-def _played(env: ToolEnv, task: Task, turns: Sequence[_Turn]) -> tuple[EpisodeRecord, Score]:
-    with env.begin(task) as running:
+def _played(env: Environment, task: Task, turns: Sequence[_Turn]) -> tuple[EpisodeRecord, Score]:
+    with env.open(task) as running:
         for turn in turns:
-            if running.take(PolicyTurn(turn) if isinstance(turn, str) else turn) is None:
+            if running.reply(PolicyTurn(turn) if isinstance(turn, str) else turn) is None:
                 break
         if not running.end:
             running.finish("turns")
@@ -101,7 +101,7 @@ def _played(env: ToolEnv, task: Task, turns: Sequence[_Turn]) -> tuple[EpisodeRe
     return record, env.score_group(task, [env.completion_of(record, 1)])[0]
 
 
-def _turns_of(env: ToolEnv, task: Task) -> Sequence[_Turn]:
+def _turns_of(env: Environment, task: Task) -> Sequence[_Turn]:
     return env.example_episode(task) or ["Done."]
 
 
@@ -116,7 +116,7 @@ def _without_times(record: EpisodeRecord) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------- the example
 
 
-def _example(env: ToolEnv, task: Task) -> Iterator[Breach]:
+def _example(env: Environment, task: Task) -> Iterator[Breach]:
     """Played twice: the same replies, the maximum, and a record that is verified again as it was."""
     if env.example_episode(task) is None:
         what = "example_episode gives no turns, so it is not known that the maximum can be earned"
@@ -150,7 +150,7 @@ def _example(env: ToolEnv, task: Task) -> Iterator[Breach]:
 
 
 def _twice(
-    env: ToolEnv, task: Task, turns: Sequence[_Turn], score: Score, high: float
+    env: Environment, task: Task, turns: Sequence[_Turn], score: Score, high: float
 ) -> Iterator[Breach]:
     """Every call of the example three times: no more may be earned by it."""
     calls = [turn for turn in turns if not isinstance(turn, str)]
@@ -174,17 +174,18 @@ def _twice(
 # --------------------------------------------------------------------------------------------------------- the replies
 
 
-def _probed(env: ToolEnv, task: Task) -> tuple[str, list[Breach]]:
+def _probed(env: Environment, task: Task) -> tuple[str, list[Breach]]:
     """All that the policy is told before it knows anything, and what is wrong with these replies."""
     found: list[Breach] = []
     prompt = json.dumps(task.prompt, ensure_ascii=False, default=str)
     said: list[str] = []
-    with env.begin(task) as running:
-        keys = _names_in(running._state)
-        said.append(json.dumps(running.schemas, ensure_ascii=False))
-        tools = dict(running.tools)
+    first: Any = env.open(task)
+    with first:
+        keys = _names_in(first._state)
+        said.append(json.dumps(first.schemas, ensure_ascii=False))
+        tools = dict(first.tools)
     for name, tool in tools.items():
-        running = env.begin(task)
+        running: Any = env.open(task)
         try:
             for probe in _probes(tool.parameters, keys):
                 try:
@@ -198,7 +199,7 @@ def _probed(env: ToolEnv, task: Task) -> tuple[str, list[Breach]]:
                         )
                     )
                     running.close()
-                    running = env.begin(task)
+                    running = env.open(task)
                     continue
                 code = any(value in _CODE for value in probe.values())
                 if call.reply.startswith("error: time limit"):
@@ -222,17 +223,17 @@ def _probed(env: ToolEnv, task: Task) -> tuple[str, list[Breach]]:
                 said.append(call.reply[:_LONG])
                 if running._over or "session is over" in call.reply:
                     running.close()
-                    running = env.begin(task)
+                    running = env.open(task)
         finally:
             running.close()
     said += _user_says(env, task)
     return "\n".join([prompt, *said]), found
 
 
-def _user_says(env: ToolEnv, task: Task) -> list[str]:
-    with env.begin(task) as running:
-        told = running.take(PolicyTurn("I do not know."))
-        return [str(message["content"]) for message in told or ()]
+def _user_says(env: Environment, task: Task) -> list[str]:
+    with env.open(task) as running:
+        told = running.reply(PolicyTurn("I do not know."))
+        return [json.dumps(told)]
 
 
 def _probes(schema: Mapping[str, Any], keys: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -320,7 +321,7 @@ def _holds(text: str, word: str) -> bool:
 # --------------------------------------------------------------------------------------------------------- the answer
 
 
-def _junk(env: ToolEnv, task: Task) -> Iterator[Breach]:
+def _junk(env: Environment, task: Task) -> Iterator[Breach]:
     """Answers that deserve nothing, at once and again and again."""
     for hole, text in JUNK.items():
         _, score = _played(env, task, [PolicyTurn(text)] * 3)
@@ -332,7 +333,7 @@ def _junk(env: ToolEnv, task: Task) -> Iterator[Breach]:
             )
 
 
-def _many(env: ToolEnv, task: Task, tasks: Sequence[Task]) -> Iterator[Breach]:
+def _many(env: Environment, task: Task, tasks: Sequence[Task]) -> Iterator[Breach]:
     """The answers of all tasks in one turn, the right one among them; and as calls of one turn."""
     turns = list(_turns_of(env, task))
     others = [list(_turns_of(env, one)) for one in tasks if _shown(one) != _shown(task)]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rlvr.environment import SingleTurnEnv
+from rlvr.environment import Environment
 from rlvr.errors import RlvrError
 from rlvr.testing.exploits import harmless
 from rlvr.testing.findings import Findings, Severity
@@ -45,7 +45,7 @@ class _Known(NamedTuple):
     answer: str
 
 
-def check_verifier(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> None:
+def check_verifier(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
     """Try the properties of the environment's verifier, if it stands on `BaseVerifier` and judges without waiting.
 
     Args:
@@ -110,7 +110,7 @@ def _try_references(verifier: BaseVerifier[Any, Any], task: Task, found: Finding
             found.add("reference-raises", Severity.HOLE, **case, got=said, wanted=wanted)
 
 
-def _answer_of(env: SingleTurnEnv, verifier: BaseVerifier[Any, Any], task: Task) -> str | None:
+def _answer_of(env: Environment, verifier: BaseVerifier[Any, Any], task: Task) -> str | None:
     """The bare answer of a right example; None if there is none, or it cannot be told."""
     try:
         example = env.example(task)

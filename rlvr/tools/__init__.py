@@ -1,6 +1,6 @@
-"""Ready tools for a `ToolEnv`: Python and bash in a sandbox session, search over texts, and those of an MCP server.
+"""Ready tools: Python and bash in a sandbox session, search over texts, and those of an MCP server.
 
-def open(self, task):
+def setup(self, task):
     return rlvr.tools.sandbox().session("python")
 
 def tools(self, state):

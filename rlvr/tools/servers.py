@@ -1,6 +1,6 @@
 """The tools of a server that speaks the Model Context Protocol, over its official SDK.
 
-def open(self, task):
+def setup(self, task):
     return rlvr.tools.mcp(["python", "server.py"])
 
 def tools(self, state):

@@ -22,7 +22,7 @@ from rlvr.collect.flight import sample_groups
 from rlvr.console import Plainly
 from rlvr.display import Activity, span
 from rlvr.engines import engine_of
-from rlvr.environment import Environment, TasksEnv
+from rlvr.environment import Environment
 from rlvr.scoring import Scorer
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.memory import forecast, longest_prompt, require_room
@@ -87,9 +87,7 @@ def dry_run(
         max_tokens=settings.max_tokens, temperature=settings.temperature, stop=settings.stop
     )
     scoring = None if settings.scorer is None else engine_of(settings.scorer)
-    scorer = (
-        Scorer(env, workers=settings.workers, engine=scoring) if isinstance(env, TasksEnv) else None
-    )
+    scorer = Scorer(env, workers=settings.workers, engine=scoring)
     opened = ExitStack()
     sampler = opened.enter_context(open_sampler(policy, settings))
     if settings.engine != "local":

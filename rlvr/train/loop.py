@@ -27,7 +27,7 @@ from rlvr.console import PlainConsole, Plainly
 from rlvr.data.files import whole_folder
 from rlvr.display import Activity
 from rlvr.engines import engine_of
-from rlvr.environment import Environment, Mixture, TasksEnv
+from rlvr.environment import Environment
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import TokenRow
 from rlvr.scoring import Scorer
@@ -403,9 +403,7 @@ class Trainer:
 
     def _env_of(self, task: Task) -> str:
         """The name of a task's environment."""
-        return (
-            self.env.share_of(task).name if isinstance(self.env, Mixture) else self.env.id
-        ) or ""
+        return self.env.name_of(task)
 
     def _learn_preferences(
         self, learner: PreferenceLearner, sampled: RolloutBatch, draw: torch.Generator
@@ -609,8 +607,7 @@ class Trainer:
         )
 
     def _scorer(self, env: Environment | None) -> Scorer | None:
-        """None for an environment that computes its scores itself."""
-        if not isinstance(env, TasksEnv):
+        if env is None:
             return None
         settings = self._settings
         engine = None if settings.scorer is None else engine_of(settings.scorer)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from rlvr.engines import ServedReward
-from rlvr.environment import Environment, Mixture, TasksEnv
+from rlvr.environment import Environment
 from rlvr.environment.registry import make
 from rlvr.errors import UsageError
 from rlvr.rewards import GroupPart
@@ -89,8 +89,7 @@ def environments(
 
 def _require_siblings(env: Environment, config: ResolvedConfig) -> None:
     """Refuse an environment of a mixture whose own group size is too small for the algorithm."""
-    shares = env.shares.values() if isinstance(env, Mixture) else ()
-    single = next((share.name for share in shares if share.group_size == 1), None)
+    single = next((share.name for share in env.shares.values() if share.group_size == 1), None)
     if single is not None and "siblings" in config.algorithm.needs:
         raise UsageError(
             f"group_size of {single} in the mixture is 1, and {config.algorithm.label} compares the completions of "
@@ -108,25 +107,18 @@ def _reward_model_part(place: str, device: str) -> GroupPart:
 
 
 def _with_reward_model(env: Environment, part: GroupPart, config: ResolvedConfig) -> Environment:
-    if isinstance(env, Mixture):
-        return env.each(lambda share, own: _with_reward_model(own, part, config))
-    if not isinstance(env, TasksEnv):
-        raise UsageError(
-            f"{env.id} has several turns and computes its score itself, so reward_model cannot be added; leave it out"
-        )
     low, high = config.reward_model_bounds
     said = part if (low, high) == part.bounds else part.clip(low, high)
-    return env.with_reward(env.reward + config.reward_model_weight * said)
+    added = config.reward_model_weight * said
+    return env.each(lambda share, own: own.with_reward(own.reward + added))
 
 
 def _with_range(env: Environment, least: float, most: float) -> Environment:
     """The environment with its reward's bounds mapped to others: DAPO's paper has -1 and 1 (arXiv:2503.14476, 2.4)."""
-    if isinstance(env, Mixture):
-        return env.each(lambda share, own: _with_range(own, least, most))
-    if not isinstance(env, TasksEnv):
-        raise UsageError(
-            f"{env.id} has several turns and computes its score itself, so reward_range cannot map it; leave it out"
-        )
+    return env.each(lambda share, own: _ranged(own, least, most))
+
+
+def _ranged(env: Environment, least: float, most: float) -> Environment:
     low, high = env.reward.bounds
     if low == high:
         raise UsageError(
@@ -141,15 +133,11 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
 
     Published sets have a few problems in both of their splits, so up to one in a hundred gives a warning only.
     """
-    if isinstance(env, Mixture) and isinstance(eval_env, Mixture):
+    if env.shares and eval_env.shares:
         for name in env.shares.keys() & eval_env.shares.keys():
-            _require_separate(env.env_of(name), eval_env.env_of(name), most)
+            _require_separate(env.members[name], eval_env.members[name], most)
         return
-    if (
-        not (isinstance(env, TasksEnv) and isinstance(eval_env, TasksEnv))
-        or not env.size
-        or not eval_env.size
-    ):
+    if not env.size or not eval_env.size:
         return
     trained = {str(env.task(i).prompt) for i in range(env.size)}
     evaluated = [eval_env.task(i) for i in range(min(most, eval_env.size))]
@@ -167,25 +155,20 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
         warnings.warn(f"{found}, such as {shared[0]!r}", RuntimeWarning, stacklevel=4)
 
 
-def _with_overlong(
-    env: Environment, config: ResolvedConfig, limit: int | None = None
-) -> Environment:
+def _with_overlong(env: Environment, config: ResolvedConfig) -> Environment:
     """The environment; with overlong="soft" its reward has DAPO's soft punishment (arXiv:2503.14476, eq. 13).
 
     It is scaled by the width of the reward's bounds, as the paper's -1 is for rewards of ±1: added to a reward in
     [0, 1], -1 would make a right answer at the limit worth a wrong short one.
     """
-    if isinstance(env, Mixture):
-        return env.each(lambda share, own: _with_overlong(own, config, share.max_tokens))
+    return env.each(lambda share, own: _punished(own, config, share.max_tokens if share else None))
+
+
+def _punished(env: Environment, config: ResolvedConfig, limit: int | None) -> Environment:
     if "soft" not in config.overlong or any(
         isinstance(leaf, Overlong) for leaf in env.reward.leaves
     ):
         return env
-    if not isinstance(env, TasksEnv):
-        raise UsageError(
-            f"{env.id} has several turns and computes its score itself, so overlong={config.overlong!r} cannot be "
-            "added; choose overlong='mask' or 'keep'"
-        )
     low, high = env.reward.bounds
     most = config.algorithm.overlong_share * (high - low)
     if not 0 < most < math.inf:
@@ -281,7 +264,7 @@ def say_prompts(
         limit: look at this many tasks, the first ones; None for all, but at most 10,000.
     """
     tokens = policy.tokenization
-    if not tokens.chat or not isinstance(env, TasksEnv):
+    if not tokens.chat or env is None or env.scores_itself:
         say(prompts_line(tokens.format))
         return
     most = limit or _COUNTED

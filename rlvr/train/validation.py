@@ -7,7 +7,7 @@ import math
 from typing import Any, Final
 
 from rlvr.collect.evaluation import EvaluationReport
-from rlvr.environment import Environment, Mixture, TasksEnv
+from rlvr.environment import Environment, Share
 from rlvr.errors import UsageError
 from rlvr.train.config import ResolvedConfig
 
@@ -35,16 +35,20 @@ def validation_split(
     """
     if not config.validation_tasks:
         return env, None
-    if isinstance(env, Mixture):
-        parts = {name: validation_split(config, env.env_of(name)) for name in env.shares}
-        kept = env.each(lambda share, _: parts[str(share.name)][0])
-        return kept, env.each(lambda share, _: parts[str(share.name)][1])  # type: ignore[arg-type,return-value]
-    if not isinstance(env, TasksEnv) or env.size is None:
+    if env.shares:
+        parts = {name: validation_split(config, one) for name, one in env.members.items()}
+        kept = env.each(lambda share, _: parts[_name(share)][0])
+        return kept, env.each(lambda share, _: parts[_name(share)][1] or env)
+    if env.size is None:
         return env, _generated(env)
     return _cut(env, _count(config, env))
 
 
-def _count(config: ResolvedConfig, env: TasksEnv) -> int:
+def _name(share: Share | None) -> str:
+    return str(share and share.name)
+
+
+def _count(config: ResolvedConfig, env: Environment) -> int:
     size, wanted = env.size or 0, config.validation_tasks
     if config.validation_by_default:
         wanted = min(wanted, size // _MOST)
@@ -65,11 +69,11 @@ def _generated(env: Environment) -> Environment:
     return type(env)(**{**env.config, "split": SPLIT}).with_reward(env.reward)
 
 
-def _cut(env: TasksEnv, count: int) -> tuple[TasksEnv, TasksEnv]:
+def _cut(env: Environment, count: int) -> tuple[Environment, Environment]:
     tasks = [env.task(index) for index in range(env.size or 0)]
     held = {task.id for task in sorted(tasks, key=lambda task: _drawn(task.id))[:count]}
 
-    def part(of: list[Any]) -> TasksEnv:
+    def part(of: list[Any]) -> Environment:
         other = env.without_tasks()
         vars(other)["_tasks"] = of  # where they are kept once they are made
         return other

@@ -17,7 +17,7 @@ from rlvr.errors import UsageError
 from rlvr.sandbox import Limits, Sandbox
 
 
-class Sums(rlvr.SingleTurnEnv):
+class Sums(rlvr.Environment):
     """Right is the number of the task."""
 
     def task(self, index):

@@ -474,7 +474,7 @@ def test_an_environment_that_workers_cannot_rebuild_is_one_line(score, tmp_path)
     """Not a file full of UNSCORED."""
     (tmp_path / "homesick.py").write_text(
         "import os, rlvr\nHOME = os.getpid()\n"
-        "class Homesick(rlvr.SingleTurnEnv):\n"
+        "class Homesick(rlvr.Environment):\n"
         "    def __setstate__(self, state):\n        raise RuntimeError('only at home')\n"
         "    def task(self, index):\n        return rlvr.Task(str(index), '?')\n"
     )

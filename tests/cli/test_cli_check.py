@@ -14,7 +14,7 @@ HOLED = '''
 import rlvr
 
 
-class Holed(rlvr.SingleTurnEnv):
+class Holed(rlvr.Environment):
     """Takes any text that has the answer in it."""
 
     upto: int = 9

@@ -5,6 +5,7 @@ import time
 
 import rlvr
 from rlvr.collect import Collector, Sampling, ScriptedSampler
+from rlvr.environment.deprecated import MultiTurnEnv
 from tests.environments import Trials
 
 SAMPLING = Sampling(max_tokens=64)
@@ -71,7 +72,7 @@ class Dawdling(Trials):
         return super().verify(task, completion)
 
 
-class Count(rlvr.MultiTurnEnv):
+class Count(MultiTurnEnv):
     """Say the numbers from one up to a goal, 1 to 3 by the seed.  Each right turn earns 0.25; a wrong one ends it."""
 
     chat: bool = False
@@ -116,8 +117,7 @@ def collector(env: rlvr.Environment | None = None, script=guesses, **settings) -
     env = Trials() if env is None else env
     settings = {"group_size": 4, "sampling": SAMPLING} | settings
     sampler = script if isinstance(script, ScriptedSampler) else ScriptedSampler(script)
-    if isinstance(env, rlvr.SingleTurnEnv):
-        settings = {"scorer": Inline(env)} | settings
+    settings = {"scorer": Inline(env)} | settings
     return Collector(env, sampler, **settings)
 
 

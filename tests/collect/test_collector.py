@@ -375,7 +375,7 @@ def test_importing_it_loads_nothing_heavy():
     assert loaded.isdisjoint({"torch", "transformers", "datasets", "sympy", "numpy"})
 
 
-class Nothing(rlvr.SingleTurnEnv):
+class Nothing(rlvr.Environment):
     """A split without a task."""
 
     def tasks(self):

@@ -9,8 +9,7 @@ import pytest
 import rlvr
 from rlvr.collect import END, Sampling, ScriptedSampler
 from rlvr.types import Turn
-from tests.collect.collecting import Backwards, Count, Inline, collector, counts, texts, untimed
-from tests.environments import Trials
+from tests.collect.collecting import Backwards, Count, collector, counts, texts, untimed
 from tests.rewards.parts import refusal
 
 
@@ -256,8 +255,10 @@ def test_the_reward_is_shared_by_all_episodes():
         def verify(self, completion, reference):
             return rlvr.Verdict("correct")
 
-    env = Count().with_reward(rlvr.Correct(Holding()))
-    with collector(env, counts) as one:
+    class Held(Count):
+        reward = rlvr.Correct(Holding())
+
+    with collector(Held(), counts) as one:
         assert one.collect(1).stats["accuracy"] == 1.0
 
 
@@ -273,12 +274,6 @@ def test_an_environment_that_cannot_be_copied_is_refused():
     assert said.startswith(
         "Locked cannot be copied for parallel episodes (TypeError: cannot pickle 'lock' object)"
     )
-
-
-def test_a_scorer_has_no_place_beside_several_turns():
-    """The environment says its scores itself."""
-    said = refusal(lambda: collector(Count(), scorer=Inline(Trials())))
-    assert said == "Count has several turns and computes its score itself; leave the scorer out"
 
 
 # ------------------------------------------------------------------------------------------ the same, whatever happens

@@ -18,7 +18,7 @@ from tests.rewards.parts import refusal
 def run(env, script, **settings):
     """Evaluate a script, scoring in this process."""
     sampler = script if isinstance(script, ScriptedSampler) else ScriptedSampler(script)
-    scorer = Inline(env) if isinstance(env, rlvr.SingleTurnEnv) else None
+    scorer = Inline(env)
     return evaluate(env, sampler, **({"sampling": SAMPLING, "scorer": scorer} | settings))
 
 

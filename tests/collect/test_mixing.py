@@ -10,7 +10,16 @@ from rlvr.collect import ScriptedSampler
 from rlvr.collect.evaluation import evaluate
 from rlvr.collect.mixing import MixtureCursor
 from rlvr.types import Group, Outcome, Rollout, Score, Verdict
-from tests.collect.collecting import SAMPLING, Stepping, collector, guesses, number, untimed
+from tests.collect.collecting import (
+    SAMPLING,
+    Count,
+    Stepping,
+    collector,
+    counts,
+    guesses,
+    number,
+    untimed,
+)
 from tests.environment.test_mixture import rows
 from tests.environments import Trials
 
@@ -209,3 +218,57 @@ def test_evaluation_is_per_environment_and_overall():
     assert report.metrics["rows/avg@1"].value == 1
     assert report.metrics["more/avg@1"].value == 0.6
     assert report.metrics["avg@1"].value == 0.75
+
+
+# ------------------------------------------------------------------------------------------ of any number of turns
+
+
+class Ask(rlvr.Environment):
+    """The answer is right once the tool was asked."""
+
+    turns: int = 3
+
+    def task(self, index):
+        return rlvr.Task(f"ask/{index}", f"Look {index} up.", str(index))
+
+    @rlvr.tool
+    def look(self, state) -> str:
+        """See it."""
+        return "seen"
+
+    def verify(self, task, record):
+        right = record.answer == task.reference and [call.reply for call in record.calls] == [
+            "seen"
+        ]
+        return rlvr.Verdict("correct" if right else "wrong", why="looked")
+
+
+def look_or_count(prompt, rollout, seed):
+    if "Look" not in prompt:
+        return counts(prompt, rollout, seed)
+    call = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    return prompt.partition("Look ")[2].split()[0] if "seen" in prompt else call
+
+
+def test_a_mixture_holds_environments_of_any_number_of_turns():
+    """One with tools, one with reset and step of its own, one of one reply; each with its own group size."""
+    env = rlvr.Mixture(
+        envs=[
+            rlvr.Share(Ask(), name="ask", group_size=2),
+            rlvr.Share(Count(), name="count", group_size=3),
+            rlvr.Share(Trials(), name="trials"),
+        ]
+    )
+    with collector(env, look_or_count) as one:
+        groups = {group.task.id.partition(":")[0]: group for group in one.collect(3).groups}
+    assert {name: len(group.rollouts) for name, group in groups.items()} == {
+        "ask": 2,
+        "count": 3,
+        "trials": 4,
+    }
+    for name in ("ask", "count"):
+        assert [rollout.score.total for rollout in groups[name].rollouts] == [1.0] * len(
+            groups[name].rollouts
+        ), name
+    assert {len(rollout.turns) for rollout in groups["ask"].rollouts} == {2}
+    assert groups["trials"].rollouts[0].turns == ()

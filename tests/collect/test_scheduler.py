@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-import rlvr
 from rlvr.collect import Collector, Sampling, ScriptedSampler
 from rlvr.collect.background import BackgroundCalls, CallTimeout
 from rlvr.collect.scheduler import run
+from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.errors import RlvrError
 from rlvr.samplers.protocol import Request
 from tests.collect.collecting import Count, collector, counts
@@ -258,7 +258,7 @@ def test_threads_that_hang_are_not_heaped_up_for_ever(monkeypatch):
     released.set()
 
 
-class Together(rlvr.MultiTurnEnv):
+class Together(MultiTurnEnv):
     """Its first step waits until 64 episodes are in theirs."""
 
     barrier = threading.Barrier(64)

@@ -35,7 +35,7 @@ def collector(env, script=adds, **settings) -> Collector:
 class Counted(Desk):
     """Counts its open states."""
 
-    def open(self, task):
+    def setup(self, task):
         state = _State(self)
         OPEN.add(state)
         return state
@@ -141,7 +141,7 @@ def test_an_open_that_fails_is_unscored():
     """The group keeps its size."""
 
     class Closed(Desk):
-        def open(self, task):
+        def setup(self, task):
             raise OSError("no room")
 
     with collector(Closed()) as made:
@@ -162,7 +162,7 @@ def test_calls_of_different_episodes_run_side_by_side():
     """Each waits for all others of its group: one after another, none would ever end."""
 
     class Together(Desk):
-        def open(self, task):
+        def setup(self, task):
             return None
 
         @rlvr.tool

@@ -16,10 +16,8 @@ from rlvr import (
     Correct,
     Environment,
     Format,
-    MultiTurnEnv,
     Overlong,
     RelativeLength,
-    SingleTurnEnv,
     Task,
     Verdict,
 )
@@ -77,7 +75,7 @@ def test_tasks_are_found_by_id_or_index():
         "Sums/train/" + "9" * 5000, None, 1.0, -1, True, [1],
     ],
 )  # fmt: skip
-def test_a_task_that_is_not_there_is_a_lookup_error(env: SingleTurnEnv, task: Any):
+def test_a_task_that_is_not_there_is_a_lookup_error(env: Environment, task: Any):
     """An error of that row alone: other rows of the file may be fine."""
     with pytest.raises(LookupError, match="has no task"):
         env.find(task)
@@ -111,14 +109,12 @@ def test_tasks_are_tasks():
 def test_an_environment_without_tasks_says_what_to_define():
     """Neither tasks nor task."""
 
-    class Empty(SingleTurnEnv):
+    class Empty(Environment):
         pass
 
     message = "Empty has no tasks: define tasks(self), or task(self, index) for a generator"
     assert refusal(lambda: Empty().tasks()) == message
     assert refusal(lambda: Empty().task(0)) == message
-    with pytest.raises(TypeError, match="abstract"):
-        MultiTurnEnv()
 
 
 def test_the_data_is_read_once():
@@ -279,7 +275,7 @@ def test_environments_travel():
 
 
 @pytest.mark.parametrize("env", [Words(), Sums()], ids=["finite", "generator"])
-def test_a_seed_repeats_the_episodes_that_follow(env: SingleTurnEnv):
+def test_a_seed_repeats_the_episodes_that_follow(env: Environment):
     """As Gymnasium's: reset(seed) begins the sequence, reset() goes on."""
 
     def episodes(seed: int | None) -> list[Any]:
@@ -321,7 +317,7 @@ def test_a_step_takes_a_length_along():
 def test_a_step_needs_a_reset():
     """Before the first episode, and after each."""
     env = Words()
-    message = "Words: step before reset; an episode has one step, call reset() for the next"
+    message = "Words: step before reset; no episode is under way, call reset() for the next"
     assert refusal(lambda: env.step("x")) == message
     env.reset(), env.step("x")
     assert refusal(lambda: env.step("x")) == message

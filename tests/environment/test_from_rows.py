@@ -9,11 +9,12 @@ import pytest
 
 import rlvr
 import rlvr.testing
-from rlvr import Correct, Environment, MultiTurnEnv, SingleTurnEnv, Task, Verdict
+from rlvr import Correct, Environment, Task, Verdict
+from rlvr.environment.deprecated import MultiTurnEnv
 from tests.rewards.parts import refusal
 
 
-class Words(SingleTurnEnv):
+class Words(Environment):
     """A finite set."""
 
     def tasks(self) -> Iterable[Task]:

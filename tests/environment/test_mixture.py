@@ -157,28 +157,8 @@ def test_bad_options_are_refused(options, said):
     assert refusal(lambda: rlvr.Mixture(**options)).startswith(said)
 
 
-def test_environments_of_several_turns_and_mixtures_are_refused():
-    """One error, which names the environment and the way out, also for those with tools."""
-
-    class Guess(rlvr.ToolEnv):
-        def task(self, index):
-            return rlvr.Task(f"guess/{index}", "?")
-
-        def verify(self, task, episode):
-            return rlvr.Verdict("wrong", why="-")
-
-    class Talk(rlvr.MultiTurnEnv):
-        def reset(self, *, seed=None, options=None):
-            return "", {}
-
-        def step(self, action):
-            return "", 0.0, True, False, {}
-
-    for env in (Talk(), Guess()):
-        assert refusal(lambda env=env: rlvr.Mixture(envs=[env])) == (
-            f"{env.id} is played in several turns; a mixture is made of environments of a single turn, so give that "
-            "one a run of its own"
-        )
+def test_a_mixture_of_a_mixture_is_refused():
+    """Its weights would be two numbers for one share."""
     assert "is a mixture itself" in refusal(
         lambda: rlvr.Mixture(envs=[rlvr.Mixture(envs=[Words()])])
     )

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import rlvr
-from rlvr import MultiTurnEnv, SingleTurnEnv, Task, UnknownEnvironment, Verdict, make, register
+from rlvr import Environment, Task, UnknownEnvironment, Verdict, make, register
 from rlvr.environment import registry
+from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.environment.registry import load
 from tests.rewards.parts import refusal
 
@@ -18,7 +19,7 @@ PLUGIN = '''
 import rlvr
 
 @rlvr.register("{id}")
-class Echo(rlvr.SingleTurnEnv):
+class Echo(rlvr.Environment):
     """Say it again."""
 
     words: int = 2
@@ -72,11 +73,11 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
     return install
 
 
-def echo(qualname: str = "Echo", **members: Any) -> type[SingleTurnEnv]:
+def echo(qualname: str = "Echo", **members: Any) -> type[Environment]:
     """A new class; the same `qualname` stands for the same class statement, run again."""
     return type(
         qualname,
-        (SingleTurnEnv,),
+        (Environment,),
         {"__module__": "a_notebook", "__qualname__": qualname, **members},
     )
 
@@ -127,10 +128,10 @@ def test_a_forgotten_pair_of_parentheses_is_told():
     )
 
 
-@pytest.mark.parametrize("given", [lambda: None, dict, SingleTurnEnv.tasks, "Echo"])
+@pytest.mark.parametrize("given", [lambda: None, dict, Environment.tasks, "Echo"])
 def test_only_environments_are_registered(given: Any):
     """Not a function that makes one."""
-    message = "register('x-v1') is for subclasses of rlvr.SingleTurnEnv or rlvr.MultiTurnEnv, not"
+    message = "register('x-v1') is for subclasses of rlvr.Environment, not"
     assert message in refusal(lambda: register("x-v1")(given))
     assert rlvr.environment_ids() == []
 
@@ -227,7 +228,7 @@ def test_an_option_without_default_has_to_be_given():
         (None, "None is no environment id; write one such as 'gsm8k-v3', or call the class itself"),
         (5, "5 is no environment id"),
         (
-            SingleTurnEnv,
+            Environment,
             "is no environment id; write one such as 'gsm8k-v3', or call the class itself",
         ),
     ],
@@ -335,7 +336,7 @@ def test_a_class_is_found_where_it_stands(
 def test_an_unregistered_class_in_a_file_will_do(tmp_path: Path):
     """For a first try; its id is then its name."""
     (tmp_path / "first_try.py").write_text(
-        "import rlvr\nclass Try(rlvr.SingleTurnEnv):\n    size = 3\n"
+        "import rlvr\nclass Try(rlvr.Environment):\n    size = 3\n"
     )
     env = make(f"{tmp_path / 'first_try.py'}:Try")
     assert (env.id, env.size) == ("Try", 3)

@@ -38,7 +38,7 @@ class Odd(Desk):
     call_seconds: float = 0.2
     states: list = ()
 
-    def open(self, task):
+    def setup(self, task):
         self.state = Opened()
         return self.state
 
@@ -80,8 +80,8 @@ class Odd(Desk):
         return threading.current_thread().name + str(threading.get_ident())
 
 
-def episode(env: rlvr.ToolEnv, index: int = 3) -> Any:
-    return env.begin(env.task(index))
+def episode(env: rlvr.Environment, index: int = 3) -> Any:
+    return env.open(env.task(index))
 
 
 def test_a_schema_comes_from_signature_and_docstring():
@@ -197,10 +197,10 @@ FAULTS = [
 def test_what_the_model_did_wrong_is_a_reply(text, reply):
     """It counts as a call, and the episode goes on."""
     with episode(Desk()) as running:
-        [told] = running.take(text)
+        [told] = running.reply(text)
         assert told["content"].startswith(reply)
         assert running.record.calls[0].error
-        assert running.take(call("add", x=1))[0]["content"] == "1"
+        assert running.reply(call("add", x=1))[0]["content"] == "1"
 
 
 @pytest.mark.parametrize("name", ["fail", "leave"])
@@ -208,7 +208,7 @@ def test_what_the_environment_did_wrong_is_no_reply(name):
     """Else a policy would learn from our faults; the state is closed all the same."""
     env = Odd()
     with episode(env) as running, pytest.raises(EpisodeFailed, match=f"tool '{name}'"):
-        running.take(call(name))
+        running.reply(call(name))
     assert env.state.closed == 1
 
 
@@ -216,10 +216,10 @@ def test_a_call_over_its_time_is_killed_with_what_it_works_with():
     """The reply says so, later calls are refused, and the episode can still be answered."""
     env = Odd()
     with episode(env) as running:
-        assert running.take(call("wait"))[0]["content"] == "error: time limit"
+        assert running.reply(call("wait"))[0]["content"] == "error: time limit"
         assert env.state.killed == 1
-        assert "what it worked with is gone" in running.take(call("table"))[0]["content"]
-        assert running.take("no") is None
+        assert "what it worked with is gone" in running.reply(call("table"))[0]["content"]
+        assert running.reply("no") is None
     assert (env.state.closed, running.record.final) == (1, None)
 
 
@@ -227,8 +227,8 @@ def test_a_coroutine_over_its_time_is_cancelled():
     """Nothing is killed, so other tools go on."""
     env = Odd()
     with episode(env) as running:
-        assert running.take(call("nap"))[0]["content"] == "error: time limit"
-        assert running.take(call("table"))[0]["content"] == '{"a": [1, "ü"]}'
+        assert running.reply(call("nap"))[0]["content"] == "error: time limit"
+        assert running.reply(call("table"))[0]["content"] == '{"a": [1, "ü"]}'
     assert env.state.killed == 0
 
 
@@ -245,8 +245,8 @@ def test_code_that_cannot_be_killed_costs_its_own_episode():
 
     release, began = threading.Event(), time.monotonic()
     with episode(Stuck()) as running:
-        assert running.take(call("hang"))[0]["content"] == "error: time limit"
-        assert "has not ended" in running.take(call("add", x=1))[0]["content"]
+        assert running.reply(call("hang"))[0]["content"] == "error: time limit"
+        assert "has not ended" in running.reply(call("add", x=1))[0]["content"]
     assert time.monotonic() - began < 30
     release.set()
 
@@ -255,15 +255,15 @@ def test_budgets_refuse_and_say_so():
     """Calls beyond `calls` are answered, never dropped; turns end the episode; a reply loses its middle."""
     env = Odd(calls=3, turns=3, reply_chars=100)
     with episode(env) as running:
-        told = running.take(
+        told = running.reply(
             call("long", n=500) + call("long", n=5) + call("divide") + call("long", n=5)
         )
         assert [len(one["content"]) for one in told[:2]] == [100, 6]
         assert "401 characters left out" in told[0]["content"]
         assert told[0]["content"].endswith("z")
         assert told[3]["content"] == "error: no calls are left, all 3 are used; answer now"
-        running.take(call("table"))
-        assert running.take(call("table")) is None
+        running.reply(call("table"))
+        assert running.reply(call("table")) is None
     assert running.record.end == "turns"
     assert running.record.answer == ""
 
@@ -271,14 +271,14 @@ def test_budgets_refuse_and_say_so():
 def test_the_seconds_of_all_calls_have_a_budget():
     """A policy cannot keep an episode by many slow calls."""
     with episode(Odd(episode_seconds=0.1, call_seconds=5)) as running:
-        assert running.take(call("nap"))[0]["content"] == "error: time limit"
-        assert "no time is left" in running.take(call("table"))[0]["content"]
+        assert running.reply(call("nap"))[0]["content"] == "error: time limit"
+        assert "no time is left" in running.reply(call("table"))[0]["content"]
 
 
 def test_all_code_of_an_episode_runs_in_one_thread():
     """So that a connection that belongs to its thread works."""
     with episode(Odd()) as running:
-        first, second = running.take(call("thread") + call("thread"))
+        first, second = running.reply(call("thread") + call("thread"))
         assert first["content"] == second["content"]
         assert str(threading.get_ident()) not in first["content"]
 
@@ -292,9 +292,9 @@ def test_a_simulated_user_answers_until_it_is_content():
             return None if said == 2 else f"And then? {said}"
 
     with episode(Talk()) as running:
-        assert running.take("a") == [{"role": "user", "content": "And then? 0"}]
-        assert running.take("b") == [{"role": "user", "content": "And then? 1"}]
-        assert running.take("c") is None
+        assert running.reply("a") == [{"role": "user", "content": "And then? 0"}]
+        assert running.reply("b") == [{"role": "user", "content": "And then? 1"}]
+        assert running.reply("c") is None
     assert [turn.user for turn in running.record.turns] == ["And then? 0", "And then? 1", None]
     assert running.record.answer == "c"
 
@@ -313,7 +313,7 @@ def test_all_of_a_state_is_closed(kind):
     both = (Opened(), Opened())
 
     class Several(Desk):
-        def open(self, task):
+        def setup(self, task):
             return kind(both)
 
         def final(self, task, state):
@@ -327,10 +327,10 @@ def test_an_open_that_fails_is_no_episode():
     """It is UNSCORED for a collector; a mistake in the tools is an error of the caller."""
 
     class Broken(Desk):
-        def open(self, task):
+        def setup(self, task):
             raise OSError("no room")
 
-    with pytest.raises(EpisodeFailed, match="open of Broken raised OSError: no room"):
+    with pytest.raises(EpisodeFailed, match="setup of Broken raised OSError: no room"):
         episode(Broken())
 
 
@@ -338,7 +338,7 @@ def test_half_characters_of_json_become_whole():
     r"""JSON can write "\ud800", which no program can encode."""
     assert clean({"x": ["a\ud800b", "😀"]}) == {"x": ["a�b", "😀"]}
     with episode(Odd()) as running:
-        running.take('<tool_call>{"name": "\\ud800", "arguments": {"\\udfff": 1}}</tool_call>')
+        running.reply('<tool_call>{"name": "\\ud800", "arguments": {"\\udfff": 1}}</tool_call>')
         running.record.messages[1]["content"].encode()
 
 
@@ -351,9 +351,9 @@ def test_a_verifier_sees_the_answer_alone():
 
     for turns, total in ((["4"], 1.0), ([call("add", x=4)], 0.0), ([call("add", x=4), "no"], 0.0)):
         env = Echo(turns=len(turns))
-        with env.begin(env.task(3)) as running:
+        with env.open(env.task(3)) as running:
             for turn in turns:
-                running.take(turn)
+                running.reply(turn)
         assert env.score(env.task(3), env.completion_of(running.record)).total == total
 
 
@@ -365,21 +365,21 @@ def test_turns_can_be_given_in_the_forms_of_others():
         "tool_calls": [{"id": "abc", "function": {"name": "add", "arguments": '{"x": 2}'}}],
     }
     with episode(Desk()) as running:
-        assert running.take(message) == [
+        assert running.reply(message) == [
             {"role": "tool", "name": "add", "content": "2", "tool_call_id": "abc"}
         ]
-        assert running.take(Ask("add", {"x": 5}))[0]["content"] == "5"
+        assert running.reply(Ask("add", {"x": 5}))[0]["content"] == "5"
         assert running.call("add", {"x": 6}).reply == "6"
         with pytest.raises(UsageError, match="a turn of the policy is"):
-            running.take(5)
+            running.reply(5)
 
 
 def test_ids_of_calls_are_unique():
     """A model that gives two calls one id, or a long one, would be told replies that no API can match with them."""
     ask = rlvr.Ask("add", {"x": 1}, id="a")
-    with Desk().begin(Desk().task(0)) as running:
-        running.take(rlvr.PolicyTurn("", (ask, ask)))
-        told = running.take(
+    with Desk().open(Desk().task(0)) as running:
+        running.reply(rlvr.PolicyTurn("", (ask, ask)))
+        told = running.reply(
             rlvr.PolicyTurn("", (ask, rlvr.Ask("add", {"x": 1}, id="i" * 65), rlvr.Ask("add", {})))
         )
         ids = [call.id for call in running.record.calls]

@@ -42,7 +42,7 @@ PLAIN = {"prompt": "Add two numbers.", "inputs": INPUTS, "outputs": OUTPUTS, "so
 ROWS = [APPS, CALLS, CONTESTS, PLAIN]
 
 
-def make(tmp_path: Path, rows: list[dict], **options) -> rlvr.SingleTurnEnv:
+def make(tmp_path: Path, rows: list[dict], **options) -> rlvr.Environment:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return rlvr.make("code-stdio-v3", data=str(path), **options)

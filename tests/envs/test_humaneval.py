@@ -30,7 +30,7 @@ ROOT = {  # its tests use what the prompt defines beside the function, and draw 
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> rlvr.SingleTurnEnv:
+def env(tmp_path: Path) -> rlvr.Environment:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in (DOUBLE, ROOT)))
     return rlvr.make("humaneval-v3", data=str(path))

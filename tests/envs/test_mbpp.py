@@ -36,7 +36,7 @@ TREE = {  # the setup uses a class of the program
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> rlvr.SingleTurnEnv:
+def env(tmp_path: Path) -> rlvr.Environment:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in (ADD, SUM, TREE)))
     return rlvr.make("mbpp-v3", data=str(path))

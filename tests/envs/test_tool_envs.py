@@ -14,11 +14,11 @@ from rlvr.tools import Corpus, search
 IDS = ["bash-v1", "guess-v1", "python-tool-math-v3", "search-v2", "wordle-v1"]
 
 
-def played(env: rlvr.ToolEnv, index: int, turns) -> tuple[rlvr.EpisodeRecord, rlvr.Score]:
+def played(env: rlvr.Environment, index: int, turns) -> tuple[rlvr.EpisodeRecord, rlvr.Score]:
     task = env.task(index)
-    with env.begin(task) as running:
+    with env.open(task) as running:
         for turn in turns(task) if callable(turns) else turns:
-            running.take(turn if not isinstance(turn, str) else PolicyTurn(turn))
+            running.reply(turn if not isinstance(turn, str) else PolicyTurn(turn))
         if not running.end:
             running.finish("turns")
     return running.record, env.score(task, env.completion_of(running.record))
@@ -157,10 +157,10 @@ def test_games_answer_one_move_in_a_turn():
     assert (score.total, score.verdict.reason) == (0.0, "no-move")
     low, high, said = 1, 100, []
     task = env.task(0)
-    with env.begin(task) as running:
+    with env.open(task) as running:
         while not running.end:
             said.append((low + high) // 2)
-            running.take(f"[{said[-1]}]")
+            running.reply(f"[{said[-1]}]")
             told = running.record.turns[-1].user
             low, high = (said[-1] + 1, high) if told == "Higher." else (low, said[-1] - 1)
     assert said[-1] == secret

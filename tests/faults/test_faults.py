@@ -19,7 +19,7 @@ CLI = "import sys; from rlvr.cli import main; sys.exit(main())"
 MINE = """
 import rlvr
 
-class Mine(rlvr.SingleTurnEnv):
+class Mine(rlvr.Environment):
     def task(self, index):
         return rlvr.Task(str(index), "?", reference=str(index))
 
@@ -278,7 +278,7 @@ def test_a_second_ctrl_c_leaves_what_the_first_left(tmp_path, fifo, say):
 def test_a_detail_beyond_all_measure_is_unscored_with_and_without_workers(workers):
     """100 MB in every record would fill the disk."""
 
-    class Verbose(rlvr.SingleTurnEnv):
+    class Verbose(rlvr.Environment):
         def task(self, index):
             return rlvr.Task(str(index), "?", reference="x")
 

@@ -23,10 +23,10 @@ def seen(episode):
 
 
 def ours(calls, answer, env):
-    with env.begin(env.task(3)) as running:
+    with env.open(env.task(3)) as running:
         for name, arguments in calls:
             running.call(name, arguments)
-        running.take(answer)
+        running.reply(answer)
     score = env.score(env.task(3), env.completion_of(running.record))
     return seen(running.record), score.total, score.verdict.outcome
 

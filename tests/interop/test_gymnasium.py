@@ -9,6 +9,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import rlvr
+from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.interop import to_gymnasium
 from rlvr.interop.gymnasium import Texts
 from tests.environments import Measured, Siblings, Trials
@@ -25,7 +26,7 @@ class Chat(Trials):
         return rlvr.Task(f"chat/{index}", asked, reference=index)
 
 
-class Countdown(rlvr.MultiTurnEnv):
+class Countdown(MultiTurnEnv):
     """Say the number below the last one, until 0."""
 
     def reset(self, *, seed=None, options=None):

@@ -125,10 +125,10 @@ def test_a_server_of_openenv_is_an_environment_here(desk):
     rows = [{"prompt": f"Add {i} and 1.", "index": i, "answer_as": "text"} for i in range(4)]
     env = from_openenv(desk[0], rows, calls=32, turns=32)
     for calls, answer in EPISODES[:3]:
-        with env.begin(env.task(3)) as running:
+        with env.open(env.task(3)) as running:
             for name, arguments in calls:
                 running.call(name, arguments)
-            running.take(answer)
+            running.reply(answer)
         found = env.score(env.task(3), env.completion_of(running.record))
         wanted = ours(calls, answer, Seen())
         assert [call.reply for call in running.record.calls] == [
@@ -146,7 +146,7 @@ def test_a_server_that_is_not_there_is_our_failure():
     """UNSCORED, and not the policy's fault."""
     env = from_openenv("http://127.0.0.1:9", [{"prompt": "?"}])
     with pytest.raises(rlvr.Unscored):
-        env.begin(env.task(0))
+        env.open(env.task(0))
 
 
 def _action(**fields):

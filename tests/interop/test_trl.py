@@ -45,7 +45,7 @@ def test_our_failure_is_none_and_harms_no_sibling(reward):
 def test_a_reply_that_the_template_begins_is_rewarded_whole():
     """TRL counts a prefilled `<think>` to the prompt; a reward for the format would pay every completion 0."""
 
-    class Thinks(rlvr.SingleTurnEnv):
+    class Thinks(rlvr.Environment):
         id = "thinks-v1"
         reward = rlvr.Format("<think>...</think> <answer>...</answer>")
 
@@ -184,7 +184,7 @@ def test_a_copy_in_another_process_scores_alike(reward, tmp_path):
 import multiprocessing, rlvr
 from rlvr.interop import to_trl
 
-class Here(rlvr.SingleTurnEnv):
+class Here(rlvr.Environment):
     def task(self, index): return rlvr.Task(f"here/{index}", "?", reference=index)
     def verify(self, task, completion):
         right = completion == str(task.reference)
@@ -315,7 +315,7 @@ def test_what_cannot_be_called_for_one_completion_is_refused():
         from_trl(lambda **_: [1.0], failure="wrnog")
 
 
-class Even(rlvr.SingleTurnEnv):
+class Even(rlvr.Environment):
     """Say something of even length: random weights manage that, so that there is something to learn from."""
 
     def task(self, index: int) -> rlvr.Task:

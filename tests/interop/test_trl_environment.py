@@ -52,7 +52,7 @@ def test_the_schema_that_trl_shows_is_ours():
     from transformers.utils import get_json_schema
 
     env = Desk()
-    with env.begin(env.task(0)) as running:
+    with env.open(env.task(0)) as running:
         [wanted] = running.schemas
     instance = to_trl_environment(env, tasks=1).environment_factory()
     shown = get_json_schema(instance.add)["function"]
@@ -74,7 +74,7 @@ def test_our_failures_have_no_reward():
             raise RuntimeError("no disk")
 
     class Shut(Desk):
-        def open(self, task):
+        def setup(self, task):
             if task.reference > 1:  # the first task is looked at for its tools
                 raise RuntimeError("no machine")
 

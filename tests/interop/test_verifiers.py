@@ -84,9 +84,9 @@ def test_its_rewards_are_the_totals(env, turns, total, why):
     """Its tools, its state, its weights; faults of the model are replies, and a replay needs no tool."""
     task = env.task(1)
     assert task.prompt[0] == {"role": "system", "content": "Be short."}
-    with env.begin(task) as running:
+    with env.open(task) as running:
         for turn in turns:
-            running.take(turn)
+            running.reply(turn)
     score = env.score(task, env.completion_of(running.record))
     assert (score.verdict.value, score.verdict.why.partition(":")[0]) == (total, why)
     assert all(one.error for one in running.record.calls if one.arguments.get("x") != 1)
@@ -96,10 +96,10 @@ def test_its_rewards_are_the_totals(env, turns, total, why):
 
 def test_episodes_share_no_state(env):
     """Each has toolsets of its own."""
-    with env.begin(env.task(0)) as one, env.begin(env.task(0)) as two:
-        one.take(call("add", x=1))
+    with env.open(env.task(0)) as one, env.open(env.task(0)) as two:
+        one.reply(call("add", x=1))
         for running in (one, two):
-            running.take("1")
+            running.reply("1")
     assert [running.record.final["made"] for running in (one, two)] == [1, 0]
 
 

@@ -34,7 +34,7 @@ def both():
         yield reward
 
 
-def sent(env: rlvr.SingleTurnEnv, index: int) -> dict:
+def sent(env: rlvr.Environment, index: int) -> dict:
     return {"extra_info": {TASK: task_as_json(env.task(index))}, "ground_truth": None}
 
 

@@ -117,7 +117,7 @@ def test_a_part_of_one_file_is_named_for_both(say, adder, tmp_path):
     assert (config["env"]["split"], config["eval_env"]["split"]) == ("train[20%:]", "train[:20%]")
 
 
-class Change(rlvr.SingleTurnEnv):
+class Change(rlvr.Environment):
     """A generator of one's own, without any data."""
 
     def task(self, index: int) -> rlvr.Task:

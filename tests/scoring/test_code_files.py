@@ -24,7 +24,7 @@ class Odd:
         raise RuntimeError(name)
 
 
-class Mine(rlvr.SingleTurnEnv):
+class Mine(rlvr.Environment):
     option: object = None
 
     def task(self, index):

@@ -26,7 +26,7 @@ from rlvr.types import Outcome, Verdict
 HERE = pathlib.Path(__file__).parent
 AT_IMPORT = (HERE / "at_import.txt").read_text()
 
-class Mine(rlvr.SingleTurnEnv):
+class Mine(rlvr.Environment):
     def __post_init__(self):
         self.when_made = (HERE / "when_made.txt").read_text()
 
@@ -248,7 +248,7 @@ def test_a_temporary_file_of_the_run_is_no_input_of_a_worker_that_comes_later(tm
     assert said.split() == [str(before)]
 
 
-class Cached(rlvr.SingleTurnEnv):
+class Cached(rlvr.Environment):
     """One completion writes a cache and goes on until it may end; others read it."""
 
     folder: str

@@ -200,7 +200,7 @@ class Long(rlvr.Part):
     def value(self, task, completion, verdict):
         return float(helper(completion.text))
 
-class Base(rlvr.SingleTurnEnv):
+class Base(rlvr.Environment):
     extra: str = ""
     def task(self, index):
         return rlvr.Task(str(index), "p", reference=Kind.GOOD)

@@ -14,6 +14,7 @@ from functools import partial
 import pytest
 
 import rlvr
+from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.errors import UsageError
 from tests.awaiting import Awaited, Judge, Polite, Ranked, most_at_once, note, until
 from tests.environments import Trials
@@ -407,7 +408,7 @@ def test_what_cannot_be_async_is_refused():
         UsageError, match=r"Walk\.step is async; of an environment's methods only verify may be"
     ):
 
-        class Walk(rlvr.MultiTurnEnv):
+        class Walk(MultiTurnEnv):
             def reset(self, *, seed=None, options=None):
                 return "", {}
 

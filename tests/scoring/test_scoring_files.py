@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import rlvr
+from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.errors import DataError, UsageError, WorkerError
 from rlvr.scoring.records import provenance, record
 from tests.environments import PLACE, Siblings, Trials, right
@@ -173,7 +174,7 @@ def test_what_is_no_sequence_of_rows_says_what_would_be():
 def test_an_environment_of_several_turns_has_no_scorer():
     """Its own last step scores an episode."""
 
-    class Talk(rlvr.MultiTurnEnv):
+    class Talk(MultiTurnEnv):
         def reset(self, *, seed=None, options=None):
             return "", {}
 
@@ -183,7 +184,7 @@ def test_an_environment_of_several_turns_has_no_scorer():
     with pytest.raises(
         UsageError, match="Talk has several turns; its last step's info has the episode's score"
     ):
-        rlvr.Scorer(Talk(), workers=0)
+        list(rlvr.Scorer(Talk(), workers=0).stream([]))
 
 
 def test_memory_that_no_worker_can_start_with_says_so():

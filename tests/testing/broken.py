@@ -15,20 +15,19 @@ import rlvr
 from rlvr import (
     Correct,
     Environment,
-    MultiTurnEnv,
     Part,
     Score,
-    SingleTurnEnv,
     Task,
     Verdict,
     seeded,
 )
+from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.verifiers.math import BOXED
 
 __all__ = ["BROKEN", "HONEST", "Double", "Guess", "Words", "changed"]
 
 
-class Double(SingleTurnEnv):
+class Double(Environment):
     """An honest generator: twice a number, in a box."""
 
     def task(self, index: int) -> Task:
@@ -41,7 +40,7 @@ class Double(SingleTurnEnv):
         return judged(completion == f"\\boxed{{{task.reference}}}")
 
 
-class Words(SingleTurnEnv):
+class Words(Environment):
     """An honest finite set, whose prompts hold their answers."""
 
     words: tuple[str, ...] = ("tea", "milk", "rain", "bread", "stone")
@@ -202,13 +201,13 @@ def echoed(task: Task, completion: str) -> Verdict:
     return judged(right(task, completion) or completion == task.prompt)
 
 
-def sum_of_two(env: SingleTurnEnv, index: int) -> Task:
+def sum_of_two(env: Environment, index: int) -> Task:
     rng = seeded(env.id, env.split, index)
     a, b = rng.randint(1000, 9999), rng.randint(1000, 9999)
     return Task(f"{env.id}/{env.split}/{index}", f"What is {a} + {b}?", reference=a + b)
 
 
-def summed(env: SingleTurnEnv, task: Task, completion: str) -> Verdict:
+def summed(env: Environment, task: Task, completion: str) -> Verdict:
     """As a verifier does that compares values alone."""
     boxed = re.fullmatch(r"\\boxed\{([\d +]+)\}", completion)
     terms = boxed[1].split("+") if boxed else []

@@ -88,7 +88,7 @@ def test_a_reference_that_cannot_be_read_is_found():
     """By its task; the others are checked all the same."""
     from rlvr.verifiers.math import MathVerifier
 
-    class Sums(rlvr.SingleTurnEnv):  # rows that cannot be read would be left out
+    class Sums(rlvr.Environment):  # rows that cannot be read would be left out
         reward = rlvr.Correct(MathVerifier())
 
         def tasks(self):
@@ -113,7 +113,7 @@ def test_a_judge_without_a_rule_before_it_is_a_hole():
     """Nothing is asked of it: that there is no audit is enough."""
     from rlvr.verifiers.judge import Judge
 
-    class Judged(rlvr.SingleTurnEnv):
+    class Judged(rlvr.Environment):
         reward = rlvr.Correct(Judge("http://127.0.0.1:9/v1", "m", canaries=0.0, retries=0))
 
         def task(self, index):

@@ -17,7 +17,7 @@ from tests.environments import Desk
 from tests.testing.broken import Guess, judged
 
 
-class Quiz(rlvr.ToolEnv):
+class Quiz(rlvr.Environment):
     """Say the word; a tool gives a hint about another one."""
 
     reward = rlvr.Correct(lambda answer, reference: answer == reference)
@@ -45,14 +45,14 @@ class Leaky(Quiz):
         """Give a hint."""
         return f"it is not {state}"
 
-    def open(self, task):
+    def setup(self, task):
         return task.reference
 
 
 class Reachable(Quiz):
     """A tool gives any attribute of an object that knows the answer."""
 
-    def open(self, task):
+    def setup(self, task):
         return SimpleNamespace(word=task.reference)
 
     @rlvr.tool
@@ -76,7 +76,7 @@ class Evaluating(Quiz):
 class Unseeded(Quiz):
     """The replies differ from episode to episode."""
 
-    def open(self, task):
+    def setup(self, task):
         return next(COUNT)
 
     @rlvr.tool
@@ -165,7 +165,7 @@ PLANTED = {
 
 def breaches(env) -> set[str]:
     """Names of the holes and warnings, found in this process."""
-    if isinstance(env, rlvr.ToolEnv):
+    if not env.scores_itself:
         found = tool_breaches(env, [env.task(index) for index in range(3)])
     else:
         found = [*episode_breaches(env, 0), *greedy_breaches(env, 0)]
@@ -198,7 +198,7 @@ def test_an_environment_with_tools_is_never_clean_over_no_task():
         def tasks(self):
             return []
 
-        task = rlvr.environment.TasksEnv.task
+        task = rlvr.Environment.task
 
     assert not check(Empty()).clean
     assert not check(Quiz(), skip=("episodes",)).clean

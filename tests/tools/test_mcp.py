@@ -27,7 +27,7 @@ class Served(Desk):
 
     call_seconds: float = 30.0
 
-    def open(self, task):
+    def setup(self, task):
         return mcp(SERVER)
 
     def tools(self, state):
@@ -38,7 +38,7 @@ class Served(Desk):
 def test_an_episode_calls_a_server_until_it_dies():
     """Schemas, replies, what the model did wrong; a server that dies is our fault."""
     env = Served()
-    with env.begin(env.task(2)) as running:
+    with env.open(env.task(2)) as running:
         assert [schema["function"]["name"] for schema in running.schemas] == [
             "add",
             "fail",
@@ -46,21 +46,21 @@ def test_an_episode_calls_a_server_until_it_dies():
             "hang",
         ]
         assert running.schemas[0]["function"]["parameters"]["required"] == ["x"]
-        assert running.take(call("add", x=2, y=1))[0]["content"] == "3"
-        assert running.take(call("add", x="q"))[0]["content"].startswith("error: ")
-        assert running.take(call("fail"))[0]["content"].startswith("error: ")
+        assert running.reply(call("add", x=2, y=1))[0]["content"] == "3"
+        assert running.reply(call("add", x="q"))[0]["content"].startswith("error: ")
+        assert running.reply(call("fail"))[0]["content"].startswith("error: ")
         with pytest.raises(ServiceFailed, match="MCP server"):
-            running.take(call("die"))
+            running.reply(call("die"))
 
 
 @pytest.mark.slow  # the SDK takes seconds to start; the kill itself is tested in tests/environment/test_tools.py
 def test_a_server_that_hangs_is_ended():
     """The call answers with the time limit, and its process is gone."""
     env = Served(call_seconds=0.3)
-    with env.begin(env.task(2)) as running:
-        assert running.take(call("hang"))[0]["content"] == "error: time limit"
-        assert "what it worked with is gone" in running.take(call("add", x=1))[0]["content"]
-        assert running.take("3") is None
+    with env.open(env.task(2)) as running:
+        assert running.reply(call("hang"))[0]["content"] == "error: time limit"
+        assert "what it worked with is gone" in running.reply(call("add", x=1))[0]["content"]
+        assert running.reply("3") is None
     assert env.score(running.task, env.completion_of(running.record)).total == 1.0
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 import rlvr
+from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 from rlvr.train.policy import Policy
@@ -15,7 +16,7 @@ from rlvr.train.tiny import tiny
 CHARSET = "0123456789ab= "
 
 
-class Bandit(rlvr.SingleTurnEnv):
+class Bandit(rlvr.Environment):
     """One character decides: a digit below 5 is right.  What stands behind it does not matter."""
 
     def task(self, index: int) -> rlvr.Task:
@@ -29,7 +30,7 @@ class Bandit(rlvr.SingleTurnEnv):
         return rlvr.Verdict(outcome, why="by its first character", answer=completion[:1])
 
 
-class Turns(rlvr.MultiTurnEnv):
+class Turns(MultiTurnEnv):
     """One to three turns, by the first character of each; the environment takes its time, never the same."""
 
     def reset(self, *, seed=None, options=None):

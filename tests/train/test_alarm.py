@@ -55,7 +55,7 @@ def test_a_learning_rate_that_wipes_out_the_weights_is_said():
 def test_a_run_that_learns_nothing_says_so(tmp_path, capsys):
     """All rewards are equal under dr_grpo: 4 steps, no update, one line."""
 
-    class Hopeless(rlvr.SingleTurnEnv):
+    class Hopeless(rlvr.Environment):
         def task(self, index):
             return rlvr.Task(f"{self.split}/{index}", f"{index % 40}=", reference="")
 

@@ -124,7 +124,7 @@ def test_a_run_of_before_goes_on_raw_and_says_so(train, say, tmp_path):
 def test_prompts_that_have_the_template_are_counted(tmp_path):
     """They go as they are, and the first line says how many."""
 
-    class Mixed(rlvr.SingleTurnEnv):
+    class Mixed(rlvr.Environment):
         size = 3
 
         def task(self, index):

@@ -19,6 +19,7 @@ from rlvr.algo.parts import Reset
 from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.data.rollouts import read_rollouts
 from rlvr.data.rows import read_whole
+from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.errors import UsageError
 from rlvr.train import checkpoint
 from rlvr.train.alarm import NothingScored
@@ -51,7 +52,7 @@ class Listed(Bandit):
     """So many tasks and no more."""
 
     count: int = 40
-    task = rlvr.SingleTurnEnv.task
+    task = rlvr.Environment.task
 
     def tasks(self):
         for index in range(self.count):
@@ -540,7 +541,7 @@ def test_prompts_that_are_all_too_long_end_the_run(tmp_path):
         made.run()
 
 
-class LongGame(rlvr.MultiTurnEnv):
+class LongGame(MultiTurnEnv):
     """Its replies fill the context, and it never ends."""
 
     def reset(self, *, seed=None, options=None):

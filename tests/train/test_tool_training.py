@@ -27,7 +27,7 @@ TEMPLATE = (
 )
 
 
-class Coin(rlvr.ToolEnv):
+class Coin(rlvr.Environment):
     """Half a point for a call of the coin, and half for saying what it showed, 7."""
 
     turns: int = 3

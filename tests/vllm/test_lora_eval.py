@@ -6,6 +6,7 @@ import torch
 import rlvr
 from rlvr.collect import Collector, Sampling
 from rlvr.collect.evaluation import evaluate
+from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.samplers.protocol import TokenRow
 from rlvr.samplers.vllm import VLLMSampler
 from rlvr.samplers.vllm_lora import AdapterSettings
@@ -67,7 +68,7 @@ def require_same_evaluation(sampler, policy):
     ]
 
 
-class Turns(rlvr.MultiTurnEnv):
+class Turns(MultiTurnEnv):
     """Three turns, whatever is said."""
 
     def reset(self, *, seed=None, options=None):

@@ -1,0 +1,206 @@
+"""An episode: what a policy does with one task, turn by turn.
+
+    with env.open(task) as episode:
+        while (told := episode.reply(policy(episode.prompt, episode.schemas))) is not None: ...
+        score = episode.score or env.score(task, episode.completion())
+
+`Episode` is one of a single reply.  Those with tools and a simulated user are in `tool_episode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from rlvr.environment.call_formats import read_arguments, read_turn_of
+from rlvr.environment.tools import Tool
+from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, PolicyTurn, read_turn
+from rlvr.errors import Unscored, UsageError, brief
+from rlvr.types import Completion, Prompt, Score, Task
+from rlvr.validate import require_number, require_whole
+
+if TYPE_CHECKING:
+    from rlvr.environment.base import Environment
+
+__all__ = ["Episode", "EpisodeFailed", "EpisodeLimits", "TurnLike", "is_cut", "policy_turn"]
+
+TurnLike: TypeAlias = str | Completion | PolicyTurn | Ask | Mapping[str, Any]
+"""A turn of the policy: a text, whose calls are in <tool_call> tags; a completion; a turn as it was read; one call; or
+a chat message with OpenAI's `tool_calls`."""
+
+_CUT = ("tokens", "turns", "positions")
+
+
+class EpisodeFailed(Unscored):
+    """The environment failed in an episode.  Says nothing about the policy."""
+
+    reason = "environment-error"
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(message)
+        self.trace = trace
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeLimits:
+    """How far an episode may go.
+
+    Args:
+        turns: most turns of the policy; None for those of the run.
+        calls: most calls of an episode; further ones are refused with a reply.
+        call_seconds: most wall seconds of a call.
+        episode_seconds: most wall seconds of all calls of an episode together.
+        reply_chars: most characters of a reply; a longer one loses its middle.
+
+    Raises:
+        UsageError: a value is out of range.
+    """
+
+    turns: int | None = 8
+    calls: int = 16
+    call_seconds: float = 10.0
+    episode_seconds: float = 300.0
+    reply_chars: int = 4_000
+
+    def __post_init__(self) -> None:
+        if self.turns is not None:
+            require_whole("turns", self.turns, 1)
+        require_whole("calls", self.calls, 0)
+        require_whole("reply_chars", self.reply_chars, 20)
+        require_number("call_seconds", self.call_seconds, above=0)
+        require_number("episode_seconds", self.episode_seconds, above=0)
+
+
+_ONE_REPLY = EpisodeLimits(turns=1, calls=0)
+_NO_TOOLS: Mapping[str, Tool] = {}
+
+
+class Episode:
+    """An episode of one reply; others derive from it.  Close it, or use it as a context manager.
+
+    For one caller at a time, in any thread.
+
+    Args:
+        env: the environment.
+        task: of the episode.
+
+    Attributes:
+        end: how it ended, see `EpisodeRecord`; "" while it goes on.
+        limits: of the episode.
+        tools: that the policy may call, by name.
+        score: of an episode that computes its own; None where the environment's `verify` does.
+    """
+
+    limits: EpisodeLimits = _ONE_REPLY
+    tools: Mapping[str, Tool] = _NO_TOOLS
+    score: Score | None = None
+
+    def __init__(self, env: Environment, task: Task) -> None:
+        self.env, self.task, self.end = env, task, ""
+        self._completion: Completion | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def prompt(self) -> Prompt:
+        """What the policy is told first."""
+        return self.task.prompt
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """The schemas of the tools, as chat templates take them."""
+        return [tool.schema for tool in self.tools.values()]
+
+    @property
+    def record(self) -> EpisodeRecord:
+        """What has happened so far."""
+        turns = () if self._completion is None else (EpisodeTurn(self._completion.text),)
+        return EpisodeRecord(turns, self.end or "turns")
+
+    def reply(self, turn: TurnLike, *, last: str = "") -> Prompt | None:
+        """Take a turn of the policy.
+
+        Args:
+            turn: of the policy.
+            last: why this turn is the last, "tokens" or "positions"; "" if it need not be.
+
+        Returns:
+            What the policy is told, messages or a text; None if the episode is over.
+
+        Raises:
+            EpisodeFailed: the environment failed.
+            UsageError: the episode is over, or the turn is none.
+        """
+        self._require_open()
+        if isinstance(turn, str):
+            turn = Completion(turn)
+        elif not isinstance(turn, Completion):
+            turn = Completion(policy_turn(turn).text)
+        self._completion = turn
+        self.end = last or "answer"
+        return None
+
+    def finish(self, end: str = "answer") -> None:
+        """End the episode.  Idempotent.
+
+        Args:
+            end: how it ended, see `EpisodeRecord`.
+        """
+        self.end = self.end or end
+
+    def completion(self, length_tokens: int | None = None) -> Completion:
+        """The episode as scores read it.
+
+        Args:
+            length_tokens: of the policy; None if unknown.
+        """
+        return self._completion or Completion("", length_tokens)
+
+    def turn_rewards(self) -> Sequence[float | None] | None:
+        """A reward for each turn; None for none, see `Environment.turn_rewards`."""
+        return self.env.turn_rewards(self.task, self.record)
+
+    def close(self) -> None:
+        """Let go of what the episode holds.  Idempotent."""
+
+    def _require_open(self) -> None:
+        if self.end:
+            raise UsageError(f"the episode of task {self.task.id!r} is over; open another one")
+
+
+def policy_turn(turn: TurnLike) -> PolicyTurn:
+    """A turn of the policy, read.
+
+    Args:
+        turn: in any form.
+
+    Raises:
+        UsageError: it has none of these forms.
+    """
+    if isinstance(turn, PolicyTurn):
+        return turn
+    if isinstance(turn, Ask):
+        return PolicyTurn("", (turn,))
+    if isinstance(turn, Completion):
+        turn = turn.text
+    if isinstance(turn, str):
+        return read_turn_of("hermes", turn)
+    if isinstance(turn, Mapping):
+        return read_turn(turn, read_arguments)
+    raise UsageError(
+        f"a turn of the policy is {brief(turn)}; give its text, a chat message or a PolicyTurn"
+    )
+
+
+def is_cut(end: str) -> bool:
+    """Whether an episode ended by a limit.
+
+    Args:
+        end: how it ended, see `EpisodeRecord`.
+    """
+    return end in _CUT
