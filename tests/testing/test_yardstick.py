@@ -21,7 +21,7 @@ FIELDS = [
 ]
 ROWS = load_yardstick()
 MAIN = [row for row in ROWS if row.debatable is None]
-SETTINGS = ("bases", "case", "form", "order", "percent", "ratios", "rounding", "units", "unreduced")
+SETTINGS = ("bases", "case", "form", "order", "percent", "ratios", "rounding", "units")
 
 
 # ------------------------------------------------------------------------------------------ the rows

@@ -19,7 +19,7 @@ VERIFIER = MathVerifier(MathPolicy(form="any"))  # the pairs are about values
 PAIRS = [  # (answer, reference, right): a few for each part of the path, half of them for the engine
     ("5", "5", True),
     ("5,000", "5000", True),
-    (r"\frac{2}{4}", "0.5", True),
+    (r"\frac{1}{2}", "0.5", True),
     (r"\text{(B)}", "B", True),
     ("(1,2]", "(1,2)", False),
     ("6", "5", False),

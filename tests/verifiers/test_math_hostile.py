@@ -83,7 +83,7 @@ def test_hard_is_wrong_each_time():
     """Whether the engine gave up or was killed: wrong, and the next pair finds a worker."""
     for answer in HARD * 2:
         assert verdict(rf"\boxed{{{answer}}}").outcome is Outcome.WRONG
-        assert verdict(r"\boxed{x+\frac{2\pi}{14}}").correct
+        assert verdict(r"\boxed{x+\frac{\pi}{7}}").correct
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

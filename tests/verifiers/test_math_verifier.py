@@ -26,7 +26,8 @@ C, W, U = Outcome.CORRECT, Outcome.WRONG, Outcome.UNPARSED
 
 VERDICTS = [
     # (completion, reference, outcome, reason)
-    (r"Hence \boxed{\frac{2}{4}}.", "1/2", C, "same-number"),
+    (r"Hence \boxed{\frac{1}{2}}.", "0.5", C, "same-number"),
+    (r"Hence \boxed{\frac{2}{4}}.", "1/2", W, "unfinished"),
     (r"Hence \boxed{3\sqrt{13}}.", r"3 \sqrt{13}", C, "same-text"),
     (r"Hence \boxed{2, 1}.", r"\{1, 2\}", C, "same-items"),
     (r"Hence \boxed{\text{(B)}}.", "B", C, "same-choice"),
@@ -85,7 +86,7 @@ def test_every_reason_has_its_case(completion, reference, outcome, reason):
     [
         (5, "5.0", "6"),
         (-3, "−3", "3"),
-        (Fraction(1, 3), r"\frac26", "0.33"),
+        (Fraction(1, 3), r"\frac13", "0.33"),
         (0.5, r"\frac12", "0.51"),
         (1e23, "10^{23}", "10^{22}"),
         (Decimal("1.50"), "1.5", "1.05"),
@@ -174,7 +175,7 @@ def test_what_is_no_text_is_refused():
 
 def test_a_bare_answer_needs_no_box():
     """Labelled pairs hold answers; who still has a box around one may leave it there."""
-    assert VERIFIER.compare("2/4", "0.5").why == "same-number"
+    assert VERIFIER.compare("1/2", "0.5").why == "same-number"
     assert VERIFIER.compare("**5**", "5").correct
     assert VERIFIER.compare(r"so \boxed{5}", "5").correct
     assert VERIFIER.compare("(1+x)^2", "x^2+2x+1").why == "symbolic-equal"

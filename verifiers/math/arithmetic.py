@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 
-__all__ = ["NotArithmetic", "Undefined", "pi_multiple", "rational"]
+__all__ = ["NotArithmetic", "Undefined", "number_tree", "pi_multiple", "rational", "value_of"]
 
 
 class NotArithmetic(Exception):
@@ -52,7 +52,7 @@ def rational(text: str) -> Fraction:
     if mixed := _MIXED.fullmatch(text.lstrip("- ")):
         value = _mixed(*map(int, mixed.groups()))
         return -value if text[0] == "-" else value
-    return _value(_tree(text))
+    return value_of(number_tree(text))
 
 
 def pi_multiple(text: str) -> Fraction | None:
@@ -63,15 +63,22 @@ def pi_multiple(text: str) -> Fraction | None:
     if text.count(r"\pi") != 1 or not _VOCABULARY.fullmatch(text.replace(r"\pi", "(0)")):
         return None
     try:
-        tree = _tree(text)
-        at = [_value(tree, x) for x in (0, 1, 2)]
+        tree = number_tree(text)
+        at = [value_of(tree, x) for x in (0, 1, 2)]
     except (NotArithmetic, Undefined):
         return None
     return at[1] if at[0] == 0 and at[2] == 2 * at[1] else None
 
 
-def _tree(text: str) -> Node:
-    """Commas between thousands and a point behind a whole number say nothing more."""
+def number_tree(text: str) -> Node:
+    """The tree of a number; commas between thousands and a point behind a whole number say nothing more.
+
+    Args:
+        text: a folded text.
+
+    Raises:
+        NotArithmetic: it cannot be read.
+    """
     plain = _GROUPED.sub(lambda found: found[0].replace(",", ""), text) if "," in text else text
     plain = _BARE_POINT.sub(r"\1", plain) if "." in text else plain
     try:
@@ -80,28 +87,36 @@ def _tree(text: str) -> Node:
         raise NotArithmetic from None
 
 
-def _value(node: Node, pi: int | None = None) -> Fraction:
-    """What the tree comes to, with a whole number in the place of π if there is one."""
+def value_of(node: Node, pi: int | None = None) -> Fraction:
+    """What a tree of rational arithmetic comes to.
+
+    Args:
+        node: the tree.
+        pi: a whole number to put in the place of π.
+
+    Raises:
+        NotArithmetic, Undefined: see there.
+    """
     match node.op:
         case "num":
             return Fraction(node.value)
         case "const" if node.value == "pi" and pi is not None:
             return Fraction(pi)
         case "neg":
-            return -_value(node.args[0], pi)
+            return -value_of(node.args[0], pi)
         case "add":
-            return sum((_value(arg, pi) for arg in node.args), Fraction(0))
+            return sum((value_of(arg, pi) for arg in node.args), Fraction(0))
         case "mul":
             product = Fraction(1)
             for arg in node.args:
-                product = _times(product, _value(arg, pi), 1)
+                product = _times(product, value_of(arg, pi), 1)
             return product
         case "div":
-            return _times(_value(node.args[0], pi), _value(node.args[1], pi), -1)
+            return _times(value_of(node.args[0], pi), value_of(node.args[1], pi), -1)
         case "pow":
-            return _raise(_value(node.args[0], pi), _value(node.args[1], pi))
+            return _raise(value_of(node.args[0], pi), value_of(node.args[1], pi))
         case "fact" | "fact2":
-            return _factorial(_value(node.args[0], pi), 1 if node.op == "fact" else 2)
+            return _factorial(value_of(node.args[0], pi), 1 if node.op == "fact" else 2)
     raise NotArithmetic
 
 

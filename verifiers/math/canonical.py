@@ -1,10 +1,9 @@
-r"""One form for expressions that differ only in how they are written: order, brackets, signs, +0, 1·, fractions.
+r"""Expressions that differ only in how they are written, and terms and factors that consist of the same.
 
-    x - 2 + 0,  1(-2 + x),  -(2 - x)  →  the same         \frac{2\pi}{3}, \frac23\pi  →  the same
-    (x-1)(x+2), x^2+x-2               →  two forms, since a product of sums is not carried out
-    3^5, 9^{5/2}                      →  two forms, since no power or root of a number is worked out
-
-A sum is a mapping from what its terms consist of to their rational coefficients, so like terms meet in one entry.
+spelling    x - 2 + 0,  1(-2 + x),  -(2 - x)      are the same;  2x + 2 and 2(x + 1),  6x/9 and 2x/3 are not
+balance     3x + 6y = 12,  x + 2y - 4 = 0         are the same
+linear      the terms of a sum: what each consists of, and its rational coefficient
+factors_of  the factors of a product, like ones together
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from rlvr.verifiers.math.latex.tree import Node
+from rlvr.verifiers.math.units import measure
 
-__all__ = ["Factors", "Linear", "canonical", "factors_of", "linear", "loosened"]
+__all__ = ["Factors", "Linear", "balance", "factors_of", "linear", "spelling"]
 
 Factors: TypeAlias = tuple[tuple[Any, Any], ...]
 """What a term consists of but for its coefficient: (base, exponent) of each factor, in a fixed order; () for a number.
@@ -33,39 +33,103 @@ _TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le"}
 
 
 @lru_cache(maxsize=8192)
-def canonical(node: Node) -> Any:
-    """The form as a value that can be compared and hashed.
-
-    Args:
-        node: the tree, see `latex/tree.py`.
-    """
-    if node.op == "rel":
-        return _relation(node)
-    args = [canonical(arg) for arg in node.args] if node.op not in _ARITHMETIC else []
-    if node.op in _UNORDERED:
-        return (node.op, tuple(sorted(args, key=repr)))
-    if node.op not in _ARITHMETIC:
-        return (node.op, repr(node.value), tuple(args))
-    terms = linear(node)
-    if len(terms) == 1:
-        [(factors, coefficient)] = terms.items()
-        if coefficient == 1 and len(factors) == 1 and factors[0][1] == 1:
-            return factors[0][0]
-    return _sum(terms)
-
-
-def loosened(node: Node) -> Any:
-    """A looser form: numbers are multiplied into sums, 2(x + 1) is 2x + 2, and an equation is one up to a factor.
+def spelling(node: Node) -> Any:
+    """How it is written but for order, brackets, signs, neutral elements and names of units; nothing is multiplied out.
 
     Args:
         node: the tree.
     """
-    if node.op == "rel" and node.value == ("=",):
-        left, right = node.args
-        gap = _added((linear(left, spread=True), linear(Node("neg", (right,)), spread=True)))
-        terms = sorted(((factors, value) for factors, value in gap.items() if value), key=repr)
-        return ("equation", tuple((factors, value / terms[0][1]) for factors, value in terms))
-    return _sum(linear(node, spread=True)) if node.op in _ARITHMETIC else canonical(node)
+    sign, body = _signed(node)
+    return body if sign > 0 else ("neg", body)
+
+
+def balance(equation: Node) -> Any:
+    """An equation with all terms on one side, up to a factor: 2x = 4 is x - 2 = 0.
+
+    Args:
+        equation: a relation; any but an equation between two sides is only spelled.
+    """
+    if equation.value != ("=",):
+        return spelling(equation)
+    left, right = equation.args
+    gap = _added((linear(left, spread=True), linear(Node("neg", (right,)), spread=True)))
+    terms = sorted(((factors, value) for factors, value in gap.items() if value), key=repr)
+    return ("equation", tuple((factors, value / terms[0][1]) for factors, value in terms))
+
+
+def _signed(node: Node) -> tuple[int, Any]:
+    """Its sign and the rest; of a sum the sign that its first term has."""
+    if node.op == "neg":
+        sign, body = _signed(node.args[0])
+        return -sign, body
+    if node.op == "num":
+        return (-1 if node.value < 0 else 1), ("num", abs(Fraction(node.value)))
+    if node.op == "add" and node.value != "mixed":
+        return _spelled_sum(node)
+    if node.op in ("mul", "div", "pow", "root"):
+        return _spelled_product(node)
+    if node.op == "rel":
+        return 1, _relation(node)
+    args = tuple(map(spelling, node.args))
+    if node.op == "unit":
+        return 1, ("unit", measure(node.value) or node.value, args)
+    if node.op in _UNORDERED:
+        args = tuple(sorted(args, key=repr))
+    return 1, (node.op, repr(node.value), args)
+
+
+def _spelled_sum(node: Node) -> tuple[int, Any]:
+    terms = sorted((term for term in _terms(node, 1) if term[1] != _ZERO), key=_body_first)
+    if len(terms) < 2:
+        return terms[0] if terms else (1, _ZERO)
+    lead = terms[0][0]
+    return lead, ("sum", tuple((sign * lead, body) for sign, body in terms))
+
+
+def _body_first(term: tuple[int, Any]) -> str:
+    return repr(term[1])
+
+
+def _terms(node: Node, sign: int) -> Iterable[tuple[int, Any]]:
+    for arg in node.args:
+        inner, turned = arg, sign
+        while inner.op == "neg":
+            inner, turned = inner.args[0], -turned
+        if inner.op == "add" and inner.value != "mixed":
+            yield from _terms(inner, turned)
+        else:
+            own, body = _signed(inner)
+            yield turned * own, body
+
+
+def _spelled_product(node: Node) -> tuple[int, Any]:
+    """Each number for itself, and like factors together: (x-1)(x-1) is (x-1)^2."""
+    sign, numbers, powers = 1, [], {}
+    for factor, exponent in _factors(node, Fraction(1)):
+        own, body = _base(factor)
+        if own < 0 and exponent.denominator == 1:
+            sign = -sign if exponent.numerator % 2 else sign
+        elif own < 0:
+            body = ("neg", body)
+        if body[0] == "num" and body != _ONE:
+            numbers.append((body, exponent))
+        elif body != _ONE:
+            powers[body] = powers.get(body, Fraction(0)) + exponent
+    factors = sorted((*numbers, *powers.items()), key=repr)
+    if len(factors) == 1 and factors[0][1] == 1:
+        return sign, factors[0][0]
+    return sign, ("product", tuple(factors)) if factors else _ONE
+
+
+def _base(factor: Node) -> tuple[int, Any]:
+    """A power with letters in its exponent is a base of its own."""
+    if factor.op not in ("pow", "root"):
+        return _signed(factor)
+    base, exponent = factor.args
+    return 1, (factor.op, spelling(base), spelling(exponent))
+
+
+_ZERO, _ONE = ("num", Fraction(0)), ("num", Fraction(1))
 
 
 def linear(node: Node, *, spread: bool = False) -> Linear:
@@ -91,7 +155,7 @@ def linear(node: Node, *, spread: bool = False) -> Linear:
             if _is_sum(lone) and (spread or coefficient in (1, -1)):
                 return {term: coefficient * value for term, value in lone[1]}  # -(a - b) is b - a
             return {factors: coefficient}
-    return {((canonical(node), Fraction(1)),): Fraction(1)}
+    return {((spelling(node), Fraction(1)),): Fraction(1)}
 
 
 def factors_of(node: Node) -> tuple[Fraction, Factors]:
@@ -146,9 +210,9 @@ def _split(node: Node) -> tuple[Fraction, Factors]:
         power = _number(node.args[1])
         if power is None:
             return Fraction(1), (
-                ((node.op, canonical(node.args[0]), canonical(node.args[1])), Fraction(1)),
+                ((node.op, spelling(node.args[0]), spelling(node.args[1])), Fraction(1)),
             )
-        inner = canonical(node.args[0])
+        inner = spelling(node.args[0])
         return Fraction(1), ((inner, power if node.op == "pow" else 1 / power),)
     if node.op == "add":
         terms = {factors: value for factors, value in linear(node).items() if value}
@@ -159,7 +223,7 @@ def _split(node: Node) -> tuple[Fraction, Factors]:
         return Fraction(sign), (
             (_sum({factors: sign * value for factors, value in terms.items()}), Fraction(1)),
         )
-    return Fraction(1), ((canonical(node), Fraction(1)),)
+    return Fraction(1), ((spelling(node), Fraction(1)),)
 
 
 def _times(power: Any, exponent: Fraction, before: Any) -> Any:
@@ -197,12 +261,9 @@ def _is_sum(base: Any) -> bool:
 
 def _relation(node: Node) -> Any:
     """2 = x as x = 2, and x > 2 as 2 < x; both sides as they are written."""
-    sides, signs = tuple(canonical(arg) for arg in node.args), node.value
+    sides, signs = tuple(spelling(arg) for arg in node.args), node.value
     if set(signs) <= _SIDES:
         return ("rel", signs, tuple(sorted(sides, key=repr)))
     if signs[0] in (">", "ge"):
         return ("rel", tuple(_TURNED.get(sign, sign) for sign in signs[::-1]), sides[::-1])
     return ("rel", signs, sides)
-
-
-_ARITHMETIC = frozenset(("num", "neg", "add", "mul", "div", "pow", "root"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from fractions import Fraction
 
 from rlvr.verifiers.math.forms import THOUSANDS, Quantity
@@ -20,7 +19,6 @@ _NO_UNIT = Decision(False, "unknown-words")
 _DIFFERENT_UNIT = Decision(False, "different-unit")
 _DIFFERENT = Decision(False, "different-number")
 _SAME = Decision(True, "same-number")
-_FRACTION = re.compile(r"[+-]? ?(?:\\frac\{ ?-?(\d+) ?\}\{ ?(\d+) ?\}|(\d+) ?/ ?(\d+))")
 _ANGLES = {"degree", "radian"}
 _HALF_TURN = 180  # degrees in π
 _INFINITE = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1}
@@ -45,8 +43,6 @@ def numbers(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:
         return _DIFFERENT
     if not unit.equal:
         return unit
-    if not policy.unreduced and _reducible(a.core) and not _reducible(b.core):
-        return Decision(False, "unreduced")
     return _SAME
 
 
@@ -160,8 +156,3 @@ def _infinities(a: Quantity, b: Quantity) -> Decision | None:
         return Decision(True, "same-text") if x == y else _DIFFERENT
     finite = b if x is not None else a
     return _DIFFERENT if finite.value is not None or finite.pis is not None else None
-
-
-def _reducible(text: str) -> bool:
-    found = _FRACTION.fullmatch(text)
-    return found is not None and math.gcd(*(int(part) for part in found.groups() if part)) > 1

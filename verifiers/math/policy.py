@@ -20,8 +20,8 @@ class MathPolicy:
 
     Attributes:
         form: `"finished"`: an answer that still has to be worked out, such as 3^5 for 243, is wrong unless the
-            reference has that form; and so is one that repeats an expression of the prompt, where the verifier gets
-            the task.  `"any"`: the value decides alone.
+            reference has that form; and so is one that the prompt gives, or that has not the form that the prompt asks
+            for, where the verifier gets the task.  `"any"`: the value decides alone.
         percent: `"fraction"`: 50\% is 1/2 and nothing else.  `"either"`: it is 1/2, and also 50 where the other
             side has no sign ("what percent …?" has references of both kinds).  `"ignore"`: the sign is dropped.
         units: `"optional"`: 5 cm is 5, for a unit may be left out, but it is neither 5 m nor \$5.  `"required"`:
@@ -39,7 +39,6 @@ class MathPolicy:
             for none.  It is said of the reference's number without its percent sign, in the reference's unit.
         tolerance_is: `"relative"`: `tolerance` is a part of the reference's size, 0.01 for 1 %.  `"absolute"`: it is
             a distance.
-        unreduced: True: 2/4 is 1/2.  False: an answer that is a fraction must be in lowest terms.
         ordered_lists: False: `1, 2` is `2, 1`.  True: a list without brackets has an order too.  Tuples always
             have one, sets never.
         order: `"written"`: (1, 2) is not (2, 1).  `"any"`: tuples have no order, as for a reference that lists roots in
@@ -70,7 +69,6 @@ class MathPolicy:
     rounding: Literal["exact-answer", "exact", "reference"] = "exact-answer"
     tolerance: float = 0.0
     tolerance_is: Literal["relative", "absolute"] = "relative"
-    unreduced: bool = True
     ordered_lists: bool = False
     order: Literal["written", "any"] = "written"
     case: Literal["ignore", "match"] = "ignore"
@@ -112,7 +110,7 @@ class MathPolicy:
 COMPETITION = MathPolicy()
 """MATH, AIME and the like: exact values, forgiving about notation."""
 
-HENDRYCKS = MathPolicy(rounding="exact", convert_units=False, unreduced=False, unboxed=False)
+HENDRYCKS = MathPolicy(rounding="exact", convert_units=False, unboxed=False)
 """The convention of the MATH paper (arXiv:2103.03874, 4): the last box, the form that was asked for, lowest terms."""
 
 GSM8K = MathPolicy(

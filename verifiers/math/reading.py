@@ -51,7 +51,7 @@ _STATED = re.compile(
     r'(?:(?:the )?(?:final )?(?:answer|value|result)(?: is|:)|it is|it\'s) ?"? ?(?=[\d\\$(+-])',
     re.IGNORECASE,
 )
-_MATRIX = re.compile(r"\\begin ?\{([pbBvV]?matrix)\}(.*)\\end ?\{\1\}", re.DOTALL)
+_MATRIX = re.compile(r"\\begin ?\{([pbBvV]?matrix)\}((?:(?!\\end).)*)\\end ?\{\1\}", re.DOTALL)
 _BUILDER = re.compile(
     r"([a-z]) ?(?:\\in ?\\mathbb ?\{? ?R ?\}? ?)?[|:] ?([^|:;]*(?:[<>]|\\le|\\ge|\\ne)[^|:;]*)"
 )

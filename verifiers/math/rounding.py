@@ -10,7 +10,7 @@ from fractions import Fraction
 from rlvr.verifiers.math.forms import Quantity
 from rlvr.verifiers.math.policy import MathPolicy
 
-__all__ = ["bounds", "within"]
+__all__ = ["bounds", "is_rounded", "within"]
 
 _FEWEST_DIGITS = (
     3  # 0.33 may be 33/100; with three digits hardly any other exact number comes as near by chance
@@ -49,17 +49,27 @@ def _rounded(
             return None
         return value - place / 2, value + place / 2
     value = Fraction(value)
-    if (
-        answer.places
-        or _is_decimal(answer)
-        or value.denominator in _EXACT
-        or _digits(value, places) < _FEWEST_DIGITS
-    ):
+    if answer.places or _is_decimal(answer) or not is_rounded(value, places):
         return None
     return (
         value - place / 2,
         value + place / 2,
     )  # not cut off: 3.142 is no 22/7 = 3.14285…, which is 3.143
+
+
+def is_rounded(value: Fraction | int, places: int | None) -> bool:
+    """True for a decimal that stands for a longer one: 0.458, but not 0.33, 12.5 or 0.125.
+
+    Args:
+        value: what it is worth.
+        places: how many digits stand behind its point.
+    """
+    value = Fraction(value)
+    return (
+        bool(places)
+        and value.denominator not in _EXACT
+        and _digits(value, places or 0) >= _FEWEST_DIGITS
+    )
 
 
 def within(x: Fraction | int, answer: Quantity, reference: Quantity, policy: MathPolicy) -> bool:

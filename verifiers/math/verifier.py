@@ -23,9 +23,13 @@ from rlvr.verifiers.answers import (
 )
 from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.math import forms, symbolic
+from rlvr.verifiers.math.asked import not_as_asked
+from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import fold, squeeze, with_points
-from rlvr.verifiers.math.form import is_numeral, unfinished
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
+from rlvr.verifiers.math.given import given
+from rlvr.verifiers.math.latex.tree import Node, Unreadable
+from rlvr.verifiers.math.latex.writer import written
 from rlvr.verifiers.math.limits import (
     LIMITS,
     LONG_NUMBERS,
@@ -39,8 +43,8 @@ from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.normal import compare, decide
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.reading import read
-from rlvr.verifiers.math.restated import restated
 from rlvr.verifiers.math.shapes import as_stated
+from rlvr.verifiers.math.statement import as_tree
 
 __all__ = ["MathVerifier", "Reference", "References"]
 
@@ -79,10 +83,10 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
 
     The reasons: `same-number same-text same-items same-set same-choice symbolic-equal` are CORRECT; `no-answer
     empty-box unclosed-box unboxed` UNPARSED; anything else WRONG, among it `hedged limit too-hard chain tautology
-    undefined unreadable unknown-words unreduced unit-omitted unfinished restated symbolic-different engine-error` and
+    undefined unreadable unknown-words unit-omitted unfinished given symbolic-different engine-error` and
     `different-…`.
 
-    Without a task nothing is known of the prompt: then the detail of a CORRECT verdict has `"restated": "unchecked"`,
+    Without a task nothing is known of the prompt: then the detail of a CORRECT verdict has `"given": "unchecked"`,
     unless the policy takes any form.
 
     Attributes:
@@ -187,7 +191,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
     def compare(self, answer: str, reference: References, *, prove: bool = False) -> Verdict:
         r"""Compare an answer alone, such as one of a file of labelled pairs, with the reference.
 
-            >>> MathVerifier().compare("x = 2/4", "0.5").why
+            >>> MathVerifier().compare("x = 1/2", "0.5").why
             'same-number'
 
         The answer is not searched for; but if it is in a box, it is taken out of that.
@@ -374,25 +378,41 @@ def _verdict(decision: Decision, answer: str) -> Verdict:
 def _judged(
     decision: Decision, answer: str, form: Form, right: Form, policy: MathPolicy, prompt: str
 ) -> Verdict:
-    """The verdict on an answer that is equal to the reference: it must be finished, and not taken from the prompt."""
-    if policy.form == "any":
-        return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer)
+    """The verdict on an answer that is equal to the reference: it must be finished, and not given by the prompt."""
+    known = bool(prompt) and not prompt.isspace()
+    detail = {} if known or policy.form == "any" else {"given": "unchecked"}
     same = form.text == right.text or squeeze(form.text) == squeeze(right.text)
-    if not same and not (is_numeral(form) and (not prompt or answer.isdigit())):
+    if policy.form != "any" and not same and not form.text.isdigit():
         try:
-            stated = as_stated(form, right)
-            if left := unfinished(stated, right, policy):
-                return Verdict(Outcome.WRONG, why=f"unfinished: {left}", answer=answer)
-            if prompt and any(restated(said, right, prompt) for said in {form, stated}):
-                return Verdict(
-                    Outcome.WRONG, why="restated: an expression of the prompt", answer=answer
-                )
+            if wrong := _wrong_form(form, right, policy, prompt):
+                return Verdict(Outcome.WRONG, why=wrong, answer=answer)
         except RecursionError:
             return Verdict(
                 Outcome.WRONG, why="unfinished: nested too deeply to be judged", answer=answer
             )
-    detail = {} if prompt and not prompt.isspace() else {"restated": "unchecked"}
     return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer, detail=detail)
+
+
+def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str:
+    """Why a right answer is not paid; "" where it is."""
+    stated, reference = as_tree(as_stated(form, right)), as_tree(right)
+    if left := unfinished(stated, reference, policy):
+        return f"unfinished: {left}"
+    if not prompt:
+        return ""
+    said = {as_tree(form), stated}
+    value_only = MathVerifier(replace(policy, form="any"))
+
+    def has_value(part: Node) -> bool:
+        try:
+            return value_only.compare(written(part), right.text).correct
+        except (Unreadable, DataError):
+            return False
+
+    if any(given(one, reference, prompt, has_value) for one in said):
+        return "given: it stands in the prompt"
+    asked = not_as_asked(stated, reference, prompt)
+    return f"unfinished: the prompt asks for {asked}" if asked else ""
 
 
 def _proved(found: Verdict | _Undecided) -> Verdict:

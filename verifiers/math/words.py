@@ -6,9 +6,10 @@ They count only if they are the whole answer.  All other words are compared lett
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 
-__all__ = ["EMPTY", "REALS", "elements", "formula", "number", "plain"]
+__all__ = ["EMPTY", "REALS", "elements", "formula", "number", "number_words", "plain"]
 
 EMPTY = frozenset(
     "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|there are no solutions|"
@@ -47,6 +48,10 @@ _PARTS = {
     "halves": 2,
 } | {word: value for word, value in _ORDINAL.items() if value > 2}
 _LARGE = (("trillion", 10**12), ("billion", 10**9), ("million", 10**6), ("thousand", 10**3))
+_SPOKEN_WORD = f"(?:{'|'.join((*_ONES, *_TENS, 'hundred', *(name for name, _ in _LARGE)))})"
+_SPOKEN = re.compile(
+    rf"\b{_SPOKEN_WORD}(?:(?:\s|-|\sand\s){_SPOKEN_WORD}){{1,12}}\b", re.IGNORECASE
+)
 _CHINESE_DIGITS = {sign: value for value, sign in enumerate("零一二三四五六七八九")} | {
     "〇": 0,
     "两": 2,
@@ -139,6 +144,16 @@ def number(words: str) -> int | Fraction | None:
     if (fraction := _fraction(words)) is not None:
         return fraction
     return _cardinal(words)
+
+
+def number_words(prose: str) -> Iterator[str]:
+    """The numbers that prose says in two words or more: twenty-one, three hundred and five.
+
+    Args:
+        prose: any text.
+    """
+    for match in _SPOKEN.finditer(prose):
+        yield " ".join(match[0].casefold().replace("-", " ").split())
 
 
 def _fraction(words: str) -> Fraction | None:

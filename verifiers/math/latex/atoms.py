@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.latex.names import SYMBOLS
-from rlvr.verifiers.math.latex.tree import Node, Unreadable, call, num, sym
+from rlvr.verifiers.math.latex.tree import Node, Unreadable, Written, call, num, sym
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.latex.lexer import Token
@@ -31,7 +31,7 @@ def number(parser: Parser, text: str) -> Node:
         raise Unreadable("a period without a point")
     if parser.accept("_"):
         return _based(text, parser.subscript())
-    return num(Fraction(text))
+    return Node("num", value=Written(text))
 
 
 def _repeating(parser: Parser, whole: str, places: str) -> Node:

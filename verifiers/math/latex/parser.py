@@ -239,8 +239,10 @@ class Parser:
                 self.take()
                 left, bracketed = self._over_bracket(left), False
             elif self.peek.text in _OVER or (self.peek.text == ":" and self.ratio):
-                self.take()
+                sign = self.take().text
                 left = self._over(left)
+                if sign == r"\div" and left.op == "div":
+                    left = Node(left.op, left.args, "÷")
             else:
                 return left
         return left

@@ -4,12 +4,12 @@ r"""The tree that a text is read into, before it is evaluated.
 
 op       args, value                                    op       args, value
 ------------------------------------------------------------------------------------------------
-num      value: Fraction                                rel      sides; value: the signs between them
+num      value: Written                                 rel      sides; value: the signs between them
 sym      value: name                                    list     items without brackets; value: and, or
 const    value: pi e i inf                              tuple    items; value: the two brackets
 add mul  any number; value: mixed, of 2\frac13          set      items
 neg fact fact2 conj deg                                 builder  (condition); value: the variable
-div pow mod                                             numbers  value: R Q Z N empty
+div pow mod (÷)                                         numbers  value: R Q Z N empty
 pm       (a, b): a ± b; value: + or - for the upper     union intersection minus
 call     value: sin, ln, gcd, …                         matrix   cells by row; value: (rows, columns)
 log      (x, base)       root (x, n)                    det transpose
@@ -34,6 +34,7 @@ __all__ = [
     "Node",
     "TooLarge",
     "Unreadable",
+    "Written",
     "call",
     "depth",
     "free_symbols",
@@ -54,6 +55,20 @@ class Unreadable(Exception):
 
 class TooLarge(Exception):
     """The text is beyond a static limit; the message says which."""
+
+
+class Written(Fraction):
+    """A decimal as it stands in a text: its value, and how many digits stand behind its point."""
+
+    places: int
+
+    def __new__(cls, text: str) -> Written:
+        self = super().__new__(cls, text)
+        self.places = len(text.partition(".")[2])
+        return self
+
+    def __repr__(self) -> str:
+        return f"Fraction({self.numerator}, {self.denominator})"  # what the points are drawn from
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,320 @@
+"""The forms that a prompt asks for by name; an answer must have them where the reference has them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from rlvr.verifiers.math.canonical import factors_of, linear
+from rlvr.verifiers.math.finished import is_written_out
+from rlvr.verifiers.math.latex.tree import Node, free_symbols, walk
+from rlvr.verifiers.math.statement import leaves
+from rlvr.verifiers.math.units import canonical, measure
+
+__all__ = ["FORMS", "NamedForm", "not_as_asked"]
+
+_E, _I = Node("const", value="e"), Node("const", value="i")
+_PI = Node("const", value="pi")
+_IN_UNIT = re.compile(
+    r"\b(?:in|to|into|as|many|of)\s+((?:square |cubic )?[A-Za-z]+(?:(?:/| per )[A-Za-z]+)?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedForm:
+    """One form that a prompt may ask for.
+
+    Attributes:
+        name: what a verdict says was asked for.
+        asks: what the prompt says.
+        holds: whether a tree has the form.
+        has, has_not: examples, of which the documentation and the tests are made.
+    """
+
+    name: str
+    asks: re.Pattern[str]
+    holds: Callable[[Node], bool]
+    has: str
+    has_not: str
+    count: Callable[[Node], int] = lambda tree: 0
+    """Of what the answer has as many as the reference, at least."""
+
+
+def not_as_asked(answer: Node, reference: Node, prompt: str) -> str:
+    """The form that the prompt asks for, the reference has and a right answer has not; "" if there is none.
+
+    Args:
+        answer, reference: as `statement.as_tree` makes them.
+        prompt: the text of the prompt.
+    """
+    answer, reference = _unnamed(answer), _unnamed(reference)
+    for form in FORMS:
+        asked = form.asks.search(prompt) and form.holds(reference)
+        if asked and not (form.holds(answer) and form.count(answer) >= form.count(reference)):
+            return form.name
+    return "" if _is_in_unit(answer, reference, prompt) else "another unit"
+
+
+def _unnamed(tree: Node) -> Node:
+    return _unnamed(tree.args[0]) if tree.op in ("named", "family") else tree
+
+
+def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:
+    """Who asks for meters is not answered in kilometers."""
+    if answer.op != "unit" or reference.op not in ("unit", "num"):
+        return True
+    asked = {canonical(found) for found in _IN_UNIT.findall(prompt)}
+    if reference.op == "unit" and reference.value not in asked:
+        return True
+    unit = reference.value if reference.op == "unit" else ""
+    known = {name for name in asked if name and measure(name)}
+    return answer.value in ({unit} if unit else known) or not known
+
+
+def _numbers(tree: Node) -> list[Node]:
+    found = []
+    for leaf in leaves(tree):
+        while leaf.op in ("neg", "percent", "unit"):
+            leaf = leaf.args[0]
+        found.append(leaf)
+    return found
+
+
+def _is_whole(node: Node) -> bool:
+    return node.op == "num" and Fraction(node.value).denominator == 1
+
+
+def _each(holds: Callable[[Node], bool]) -> Callable[[Node], bool]:
+    """All numbers are written so; whole ones may be, but one is not."""
+
+    def found(tree: Node) -> bool:
+        numbers = _numbers(tree)
+        return all(holds(n) or _is_whole(n) for n in numbers) and any(map(holds, numbers))
+
+    return found
+
+
+def _is_decimal(node: Node) -> bool:
+    return node.op == "num" and Fraction(node.value).denominator > 1
+
+
+def _is_fraction(node: Node) -> bool:
+    return (node.op == "div" and is_written_out(node)) or _is_mixed(node)
+
+
+def _is_mixed(node: Node) -> bool:
+    return node.op == "add" and node.value == "mixed"
+
+
+def _is_scientific(node: Node) -> bool:
+    return node.op in ("mul", "pow") and is_written_out(node)
+
+
+def _is_percent(tree: Node) -> bool:
+    """The number before the sign may stand alone."""
+    return tree.op == "percent" or (tree.op == "num" and abs(Fraction(tree.value)) > 1)
+
+
+def _in_digits(tree: Node) -> bool:
+    return tree.op == "num"
+
+
+def _is_product(tree: Node) -> bool:
+    """Factors with letters, none of which has a whole number that could stand before it."""
+    factors = _factors_with_letters(tree)
+    product = (tree.args[0] if tree.op == "neg" else tree).op in ("mul", "pow")
+    return product and bool(factors) and all(_content(factor) == 1 for factor in factors)
+
+
+def _letters_apart(tree: Node) -> int:
+    return len(_factors_with_letters(tree))
+
+
+def _factors_with_letters(tree: Node) -> list[Node]:
+    if tree.op == "neg":
+        return _factors_with_letters(tree.args[0])
+    if tree.op == "mul":
+        return [factor for arg in tree.args for factor in _factors_with_letters(arg)]
+    if tree.op == "pow" and _is_whole(tree.args[1]) and 0 < tree.args[1].value < 100:
+        return _factors_with_letters(tree.args[0]) * int(tree.args[1].value)
+    return [tree] if free_symbols(tree) else []
+
+
+def _content(factor: Node) -> int:
+    if factor.op != "add":
+        return 1
+    values = [abs(value) for value in linear(factor).values()]
+    return math.gcd(*map(int, values)) if all(v.denominator == 1 for v in values) else 1
+
+
+def _is_expanded(tree: Node) -> bool:
+    """No product with a sum, and no power of one."""
+    return tree.op in ("add", "neg", "mul", "pow", "sym", "num") and not any(
+        any(factor.op == "add" for factor in node.args) if node.op == "mul" else _is_sum_power(node)
+        for node in walk(tree)
+    )
+
+
+def _is_sum_power(node: Node) -> bool:
+    return node.op == "pow" and node.args[0].op == "add" and factors_of(node)[1] != ()
+
+
+def _without_degrees(tree: Node) -> bool:
+    return not any(
+        node.op == "deg" or (node.op == "unit" and str(node.value).startswith("degree"))
+        for node in walk(tree)
+    )
+
+
+def _without_pi(tree: Node) -> bool:
+    return _PI not in walk(tree)
+
+
+def _is_interval(tree: Node) -> bool:
+    return (tree.op == "tuple" and len(tree.args) == 2) or (
+        tree.op == "union" and all(map(_is_interval, tree.args))
+    )
+
+
+def _has_half(tree: Node) -> bool:
+    return tree.op == "clock" and bool(tree.value[1])
+
+
+def _has_no_half(tree: Node) -> bool:
+    return tree.op == "clock" and not tree.value[1]
+
+
+def _is_polar(tree: Node) -> bool:
+    """re^{it}, and r(\\cos t + i\\sin t)."""
+    nodes = list(walk(tree))
+    functions = {node.value for node in nodes if node.op == "call"}
+    return functions >= {"cos", "sin"} or any(
+        node.op == "pow" and node.args[0] == _E and _I in walk(node) for node in nodes
+    )
+
+
+def _is_rectangular(tree: Node) -> bool:
+    return not _is_polar(tree) and not any(node.op == "call" for node in walk(tree))
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.IGNORECASE)
+
+
+FORMS = (
+    NamedForm(
+        "a product",
+        _pattern(r"\bfactori[sz]e\b|\bfactor(?:ed)?\b(?! of)|\bfactored form"),
+        _is_product,
+        r"(x+3)(x-3) | 7(x+3)(x-3) | x^2(x-16)",
+        r"x^2-9 | (7x+21)(x-3) | x(x+1)-2",
+        _letters_apart,
+    ),
+    NamedForm(
+        "no brackets",
+        _pattern(r"\bexpand|\bmultipl(?:y|ied) out|\bwithout (?:parentheses|brackets)"),
+        _is_expanded,
+        r"x^2-9 | 2x+2",
+        r"(x+3)(x-3) | 2(x+1) | (x+1)^2",
+    ),
+    NamedForm(
+        "a percentage",
+        _pattern(r"\b(?:as|to|into|in) (?:a |an )?percent"),
+        _is_percent,
+        r"37.5\% | 37.5",
+        r"\frac38 | 0.375",
+    ),
+    NamedForm(
+        "a mixed number",
+        _pattern(r"\bmixed (?:number|fraction|numeral)"),
+        _each(_is_mixed),
+        r"3\frac17",
+        r"\frac{22}{7}",
+    ),
+    NamedForm(
+        "a fraction",
+        _pattern(
+            r"\b(?:as|to|into) (?:a |an )?(?:[a-z]+ ){0,3}fraction|\bcommon fraction"
+            r"|\b(?:what|which) fraction|\b(?:lowest|simplest) (?:terms|form)"
+        ),
+        _each(_is_fraction),
+        r"\frac{3}{8} | 1\frac12",
+        r"0.375 | 37.5\%",
+    ),
+    NamedForm(
+        "a decimal",
+        _pattern(
+            r"\b(?:as|to|into|in) (?:a |an )?(?:[a-z]+ ){0,2}decimal(?! place)"
+            r"|\bdecimal (?:form|notation|expansion|number)"
+        ),
+        _each(_is_decimal),
+        "0.35 | 0.350",
+        r"\frac{7}{20} | 3.5\times10^{-1}",
+    ),
+    NamedForm(
+        "scientific notation",
+        _pattern(r"\bscientific notation|\bstandard index form"),
+        _each(_is_scientific),
+        r"4.5\times10^{-4}",
+        "0.00045",
+    ),
+    NamedForm(
+        "digits",
+        _pattern(r"\b(?:in|using|with|as) (?:digits|numerals|figures)\b"),
+        _in_digits,
+        "21",
+        r"\text{twenty-one}",
+    ),
+    NamedForm(
+        "radians",
+        _pattern(r"\b(?:in|to|into) radians?\b"),
+        _without_degrees,
+        r"\frac{\pi}{4}",
+        r"45^\circ",
+    ),
+    NamedForm(
+        "degrees",
+        _pattern(r"\b(?:in|to|into) degrees?\b"),
+        _without_pi,
+        r"45^\circ",
+        r"\frac{\pi}{4}",
+    ),
+    NamedForm(
+        "an interval",
+        _pattern(r"\binterval notation"),
+        _is_interval,
+        r"(-1,3) | (-\infty,1]\cup[2,\infty)",
+        "-1<x<3 | x<2",
+    ),
+    NamedForm(
+        "a time with am or pm",
+        _pattern(r"\b12[- ]hour"),
+        _has_half,
+        r"5:30\text{ PM}",
+        "17:30",
+    ),
+    NamedForm(
+        "a time of 24 hours",
+        _pattern(r"\b24[- ]hour (?:time|format|clock|notation)"),
+        _has_no_half,
+        "17:30",
+        r"5:30\text{ PM}",
+    ),
+    NamedForm(
+        "polar form",
+        _pattern(r"\b(?:polar|exponential) form"),
+        _is_polar,
+        r"2e^{i\pi/3}",
+        r"1+\sqrt3i",
+    ),
+    NamedForm(
+        "rectangular form",
+        _pattern(r"\b(?:rectangular|cartesian) form|\bform a ?\+ ?bi"),
+        _is_rectangular,
+        r"1+\sqrt3i",
+        r"2e^{i\pi/3}",
+    ),
+)

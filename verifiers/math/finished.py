@@ -1,0 +1,765 @@
+r"""What counts as an answer: one table of rules for what may not be left open.
+
+An operation that could still be carried out counts against the answer unless the reference has one of the same kind:
+`3^5` is no answer to 243, and `4^5` is one to `2^{10}`.  Where the reference is a number that is written out, nothing
+but a numeral, a fraction or mixed number, or scientific notation is finished.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from rlvr.verifiers.math.canonical import factors_of, linear, spelling
+from rlvr.verifiers.math.latex.roles import settled
+from rlvr.verifiers.math.latex.tree import INFINITY, Node, Written, free_symbols, walk
+from rlvr.verifiers.math.policy import MathPolicy
+from rlvr.verifiers.math.rounding import is_rounded
+from rlvr.verifiers.math.statement import leaves
+
+__all__ = ["RULES", "Rule", "is_written_out", "open_kinds", "unfinished"]
+
+_E, _I, _PI = Node("const", value="e"), Node("const", value="i"), Node("const", value="pi")
+_MEASURES = frozenset(("unit", "percent"))
+_INVERSES = frozenset("arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh".split())
+_COUNTED = frozenset(("binom", "perm"))
+_CHOOSING = frozenset(("max", "min", "gcd", "lcm"))
+_SETS = frozenset(("union", "intersection"))
+_ORDERED = frozenset(("tuple", "matrix"))
+_SEVERAL = frozenset(("matrix", "tuple", "set", "list"))
+_WORKED_OUT = frozenset(("product", "power", "factorial"))
+_LEAST_PRIMES = 500
+_MOST_POWER, _MOST_BITS = 64, 5_000  # tried where a logarithm may be a whole number
+_CIRCULAR = frozenset("sin cos tan cot sec csc".split())
+_SMALL_ANGLES = frozenset((1, 2, 3, 4, 5, 6, 8, 10, 12))
+"""Parts of a half turn whose sines and cosines have short values."""
+_DIRECT = _CIRCULAR | frozenset("sinh cosh tanh".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of operation that may not be left open.
+
+    Attributes:
+        kind: its name; the reference may have it, and then the answer may.
+        says: the reason that a verdict gives.
+        is_open: for each kind of node, whether it could still be worked out.
+        finished, unfinished: examples, of which the documentation and the tests are made.
+    """
+
+    kind: str
+    says: str
+    is_open: dict[str, Callable[[Node], bool]]
+    finished: str
+    unfinished: str
+
+
+def unfinished(answer: Node, reference: Node, policy: MathPolicy) -> str:
+    """What could still be worked out in an answer that is right; "" if it is finished.
+
+    Args:
+        answer, reference: as `statement.as_tree` makes them.
+        policy: says whether a decimal reference may have been rounded.
+    """
+    if reference.op == "choice" and answer.op == "choice":
+        return ""
+    if left := open_kinds(answer) - _allowed(reference, policy):
+        return next(rule.says for rule in RULES if rule.kind in left)
+    return "" if _is_written(answer, reference, policy) else "the number can still be written out"
+
+
+@lru_cache(maxsize=4096)
+def open_kinds(tree: Node) -> frozenset[str]:
+    """The kinds of operations that could still be carried out.
+
+    Args:
+        tree: from `statement.as_tree`, or of an expression.
+    """
+    return frozenset(_open(settled(tree, tree)[0], equation=False))
+
+
+def is_written_out(node: Node) -> bool:
+    r"""True for a numeral, a fraction or mixed number of numerals, and scientific notation, with a sign or none.
+
+    Args:
+        node: the tree.
+    """
+    if node.op == "neg" or node.op in _MEASURES:
+        return is_written_out(node.args[0])
+    if node.op == "add":
+        return node.value == "mixed"
+    if node.op == "div":
+        return (
+            node.value is None
+            and _is_numeral(node.args[0])
+            and (_is_numeral(node.args[1]) or _is_power_of_ten(node.args[1]))
+        )
+    return node.op in ("num", "spoken") or _is_power_of_ten(node) or _is_scientific(node)
+
+
+def _open(node: Node, *, equation: bool) -> Iterator[str]:
+    if node.op == "rel":
+        equation = bool(free_symbols(node))
+    if not (equation and _is_square(node)):  # circles are written with 5^2
+        for kind, is_open in _BY_OP.get(node.op, ()):
+            if is_open(node):
+                yield kind
+    if not is_written_out(node) or node.op in ("neg", "add", *_MEASURES):
+        for arg in node.args:
+            yield from _open(arg, equation=equation)
+
+
+@lru_cache(maxsize=4096)
+def _allowed(reference: Node, policy: MathPolicy) -> frozenset[str]:
+    """The kinds of operations in the reference; a product of powers may be written with factorials too."""
+    kinds = open_kinds(reference)
+    if any(_may_be_rounded(leaf, policy) for leaf in leaves(reference)):
+        kinds |= {"function"}
+    nodes = list(walk(reference))
+    if any(node.op == "log" for node in nodes):
+        kinds |= {"function"}  # \log_2 x may be written by natural logarithms
+    if any(node.op == "pow" and node.args[0] == _E for node in nodes):
+        kinds |= {"function", "value"}  # re^{it} as r(\cos t + i\sin t), \sinh 1 by e
+    return kinds | _WORKED_OUT if kinds & _WORKED_OUT else kinds
+
+
+# ----------------------------------------------------------------------------------------------- numbers written out
+
+
+def _is_written(answer: Node, reference: Node, policy: MathPolicy) -> bool:
+    """Where the reference has a number, the answer has one too, and no x/x or sin²x + cos²x."""
+    mine, theirs = list(leaves(answer)), list(leaves(reference))
+    if answer.op == reference.op == "named" and answer.value != reference.value:
+        return True  # y = 4/x for xy = 4
+    bounded = [leaf for leaf in theirs if not _is_infinite(leaf)]
+    if bounded and all(_is_exact(leaf, policy) for leaf in bounded):
+        return all(map(_is_finished_number, mine))
+    if len(mine) == len(theirs) and answer.op in _ORDERED and reference.op in _ORDERED:
+        pairs = zip(mine, theirs, strict=True)
+        return all(_is_finished_number(a) for a, b in pairs if _is_exact(b, policy))
+    return True
+
+
+def _is_exact(leaf: Node, policy: MathPolicy) -> bool:
+    """A number that the answer must be too: no angle, which may be given in radians, and nothing rounded."""
+    is_angle = leaf.op == "unit" and str(leaf.value).startswith("degree")
+    return is_written_out(leaf) and not is_angle and not _may_be_rounded(leaf, policy)
+
+
+def _may_be_rounded(leaf: Node, policy: MathPolicy) -> bool:
+    number = leaf
+    while number.op == "neg" or number.op in _MEASURES:
+        number = number.args[0]
+    value = number.value
+    if policy.rounding == "exact" or not isinstance(value, Written):
+        return False
+    is_angle = leaf.op == "unit" and str(leaf.value).startswith("degree")
+    return bool(value.places) and (
+        policy.rounding == "reference" or is_angle or is_rounded(value, value.places)
+    )
+
+
+def _is_finished_number(leaf: Node) -> bool:
+    """Operations that the reference has are settled already."""
+    if is_written_out(leaf) or _is_infinite(leaf) or open_kinds(leaf):
+        return True
+    if leaf.op in ("ratio", "clock", "word", "choice"):
+        return True
+    if leaf.op == "rel":  # 5 = x
+        return all(arg.op in ("sym", "term") or is_written_out(arg) for arg in leaf.args)
+    if leaf.op == "builder":  # {x | x < 2 or x > 3}
+        sides = [side for node in walk(leaf) if node.op == "rel" for side in node.args]
+        return all(side.op in ("sym", "const") or is_written_out(side) for side in sides)
+    if leaf.op == "mul" and len(leaf.args) == 2 and is_written_out(leaf.args[0]):
+        unit = leaf.args[1]  # \frac12 times a matrix; 5 m, where the reference has the unit
+        return unit.op == "sym" or (unit.op in _SEVERAL and all(map(is_written_out, unit.args)))
+    return leaf.op in _SEVERAL and all(map(is_written_out, leaf.args))
+
+
+def _is_infinite(leaf: Node) -> bool:
+    return leaf == INFINITY or (leaf.op == "neg" and leaf.args[0] == INFINITY)
+
+
+# ------------------------------------------------------------------------------------------------- sums and products
+
+
+def _is_open_sum(node: Node) -> bool:
+    """Two terms that consist of the same, numbers among them; a term of 0, but in a + bi."""
+    if node.value == "mixed" or _has_dots(node.args):
+        return False
+    seen: set[object] = set()
+    for arg in node.args:
+        terms = linear(arg)
+        zero = terms.get((), 1) == 0 and _I not in walk(node)  # 0 + 2i is a + bi
+        if zero or not seen.isdisjoint(terms):
+            return True
+        seen |= terms.keys()
+    shared = [base for arg in node.args for base in _polynomial_factors(arg)]
+    return len(shared) > len(set(shared))
+
+
+def _polynomial_factors(term: Node) -> frozenset[object]:
+    """The sums in a term that is a product of these, of numbers and of letters: x(x - 5) + 2(x - 5) shares one."""
+    term = term.args[0] if term.op == "neg" else term
+    if term.op != "mul" or not all(arg.op in ("num", "sym", "add") for arg in term.args):
+        return frozenset()
+    return frozenset(spelling(arg) for arg in term.args if arg.op == "add" and free_symbols(arg))
+
+
+def _is_open_product(node: Node) -> bool:
+    if _is_scientific(node):
+        return False
+    factors = list(_flat(node))
+    if _has_dots(factors):
+        return False
+    numbers = [arg for arg in factors if _is_number(arg)]
+    constant = not free_symbols(node)
+    return (
+        len(numbers) > 1
+        or (constant and any(arg.op == "num" and arg.value in (0, 1) for arg in numbers))
+        or _is_repeated([base for arg in factors if not _is_number(arg) for base in _bases(arg)])
+        or sum(arg.op == "add" and not free_symbols(arg) for arg in factors) > 1
+        or _is_repeated([arg.args[1] for arg in factors if _is_root(arg)])
+        or (
+            constant
+            and len(numbers) + sum(arg.op == "div" and _has_number(arg) for arg in factors) > 1
+        )
+    )
+
+
+def _is_product_of_arrays(node: Node) -> bool:
+    """A fraction often stands before one."""
+    factors = list(_flat(node))
+    arrays = sum(arg.op in ("matrix", "tuple") for arg in factors)
+    whole = any(arg.op == "num" and arg.value.denominator == 1 for arg in factors)
+    return arrays > 1 or (arrays == 1 and whole)
+
+
+def _is_sum_of_arrays(node: Node) -> bool:
+    """With letters it is a line."""
+    return any(arg.op == "matrix" for arg in node.args) and not free_symbols(node)
+
+
+def _has_dots(nodes: Sequence[Node]) -> bool:
+    return any(node.op == "sym" and node.value == "…" for node in nodes)
+
+
+def _flat(node: Node) -> Iterator[Node]:
+    """The factors of a product and of products in it, without signs."""
+    for arg in node.args:
+        inner = arg.args[0] if arg.op == "neg" else arg
+        if inner.op == "mul":
+            yield from _flat(inner)
+        else:
+            yield inner
+
+
+def _has_number(quotient: Node) -> bool:
+    r"""\frac{2\pi}{3} has a coefficient, which another number could be multiplied with."""
+    return _rational(quotient) is None and abs(factors_of(quotient)[0]) != 1
+
+
+# --------------------------------------------------------------------------------------------------------- fractions
+
+
+def _is_unreduced(node: Node) -> bool:
+    r"""\frac{6x}{9}, \frac{4}{1}, \frac{2+2\sqrt5}{4}, \frac x4\cdot8: a whole number can still be divided out."""
+    if _is_scientific(node):
+        return False
+    above, below = _contents(node)
+    over_one = node.op == "div" and node.args[1] == Node("num", value=Fraction(1))
+    return over_one or math.gcd(above, below) > 1
+
+
+def _contents(node: Node) -> tuple[int, int]:
+    """The whole numbers that divide what stands above and below the line."""
+    if node.op == "neg":
+        return _contents(node.args[0])
+    if node.op == "num":
+        return (abs(int(node.value)), 1) if node.value.denominator == 1 else (1, 1)
+    if node.op == "div":
+        (a, b), (c, d) = map(_contents, node.args)
+        return a * d, b * c
+    if node.op == "mul":
+        found = list(map(_contents, node.args))
+        return math.prod(above for above, _ in found), math.prod(below for _, below in found)
+    if node.op in ("add", "pm") and node.value != "mixed":
+        return math.gcd(*(_whole_content(arg) for arg in node.args)), 1
+    if _is_power_of_ten(node):
+        exponent = _rational(node.args[1])
+        return (10 if exponent is not None and exponent > 0 else 1), 1
+    return 1, 1
+
+
+def _whole_content(term: Node) -> int:
+    above, below = _contents(term)
+    return above if below == 1 else 1
+
+
+def _is_fraction_of_decimals(node: Node) -> bool:
+    return any(arg.op == "num" and arg.value.denominator > 1 for arg in map(_unsigned, node.args))
+
+
+def _is_open_quotient(node: Node) -> bool:
+    above, below = map(_unsigned, node.args)
+    if node.value == "÷" or _is_fraction_of_decimals(node):
+        return True
+    if is_written_out(node):
+        return False
+    parts = (*_parts(above), *_parts(below))
+    return (
+        any(arg.op == "div" and not free_symbols(arg) for arg in (above, below))
+        or any(arg.op == "div" and is_written_out(arg) for arg in parts)
+        or _share(above, below)
+        or _is_zero(above)
+        or (not free_symbols(below) and _I in walk(below))
+    )
+
+
+def _unsigned(node: Node) -> Node:
+    return node.args[0] if node.op == "neg" else node
+
+
+def _parts(node: Node) -> Sequence[Node]:
+    return node.args if node.op == "mul" else (node,)
+
+
+def _share(above: Node, below: Node) -> bool:
+    r"""\frac{\pi}{\pi}, \frac{x^2}{x}, \frac{\sqrt6}{\sqrt2}."""
+    bases = {base for arg in _parts(above) if not _is_number(arg) for base in _bases(arg)}
+    if not bases.isdisjoint(
+        base for arg in _parts(below) if not _is_number(arg) for base in _bases(arg)
+    ):
+        return True
+    roots = [
+        [_rational(arg.args[0]) for arg in _parts(side) if _is_root(arg)] for side in (above, below)
+    ]
+    return any(
+        a and b and math.gcd(a.numerator, b.numerator) > 1 for a in roots[0] for b in roots[1]
+    )
+
+
+def _bases(node: Node) -> Iterator[object]:
+    """What the factors are powers of, constants and letters alone: (x-1)(x-1) is as good as (x-1)^2."""
+    for base, exponent in factors_of(node)[1]:
+        if isinstance(exponent, Fraction) and (exponent.denominator == 1 or base[0] != "num"):
+            yield base, exponent.denominator  # x√x stands for one power
+
+
+def _is_repeated(bases: Sequence[object]) -> bool:
+    written = [(base, repr(base)) for base in bases]
+    plain = [
+        base
+        for base, text in written
+        if "'sym'" not in text or not ("'sum'" in text or "'fact'" in text)
+    ]
+    return len(plain) > len(set(plain))
+
+
+# ------------------------------------------------------------------------------------------------- powers and roots
+
+
+def _is_open_power(node: Node) -> bool:
+    base, exponent = node.args
+    power, number = _rational(exponent), _rational(base)
+    if power in (0, 1):
+        return True
+    if base == _E or power is None:
+        return False
+    if base.op in ("pow", "root") and _rational(base.args[1]) is not None:
+        return True
+    if power.denominator > 1:
+        return False
+    if number is not None:
+        return not (number == 10 and base.op == "num")
+    algebraic = base.op in ("add", "root", "mul", "div") and not free_symbols(base)
+    return algebraic or base == _I or base.op == "matrix"
+
+
+def _is_root_of_power(node: Node) -> bool:
+    """8^{1/3}."""
+    power, number = _rational(node.args[1]), _rational(node.args[0])
+    fractional = power is not None and power.denominator > 1
+    return (
+        fractional
+        and power is not None
+        and number is not None
+        and _has_power(number, power.denominator)
+    )
+
+
+def _is_open_root(node: Node) -> bool:
+    r"""\sqrt{12}, \sqrt{\frac49}, \sqrt{4x}, \sqrt{x^2}."""
+    radicand, index = node.args
+    degree = _rational(index)
+    if degree is None or degree.denominator != 1 or degree < 2:
+        return False
+    coefficient, factors = factors_of(radicand)
+    return (
+        (not factors and coefficient in (-1, 0, 1))
+        or _has_power(coefficient, int(degree))
+        or any(isinstance(power, Fraction) and abs(power) >= degree for _, power in factors)
+    )
+
+
+def _has_power(number: Fraction, degree: int) -> bool:
+    """True if its n-th root can be taken in part: √12 is 2√3.  Of large numbers only small factors are tried."""
+    return any(_power_in(abs(part), degree) for part in (number.numerator, number.denominator))
+
+
+def _power_in(number: int, degree: int) -> bool:
+    if number < 2 or degree > number.bit_length():
+        return False
+    for prime in range(2, _LEAST_PRIMES):
+        if number < prime:
+            break
+        if number % prime**degree == 0:
+            return True
+        while number % prime == 0:
+            number //= prime
+    root = _whole_root(number, degree)
+    return number > 1 and root**degree == number
+
+
+def _whole_root(number: int, degree: int) -> int:
+    """The largest integer whose power is not above the number."""
+    if degree == 2:
+        return math.isqrt(number)
+    low, high = 1, 1 << (number.bit_length() // degree + 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if middle**degree <= number else (low, middle - 1)
+    return low
+
+
+# --------------------------------------------------------------------------------------------------------- functions
+
+
+def _is_open_function(node: Node) -> bool:
+    """A function of constants, of its own inverse, or of e^x."""
+    name = node.value
+    if name in _COUNTED:
+        return False
+    inverse = node.args[0].op == "call" and node.args[0].value in _INVERSES
+    exponential = name in ("ln", "log") and _is_power_of(node.args[0], _E)
+    return not free_symbols(node) or (name in _DIRECT and inverse) or exponential
+
+
+def _is_open_logarithm(node: Node) -> bool:
+    return not free_symbols(node) or _is_power_of(*node.args)
+
+
+def _has_short_value(node: Node) -> bool:
+    r"""\cos\frac{\pi}{12}, \ln 1, \arctan 1, \lfloor 3.7\rfloor: even where the reference has another function."""
+    name, numbers = node.value, [_rational(arg) for arg in node.args]
+    if name in _CIRCULAR:
+        turn = _turn(node.args[0])
+        return turn is not None and turn.denominator in _SMALL_ANGLES
+    if name in _INVERSES:
+        return numbers[0] in (0, 1, -1, Fraction(1, 2), Fraction(-1, 2))
+    if name in ("ln", "log"):
+        return numbers[0] == 1 or node.args[0] == _E
+    return name not in _COUNTED and None not in numbers and (name not in _DIRECT or numbers == [0])
+
+
+def _turn(angle: Node) -> Fraction | None:
+    """How many half turns; None for any other angle."""
+    if angle.op == "deg":
+        degrees = _rational(angle.args[0])
+        return None if degrees is None else degrees / 180
+    if _rational(angle) == 0:
+        return Fraction(0)
+    turn, factors = factors_of(angle)
+    return turn if factors == ((spelling(_PI), Fraction(1)),) else None
+
+
+def _is_logarithm_of_power(node: Node) -> bool:
+    r"""\log_2 8, \log_9 3, \log_2\frac14."""
+    value, base = map(_rational, node.args)
+    if value is None or base is None or value == 1:
+        return value == 1
+    bits = max(value.numerator, value.denominator, base.numerator, base.denominator).bit_length()
+    powers = range(1, min(_MOST_POWER, _MOST_BITS // bits) + 1)
+    return any(value == base**k or base == value**k or value * base**k == 1 for k in powers)
+
+
+def _is_power_of(node: Node, base: Node) -> bool:
+    r"""\ln e^x, \log_2 2^x."""
+    return node.op == "pow" and node.args[0] == base
+
+
+def _is_open_exponential(node: Node) -> bool:
+    r"""e^{\ln 5}, e^{3\ln 2}, e^{i\pi}."""
+    base, exponent = node.args
+    logarithm = any(
+        part.op == "log" or (part.op == "call" and part.value in ("ln", "log"))
+        for part in _parts(exponent)
+    )
+    return base == _E and (logarithm or _is_quarter_turn(exponent))
+
+
+def _is_quarter_turn(exponent: Node) -> bool:
+    r"""i\pi and 3i\pi/2; other turns are a polar form."""
+    if not {_I, _PI} <= set(walk(exponent)):
+        return False
+    turn, factors = factors_of(exponent)
+    return (2 * turn).denominator == 1 and len(factors) == 2
+
+
+def _is_of_constants(node: Node) -> bool:
+    return not free_symbols(node)
+
+
+def _is_count(node: Node) -> bool:
+    return node.value in _COUNTED and not free_symbols(node)
+
+
+def _is_of_one(node: Node) -> bool:
+    r"""\max(E, E), \gcd(E), \binom E1: it gives back what it is of."""
+    if node.value in _COUNTED:
+        return _rational(node.args[-1]) in (0, 1)
+    return node.value in _CHOOSING and len({spelling(arg) for arg in node.args}) == 1
+
+
+def _holds_one_expression(node: Node) -> bool:
+    return len(node.args) == 1 and not is_written_out(node.args[0]) and node.args[0].op != "text"
+
+
+def _is_open_region(node: Node) -> bool:
+    """Two sets whose members are written out; two intervals of which what both hold is asked for."""
+    listed = [arg.op == "set" and not free_symbols(arg) for arg in node.args]
+    intervals = [arg.op == "tuple" and not free_symbols(arg) for arg in node.args]
+    return sum(listed) > 1 or (node.op == "intersection" and sum(listed) + sum(intervals) > 1)
+
+
+def _joins_one_set(node: Node) -> bool:
+    return len(set(map(spelling, node.args))) < len(node.args)
+
+
+def _is_doubled_sign(node: Node) -> bool:
+    """-(-3)."""
+    return node.args[0].op == "neg"
+
+
+def _is_open_plus_minus(node: Node) -> bool:
+    r"""3 \pm 2 is 5 and 1."""
+    return not _is_zero(node.args[0]) and _is_open_sum(node)
+
+
+def _always(node: Node) -> bool:
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------- single factors
+
+
+def _is_numeral(node: Node) -> bool:
+    return node.op == "num" or (node.op == "neg" and node.args[0].op == "num")
+
+
+def _is_zero(node: Node) -> bool:
+    return node.op == "num" and node.value == 0
+
+
+def _is_number(node: Node) -> bool:
+    """A factor that another such factor can be multiplied with."""
+    if node.op == "pow":
+        return _is_numeral(node.args[1]) and _rational(node.args[0]) is not None
+    return _rational(node) is not None or (node.op == "fact" and not free_symbols(node))
+
+
+def _rational(node: Node) -> Fraction | None:
+    """The value of what is written out, but for scientific notation."""
+    if node.op == "num":
+        return Fraction(node.value)
+    if node.op == "neg":
+        inner = _rational(node.args[0])
+        return None if inner is None else -inner
+    if node.op == "div":
+        above, below = (_rational(arg) for arg in node.args)
+        return above / below if above is not None and below else None
+    if node.op == "add" and node.value == "mixed":
+        return sum((_rational(arg) or Fraction(0) for arg in node.args), Fraction(0))
+    return None
+
+
+def _is_root(node: Node) -> bool:
+    return node.op == "root" and _rational(node.args[0]) is not None
+
+
+def _is_power_of_ten(node: Node) -> bool:
+    if node.op != "pow" or node.args[0] != Node("num", value=Fraction(10)):
+        return False
+    exponent = _rational(node.args[1])
+    return (
+        exponent is not None
+        and exponent.denominator == 1
+        and exponent not in (0, 1)
+        and _is_numeral(node.args[1])
+    )
+
+
+def _is_scientific(node: Node) -> bool:
+    if node.op != "mul" or len(node.args) != 2 or not _is_power_of_ten(node.args[1]):
+        return False
+    return _is_numeral(node.args[0]) and _rational(node.args[0]) != 10
+
+
+def _is_square(node: Node) -> bool:
+    """5^2, which equations of circles and ellipses are written with."""
+    return (
+        node.op == "pow"
+        and node.args[0].op == "num"
+        and node.args[1] == Node("num", value=Fraction(2))
+    )
+
+
+RULES = (
+    Rule(
+        "sum",
+        "like terms can still be added",
+        {
+            "add": _is_open_sum,
+            "pm": _is_open_plus_minus,
+            "neg": _is_doubled_sign,
+        },
+        r"5+3\sqrt2 | 3-4i | x^3-x | 5\frac{2}{7} | \frac{1}{x}+\frac{1}{x+2} | \pm 4",
+        r"81+19 | 4\sqrt7+\sqrt7 | 6y-y | 1+\frac13 | x+0 | 8\pm3 | -(-6)",
+    ),
+    Rule(
+        "product",
+        "factors can still be multiplied",
+        {"mul": _is_open_product},
+        r"4\sqrt7 | \frac{5\pi}{6} | 5\cdot2^n | (x+3)(x-4) | 3(x+2)+1 | \frac23\pi r^3",
+        r"6\cdot7 | \sqrt3\sqrt7 | y\cdot y^4 | 81\cdot1 | (2+\sqrt3)(2-\sqrt5)",
+    ),
+    Rule(
+        "fraction",
+        "a fraction is not in lowest terms",
+        {"div": _is_unreduced, "mul": _is_unreduced},
+        r"\frac{3}{4} | \frac{-3}{4} | \frac{2x}{3} | \frac{1+\sqrt5}{2} | \frac58x^3",
+        r"\frac{6}{8} | \frac{486}{2} | \frac{4}{1} | \frac{6x}{9} | \frac{2+2\sqrt5}{4} | \frac x4\cdot 8",
+    ),
+    Rule(
+        "quotient",
+        "a quotient can still be worked out",
+        {"div": _is_open_quotient},
+        r"\frac{1}{\sqrt5} | \frac{\sqrt7}{3} | \frac{x}{x+1} | 10^{-4}",
+        r"\frac{\frac13}{5} | 1/(1/9) | 486\div 7 | \frac{0.5}{3} | \frac{\pi}{\pi} | \frac{y^3}{y}",
+    ),
+    Rule(
+        "power",
+        "a power can still be worked out",
+        {"pow": _is_open_power},
+        r"3^{1/4} | 2^n | e^3 | \pi^2 | x^{-2} | 4.1\times10^{9}",
+        r"7^2 | 2^{-3} | (2+\sqrt3)^2 | i^3 | 9^1 | (y^2)^5",
+    ),
+    Rule(
+        "root",
+        "a root can still be taken",
+        {"root": _is_open_root, "pow": _is_root_of_power},
+        r"\sqrt5 | \sqrt[3]{4} | \sqrt{\frac{2}{5}} | \sqrt{x^2+9} | x\sqrt{x}",
+        r"\sqrt{18} | \sqrt{49} | 27^{1/3} | \sqrt{9y} | \sqrt{y^2}",
+    ),
+    Rule(
+        "factorial",
+        "a factorial or a number of choices can still be worked out",
+        {"fact": _is_of_constants, "fact2": _is_of_constants, "call": _is_count},
+        r"n! | \binom{n}{k}",
+        r"6! | 7!! | \binom{7}{2} | C(7,2)",
+    ),
+    Rule(
+        "function",
+        "a function of constants can still be worked out",
+        {
+            "call": _is_open_function,
+            "log": _is_open_logarithm,
+            "conj": _is_of_constants,
+            "mod": _is_of_constants,
+            "pow": _is_open_exponential,
+        },
+        r"\sin t | \ln x | |t-2| | \lfloor t\rfloor | e^{-t^2} | 3\sin t\cos t",
+        r"\cos 0 | \ln 5 | \arctan 1 | \ln e^x | e^{\ln 6} | e^{i\pi} | |-8| | \gcd(12,18) | 17\bmod 5",
+    ),
+    Rule(
+        "value",
+        "a function has a short value",
+        {"call": _has_short_value, "log": _is_logarithm_of_power},
+        r"\cos t | \ln x | \log_2 x",
+        r"\cos 0 | \sin\frac{\pi}{4} | \ln 1 | \log_2 8 | \lfloor 3.7\rfloor | \gcd(12,18)",
+    ),
+    Rule(
+        "member",
+        "it only stands around what is to be said",
+        {
+            "call": _is_of_one,
+            "set": _holds_one_expression,
+            "matrix": _holds_one_expression,
+            "union": _joins_one_set,
+            "intersection": _joins_one_set,
+        },
+        r"\max(a,b) | \{5\} | \{x,y\}",
+        r"\max(x^2,x^2) | \gcd(ab,ab) | \binom{x+1}{1} | \{x+1\} | A\cup A",
+    ),
+    Rule(
+        "set",
+        "sets can still be joined or cut",
+        dict.fromkeys(("union", "intersection", "minus"), _is_open_region),
+        r"(-\infty,0)\cup(0,\infty) | \{1\}\cup[2,3] | \mathbb{R}\setminus\{0\} | A\cap B",
+        r"\{1,2\}\cup\{3\} | [0,5]\cap[3,8] | \{1,2\}\setminus\{2\}",
+    ),
+    Rule(
+        "integral",
+        "an integral can still be worked out",
+        {"int": _always},
+        r"\frac{x^2}{2}+C",
+        r"\int_0^3 x\,dx | \int x\,dx",
+    ),
+    Rule(
+        "limit",
+        "a limit can still be worked out",
+        {"lim": _always},
+        r"\infty",
+        r"\lim_{x\to0}\frac{\sin x}{x}",
+    ),
+    Rule(
+        "series",
+        "a sum or product of many terms can still be worked out",
+        {
+            "sum": _always,
+            "prod": _always,
+            "add": lambda node: _has_dots(node.args),
+            "mul": lambda node: _has_dots(list(_flat(node))),
+        },
+        r"\frac{m(m+1)}{2}",
+        r"\sum_{k=1}^{9}k | \prod_{k=1}^{4}k | 1+2+\dots+50",
+    ),
+    Rule(
+        "derivative",
+        "a derivative can still be worked out",
+        {"diff": _always},
+        r"4x^3",
+        r"\frac{d}{dx}x^4",
+    ),
+    Rule(
+        "matrix",
+        "matrices can still be worked out",
+        {
+            "det": _always,
+            "transpose": _always,
+            "mul": _is_product_of_arrays,
+            "add": _is_sum_of_arrays,
+        },
+        r"\frac{1}{5}\begin{pmatrix}2&1\\0&3\end{pmatrix}",
+        r"\begin{vmatrix}2&1\\0&3\end{vmatrix} | \begin{pmatrix}1\\2\end{pmatrix}+\begin{pmatrix}3\\4\end{pmatrix}",
+    ),
+)
+"""In the order in which a verdict names them."""
+
+_BY_OP: dict[str, list[tuple[str, Callable[[Node], bool]]]] = {}
+for _rule in RULES:
+    for _op, _is_open in _rule.is_open.items():
+        _BY_OP.setdefault(_op, []).append((_rule.kind, _is_open))

@@ -1,0 +1,212 @@
+r"""What the prompt gives: its formulas and the quantities of its prose, none of which answers its question.
+
+    prompt ─ formulas, quantities, ratios, times, number words ─▶ trees ─ spelling ─▶ facts
+                                                                                        │
+    answer ─ spelling of the whole and of its parts ────────────────────────── one of these? ──┘
+
+"Simplify \sqrt{720}" is not answered by \sqrt{720}, nor "Convert 5 km to meters" by 5 km.  A candidate that the prompt
+lists stays right, since the reference is written so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from rlvr.verifiers.math.canonical import balance, spelling
+from rlvr.verifiers.math.finished import is_written_out
+from rlvr.verifiers.math.fold import fold, squeeze
+from rlvr.verifiers.math.forms import Clock, Form, Quantity
+from rlvr.verifiers.math.latex.names import FUNCTIONS
+from rlvr.verifiers.math.latex.tree import Node, walk
+from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.quantity import quantity
+from rlvr.verifiers.math.reading import read
+from rlvr.verifiers.math.statement import as_tree, equation_of, leaves
+from rlvr.verifiers.math.units import TEMPERATURES, measure
+from rlvr.verifiers.math.words import number, number_words
+
+__all__ = ["facts", "formulas", "given"]
+
+_MOST_CHARS = 20_000  # of a prompt
+_MOST_FORMULAS = 400
+_MOST_QUANTITIES = 200
+_FORMULA = re.compile(
+    r"\$\$(.{1,4000}?)\$\$|(?<!\\)\$(.{1,4000}?)(?<!\\)\$|\\\((.{1,4000}?)\\\)|\\\[(.{1,4000}?)\\\]"
+    r"|\\begin\{(?:align|equation|gather|aligned|split)\*?\}(.{1,4000}?)\\end\{(?:align|equation|gather|aligned|split)\*?\}",
+    re.DOTALL,
+)
+_WORD = re.compile(
+    rf"(?<![\\A-Za-z])(?!(?:{'|'.join(FUNCTIONS)}|sqrt|log|pi)(?![A-Za-z]))(?:(?![⁰-₉²³¹])[^\W\d_]){{2,}}"
+    r"|[?\n]|[.,:;](?=\s|$)"
+)
+_PIECES = re.compile(
+    r"\\(?:qquad|quad|text|mbox|textrm|mathrm|hbox)(?:\s?\{[^{}]*\})?|\\\\|&|,|;|:|=|\\equiv|<|>"
+    r"|\\(?:le|ge|lt|gt|ne)q?(?![a-zA-Z])"
+)
+_ASKED = re.compile(
+    r"(?:=|\\equiv)?\s*(?:\\[,;!]|[?_~\s]|\\underline\{[^{}]*\}|\\boxed\{\s*\}|\\_)*$"
+)
+_OPERATION = re.compile(r"[-+*/^!=<>(|\\\u2212\u00b7\u00d7\u00f7\u221a\u00b2\u00b3]|\d\.\d")
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\{(?:align|aligned|equation|gather|gathered|split)\*?\}")
+_ARTICLE = re.compile(r"^[aAI]\s+|\s+[aAI]$")
+_AMOUNT = re.compile(
+    r"[$£€]?\d[\d,]*(?::\d+)*(?:\.\d+)?(?:/\d+)?[ -]?(?P<after>%|°\s?[CF]?|(?:[A-Za-z/²³^]+[0-9]? ?){0,4})"
+)
+_RATIO = re.compile(r"\b(\d+) to (\d+)\b")
+_ATOMS = frozenset(("num", "sym", "const", "numbers", "term", "spoken", "text", "word", "choice"))
+_GROUPS = frozenset(("list", "set", "tuple", "matrix", "named", "bounds", "family"))
+_MARKED = frozenset(("unit", "percent", "ratio", "clock", "spoken"))
+
+
+def given(answer: Node, reference: Node, prompt: str, has_value: Callable[[Node], bool]) -> bool:
+    """True if a right answer is a fact of the prompt, or holds one that has its value.
+
+    Args:
+        answer, reference: as `statement.as_tree` makes them.
+        prompt: the text of the prompt.
+        has_value: whether a part of the answer has the reference's value.
+    """
+    own = _spellings(reference)
+    if _is_plain(answer) or _bare(answer) in own:
+        return False
+    mine = [leaf for leaf in leaves(answer) if not _is_plain(leaf) and _bare(leaf) not in own]
+    if not mine and answer.op in _GROUPS | _ATOMS:
+        return False
+    known = facts(prompt)
+    wholes = mine if answer.op in _GROUPS else [answer]
+    if all(_is_known(whole, known) for whole in wholes):
+        return not _is_solved_alike(answer, reference)
+    return any(
+        spelling(part) in known and has_value(part)
+        for leaf in wholes
+        for part in walk(leaf)
+        if part is not leaf and part.op not in _ATOMS | _GROUPS and not is_written_out(part)
+    )
+
+
+def _is_known(tree: Node, known: frozenset[Any]) -> bool:
+    return spelling(tree) in known or (tree.op == "rel" and balance(tree) in known)
+
+
+def _is_plain(leaf: Node) -> bool:
+    """A number that is written out, a letter or a word may well stand in the prompt; a quantity may not."""
+    if leaf.op in _MARKED:
+        return False
+    return (
+        leaf.op in _ATOMS or is_written_out(leaf) or (leaf.op == "neg" and _is_plain(leaf.args[0]))
+    )
+
+
+def _bare(tree: Node) -> Any:
+    """Without a unit: 5 km is written as the reference 5 is."""
+    while tree.op in ("unit", "percent", "named", "family"):
+        tree = tree.args[0]
+    return spelling(tree)
+
+
+@lru_cache(maxsize=4096)
+def _spellings(reference: Node) -> frozenset[Any]:
+    """The reference as a whole and the single things in it, with their units and without."""
+    parts = (reference, *leaves(reference))
+    return frozenset((*map(_bare, parts), *map(spelling, parts)))
+
+
+def _is_solved_alike(answer: Node, reference: Node) -> bool:
+    """An equation may be solved for the letter that the reference is solved for."""
+    letter = _solved_for(reference)
+    return bool(letter) and _solved_for(answer) == letter
+
+
+def _solved_for(tree: Node) -> str:
+    if tree.op == "named":
+        return str(tree.value)
+    if tree.op != "rel" or tree.value != ("=",):
+        return ""
+    return next((arg.value for arg in tree.args if arg.op == "sym"), "")
+
+
+# ------------------------------------------------------------------------------------------------------------- facts
+
+
+@lru_cache(maxsize=512)
+def facts(prompt: str) -> frozenset[Any]:
+    """The spellings of what a prompt gives: each formula, each expression in one, each quantity of its prose.
+
+    Args:
+        prompt: its text; of a long one the beginning counts.
+    """
+    found: set[Any] = set()
+    for text in formulas(prompt):
+        for piece in dict.fromkeys((text, *_PIECES.split(text))):
+            found |= _of_formula(piece)
+    for form in itertools.islice(_quantities(prompt[:_MOST_CHARS]), _MOST_QUANTITIES):
+        found.add(spelling(as_tree(form)))
+    return frozenset(found)
+
+
+@lru_cache(maxsize=4096)
+def _of_formula(text: str) -> frozenset[Any]:
+    folded = "" if not text or too_long(text) else fold(text)
+    if not folded or exceeded(folded):
+        return frozenset()
+    tree = as_tree(read(folded))
+    inner = [node for node in walk(tree) if node.op not in _ATOMS | _GROUPS]
+    if tree.op == "named" and (equation := equation_of(folded)) is not None:
+        inner.append(equation)
+    relations = [balance(node) for node in inner if node.op == "rel"]
+    return frozenset((*map(spelling, inner), *relations, ("text", squeeze(folded))))
+
+
+def formulas(prompt: str) -> list[str]:
+    """What stands between dollars and the like, and runs of plain text without words; without `= ?` at the end.
+
+    Args:
+        prompt: its text; of a long one the beginning counts.
+    """
+    found = itertools.islice(_formulas(prompt[:_MOST_CHARS]), _MOST_FORMULAS)
+    stripped = (_ENVIRONMENT.sub(" ", formula).strip() for formula in found)
+    return [text for formula in stripped if (text := _ASKED.sub("", formula).strip())]
+
+
+def _formulas(prompt: str) -> Iterator[str]:
+    at = 0
+    for match in _FORMULA.finditer(prompt):
+        yield from _runs(prompt[at : match.start()])
+        yield next(filter(None, match.groups()), "")
+        at = match.end()
+    yield from _runs(prompt[at:])
+
+
+def _runs(text: str) -> Iterator[str]:
+    for run in _WORD.split(text):
+        if any(map(str.isalnum, run)) and _OPERATION.search(run.strip(" -")):
+            yield _ARTICLE.sub("", run.strip())
+
+
+def _quantities(prompt: str) -> Iterator[Form]:
+    """5 km, 72 km/h, 100 degrees Celsius, $2, 37.5%, 12:18, 17:30, 1.2 million, twenty-one."""
+    for match in _AMOUNT.finditer(prompt):
+        amount = match[0][: match.start("after") - match.start()].rstrip(" -")
+        words = match["after"].split()
+        readings = (_quantity(amount, " ".join(words[:count])) for count in range(len(words) + 1))
+        yield from filter(None, readings)
+    for ratio in _RATIO.finditer(prompt):
+        yield read(f"{ratio[1]}:{ratio[2]}")
+    for words in number_words(prompt):
+        if (value := number(words)) is not None:
+            yield Quantity(words, words, value)
+
+
+def _quantity(amount: str, words: str) -> Form | None:
+    """A number with a unit, a sign or a scale; no plain number is a fact."""
+    if words[:1] in ("%", "°"):
+        return read(fold(f"{amount}{words}"))
+    form = quantity(f'{amount} "{words}"') if words else read(amount)
+    if not isinstance(form, Quantity | Clock) or as_tree(form).op not in _MARKED:
+        return None
+    unit = form.unit if isinstance(form, Quantity) else ""
+    return form if unit in ("", ":") or unit in TEMPERATURES or measure(unit) else None
