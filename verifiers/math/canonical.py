@@ -104,7 +104,9 @@ def _terms(node: Node, sign: int) -> Iterable[tuple[int, Any]]:
 
 def _spelled_product(node: Node) -> tuple[int, Any]:
     """Each number for itself, and like factors together: (x-1)(x-1) is (x-1)^2."""
-    sign, numbers, powers = 1, [], {}
+    sign = 1
+    numbers: list[tuple[Any, Fraction]] = []
+    powers: dict[Any, Fraction] = {}
     for factor, exponent in _factors(node, Fraction(1)):
         own, body = _base(factor)
         if own < 0 and exponent.denominator == 1:

@@ -90,7 +90,7 @@ def is_written_out(node: Node) -> bool:
     if node.op == "neg" or node.op in _MEASURES:
         return is_written_out(node.args[0])
     if node.op == "add":
-        return node.value == "mixed"
+        return bool(node.value == "mixed")
     if node.op == "div":
         return (
             node.value is None

@@ -378,23 +378,23 @@ class _Comparison:
                 )
             return Decision(True, "same-text") if same else Decision(False, "different-time")
         clock, other = (a, b) if isinstance(a, Clock) else (b, a)
-        ratio = as_ratio(clock.text) if _is_ratio_of(clock, other) else None
+        ratio = as_ratio(clock.text) if _is_ratio_of(clock.text, other) else None
         if ratio is None:
             return Decision(None, "different-kind")  # a time is no number
         return self.decide(ratio, b) if clock is a else self.decide(a, ratio)
 
 
-def _is_ratio_of(clock: Clock, other: Form) -> bool:
+def _is_ratio_of(clock: str, other: Form) -> bool:
     """5:12 beside 10:24, or beside the fraction of its two numbers; 9:45 is not 0.2."""
     if not isinstance(other, Quantity):
         return False
-    return other.unit == ":" or _DIGITS.findall(other.core) == _DIGITS.findall(clock.text)
+    return other.unit == ":" or _DIGITS.findall(other.core) == _DIGITS.findall(clock)
 
 
 def _is_letter_for_letter(named: Form, other: Form) -> bool:
     """A = B names two options, of which B is one."""
-    letters = isinstance(named, Named) and named.name + named.body.text
-    return bool(letters) and len(letters) == 2 and letters.isupper() and letters[1] == other.text
+    letters = named.name + named.body.text if isinstance(named, Named) else ""
+    return len(letters) == 2 and letters.isupper() and letters[1] == other.text
 
 
 def _are_words(core: str) -> bool:
