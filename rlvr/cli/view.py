@@ -37,7 +37,7 @@ class ViewCommand:
     paths: Annotated[
         Positional[tuple[Path, ...]], arg(metavar="PATH", help_behavior_hint="(at least one)")
     ]
-    """Files that `rlvr score` wrote, .jsonl or .parquet, and folders of training runs."""
+    """Files that `rlvr score` wrote, .jsonl or .parquet, training runs, and folders with such in them."""
     host: str = "127.0.0.1"
     """Address to listen on; an address that other machines can reach requires RLVR_API_KEY."""
     port: int = 8010
@@ -74,7 +74,7 @@ class ViewCommand:
                 where = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
                 needs = "; the password is RLVR_API_KEY, for any user name" if key else ""
                 out.print(
-                    f"{where} shows {len(sources.all)} of {len(self.paths)} given{needs}",
+                    f"{where} shows {len(sources.all)}{needs}",
                     soft_wrap=True,
                 )
                 viewer.run(viewer.app_of(sources, names=names, key=key), listening)

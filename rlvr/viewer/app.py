@@ -24,6 +24,7 @@ from rlvr.http.request import HttpRequest
 from rlvr.http.responses import Response, WholeResponse, html_error
 from rlvr.viewer import changes, pages
 from rlvr.viewer.filters import Filters
+from rlvr.viewer.home import HomeFilters, home_page
 from rlvr.viewer.rendering import render
 from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source
 
@@ -44,6 +45,7 @@ _LIVE_S: Final = 5  # and while they are being written
 _STATIC: Final = {"style.css": "text/css", "viewer.js": "text/javascript"}
 _PAGES_AT_ONCE: Final = 40  # in threads, where queries and templates take their time
 _DRAIN_S: Final = 2.0
+_MOST_CHOSEN: Final = 50  # sources of an overlay or a comparison
 
 _Page: TypeAlias = Callable[[HttpRequest], WholeResponse]
 
@@ -64,9 +66,12 @@ def app_of(
         return render("message.html", renew_s=0, message=message, sources=sources)
 
     def start(request: HttpRequest) -> WholeResponse:
-        if len(sources.all) == 1 and not sources.refused:
+        sources.refresh()
+        if len(sources.all) == 1 and not sources.refused and not sources.follows:
             return WholeResponse(b"", 307, {"location": "/0/"})
-        return _page("start.html", sources=sources)
+        found = home_page(sources, HomeFilters.of(request.query), wait_s)
+        renew_s = _READING_S if found["unread"] else _LIVE_S * (found["live"] or sources.follows)
+        return _page("home.html", renew_s, sources=sources, **found)
 
     def static(request: HttpRequest) -> WholeResponse:
         name = request.path["name"]
@@ -76,6 +81,8 @@ def app_of(
         return WholeResponse(text, media_type=f"{_STATIC[name]}; charset=utf-8")
 
     def compare(request: HttpRequest) -> WholeResponse:
+        if "a" not in request.query:
+            return which_is_better(request)
         a, b = _number(request, "a"), _number(request, "b")
         both = (source_of(a), source_of(b))
         if all(type(source) is Source for source in both):
@@ -93,11 +100,20 @@ def app_of(
             "compare.html", _LIVE_S * live, sources=sources, **pages.side_by_side(sources, a, b)
         )
 
+    def which_is_better(request: HttpRequest) -> WholeResponse:
+        keys = _numbers(request)
+        chosen = [source_of(key) for key in keys]
+        report = pages.comparison(chosen)
+        files = keys if all(type(source) is Source for source in chosen) else []
+        return _page("report.html", sources=sources, report=report, files=files)
+
     def overview(request: HttpRequest) -> WholeResponse:
         key = _of_path(request, "key")
         source = source_of(key)
         if isinstance(source, ReportSource):
-            return _page("report.html", sources=sources, source=source, report=source.report)
+            return _page(
+                "report.html", sources=sources, source=source, report=source.report, files=[]
+            )
         if not isinstance(source, RunSource):
             return rows(request)
         state = source.state()  # first: of a run that has ended by then, all is shown
@@ -259,6 +275,21 @@ def _number(request: HttpRequest, name: str, default: int | None = None) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise UsageError(f"{name} is {brief(text)}; it must be a whole number, 0 to 999999999")
     return int(text)
+
+
+def _numbers(request: HttpRequest) -> list[int]:
+    """The sources that an address names: `run=3&run=4`, as a form writes it, or `runs=3,4`."""
+    texts = [*request.query.getlist("run"), *request.query.get("runs", "").split(",")]
+    texts = list(dict.fromkeys(filter(None, texts)))
+    if not texts or len(texts) > _MOST_CHOSEN:
+        raise UsageError(
+            f"{len(texts)} are selected; select 1 to {_MOST_CHOSEN} on the first page, by their boxes"
+        )
+    if bad := next(
+        (it for it in texts if not (it.isascii() and it.isdigit() and len(it) < 10)), ""
+    ):
+        raise UsageError(f"run is {brief(bad)}; it must be a number of the first page")
+    return [int(it) for it in texts]
 
 
 def _page(template: str, renew_s: int = 0, status: int = 200, **values: Any) -> WholeResponse:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from markupsafe import Markup, escape
 
-__all__ = ["Panel", "panels"]
+if TYPE_CHECKING:
+    from rlvr.viewer.metrics import RunMetrics
 
-_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+__all__ = ["GROUPS", "Panel", "panels", "spark"]
+
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "accuracy": ("accuracy", "batch/accuracy"),
     "evaluation": ("eval/avg@", "eval/pass@", "eval/maj@"),
     "reward and its parts": ("reward", "reward/"),
@@ -38,7 +41,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 200, 52, 8, 10, 22
 _COLOURS = 6  # of the style sheet
-_MOST_LINES, _MOST_POINTS, _MOST_LINKS = 12, 1500, 120
+_MOST_LINES, _MOST_POINTS, _MOST_LINKS, _SPARKS = 12, 1500, 120, 40
 
 _Point = tuple[int, float]
 
@@ -58,20 +61,20 @@ class Panel(NamedTuple):
 
 
 def panels(
-    runs: Sequence[tuple[Sequence[Mapping[str, Any]], Sequence[int], Callable[[int], str] | None]],
+    runs: Sequence[tuple[RunMetrics, Sequence[int], Callable[[int], str] | None]],
 ) -> list[list[Panel | None]]:
     """The panels of one or several runs; those that stand side by side have the same axes.
 
     Args:
-        runs: of each run the metrics of its steps, the steps whose rollouts were kept, and the address of a step's
+        runs: of each run its metrics, the steps whose rollouts were kept, and the address of a step's
             rollouts (None for a page without a server).
 
     Returns:
         For each panel that has any number, one entry per run; None where that run has none.
     """
     found: list[list[Panel | None]] = []
-    for title, names in _GROUPS.items():
-        lines = [_lines(rows, names) for rows, _, _ in runs]
+    for title, names in GROUPS.items():
+        lines = [_lines(metrics, names) for metrics, _, _ in runs]
         points = [point for them in lines for line in them.values() for point in line]
         if not points:
             continue
@@ -107,20 +110,20 @@ class _Axes:
         return round(_HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM), 1)
 
 
-def _lines(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[_Point]]:
+def _lines(metrics: RunMetrics, names: Sequence[str]) -> dict[str, list[_Point]]:
     """The points of each metric that a panel shows."""
-    found: dict[str, list[_Point]] = {}
-    shown: dict[str, bool] = {}  # asked once for a name, and not in each row
-    for row in rows:
-        for name, value in row.items():
-            if name not in shown:
-                shown[name] = not name.endswith(("/low", "/high")) and _place(name, names) < len(
-                    names
-                )
-            if shown[name] and _is_finite(value):
-                found.setdefault(name, []).append((row["step"], float(value)))
-    kept = sorted(found, key=lambda name: (_place(name, names), name))[:_MOST_LINES]
-    return {name: found[name] for name in kept}
+    kept = [
+        name
+        for name in sorted(metrics.columns, key=lambda name: (_place(name, names), name))
+        if _place(name, names) < len(names) and not name.endswith(("/low", "/high"))
+    ]
+    points = ((name, *metrics.points(name)) for name in kept)
+    lines = {
+        name: list(zip(map(int, steps), values.tolist(), strict=True))
+        for name, steps, values in points
+        if len(steps)
+    }
+    return dict(list(lines.items())[:_MOST_LINES])
 
 
 def _place(name: str, names: Sequence[str]) -> int:
@@ -131,10 +134,6 @@ def _place(name: str, names: Sequence[str]) -> int:
         if name == it or (it.endswith(("/", "@")) and name.startswith(it))
     )
     return next(fits, len(names))
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _panel(
@@ -178,6 +177,25 @@ def _curve(name: str, points: Sequence[_Point], axes: _Axes, style: int) -> Mark
     return Markup('<polyline class="c{}" points="{}"><title>{}</title></polyline>').format(
         style, places, name
     )
+
+
+def spark(name: str, values: Sequence[float]) -> Markup:
+    """A curve as small as a word.
+
+    Args:
+        name: of the metric.
+        values: in order; at least two.
+    """
+    kept = values[:: math.ceil(len(values) / _SPARKS)]
+    low, high = min(kept), max(kept)
+    places = " ".join(
+        f"{80 * i / (len(kept) - 1):.1f},{17 - 15 * (value - low) / ((high - low) or 1):.1f}"
+        for i, value in enumerate(kept)
+    )
+    return Markup(
+        '<svg class="spark" viewBox="0 0 80 18" role="img" aria-label="{} from {} to {}">'
+        '<polyline class="c0" points="{}"/></svg>'
+    ).format(name, _short(kept[0]), _short(kept[-1]), places)
 
 
 def _thinned(points: Sequence[_Point]) -> Iterable[_Point]:

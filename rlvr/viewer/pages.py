@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rlvr.errors import DataError
+from rlvr.errors import DataError, UsageError
 from rlvr.viewer.curves import panels
 from rlvr.viewer.filters import BROKEN, NOT_CORRECT, OUTCOMES, SLICES, Filters
 from rlvr.viewer.index import parts_of
 from rlvr.viewer.rendering import templates
+from rlvr.viewer.reports import Report, told
 from rlvr.viewer.sources import RunSource, Shown, Source
 from rlvr.viewer.texts import answer_at, as_text, excerpt, piece
 from rlvr.viewer.tokens import COLOURS, coloured
 
+if TYPE_CHECKING:
+    from rlvr.viewer.metrics import RunMetrics
+
 __all__ = [
     "FIELDS",
+    "comparison",
     "group_page",
     "row_page",
     "row_text",
@@ -33,6 +39,7 @@ _MOST_SIDES = 32  # rollouts of a group that are shown
 _CELL = 3000  # characters of a completion in a group
 _NOTE = 4000  # and of details
 _MOST_TURNS = 200  # of an episode
+_MOST_STEPS: Final = 1000  # of a table of metrics
 
 FIELDS: Final = ("completion", "prompt", "reference", "answer", "why", "detail", "meta", "row")
 """The columns of a row whose whole text can be asked for."""
@@ -349,25 +356,52 @@ def run_page(source: RunSource, base: str | None) -> dict[str, Any]:
         source: the run.
         base: address of its pages; None for a page without a server.
     """
+    import numpy as np
+
     metrics, notes = source.metrics()
     steps = source.steps
     settings, why = source.settings()
     link = None if base is None else lambda step: f"{base}rows?step={step}"
-    last = metrics[-1] if metrics else {}
+    shown = [name for name in _IN_TABLE if name in metrics.columns]
+    table = np.column_stack([metrics.columns[name][-_MOST_STEPS:] for name in ("step", *shown)])
     return {
         "panels": [them[0] for them in panels([(metrics, steps, link)])],
         "steps": steps,
         "notes": [*notes, *([why] if why else [])],
         "settings": settings,
-        "metrics": metrics,
-        "shown": [name for name in _IN_TABLE if any(name in row for row in metrics)],
-        "last": {name: value for name, value in last.items() if isinstance(value, (int, float))},
+        "lines": len(metrics),
+        "last_step": metrics.last_step,
+        "shown": shown,
+        "table": [[None if math.isnan(it) else it for it in row] for row in table.tolist()],
+        "last": {
+            name: float(column[-1])
+            for name, column in metrics.columns.items()
+            if len(column) and not math.isnan(column[-1])
+        },
     }
 
 
 _IN_TABLE: Final = (
     "accuracy", "reward", "length", "truncated", "unscored", "entropy", "kl", "clipped_high", "waste", "staleness",
 )  # fmt: skip
+
+
+def comparison(chosen: Sequence[Source]) -> Report:
+    """Which of several scored files or runs is better, and how surely: what `rlvr compare` says.
+
+    Args:
+        chosen: the files, or runs, of which the last evaluations are compared.
+
+    Raises:
+        DataError: one of them has no results, or they do not go together.
+        UsageError: there is only one.
+    """
+    from rlvr.compare import Entry, compare, read_results
+
+    if len(chosen) < 2:
+        raise UsageError("one is selected; select two or more to compare them")
+    entries = [Entry(it.name, [read_results(it.results, it.name)]) for it in chosen]
+    return told(compare(entries).as_dict())
 
 
 def side_by_side(sources: Shown, first: int, second: int) -> dict[str, Any]:
@@ -381,7 +415,7 @@ def side_by_side(sources: Shown, first: int, second: int) -> dict[str, Any]:
         DataError: one of them is no run.
     """
     runs = [sources.all[first], sources.all[second]]
-    read: list[tuple[list[dict[str, Any]], list[int], Any]] = []
+    read: list[tuple[RunMetrics, list[int], Any]] = []
     settings: list[Mapping[str, str]] = []
     for number, run in zip((first, second), runs, strict=True):
         if not isinstance(run, RunSource):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import timedelta
 from importlib import resources
 from typing import Any
 
@@ -21,6 +23,12 @@ templates = Environment(
 )
 templates.filters["inert"] = inert
 templates.filters["number"] = lambda value: "–" if value is None else f"{value + 0.0:.4g}"  # not -0
+templates.filters["when"] = lambda seconds: (
+    "–" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+)
+templates.filters["lasting"] = lambda seconds: (
+    str(timedelta(seconds=round(seconds))) if seconds else "–"
+)
 
 
 def render(template: str, **values: Any) -> bytes:

@@ -7,23 +7,28 @@ import json
 import os
 import re
 import tempfile
+import threading
 import time
-import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rlvr.errors import DataError, brief
-from rlvr.train.metrics import read_metrics
+from rlvr.viewer.folders import find_sources, is_run, require_shown
 from rlvr.viewer.index import Index, RowsFile
 from rlvr.viewer.reports import Report, read_report
+
+if TYPE_CHECKING:
+    from rlvr.viewer.metrics import RunMetrics
 
 __all__ = ["ReportSource", "RunSource", "Shown", "Source", "State"]
 
 _STEP = re.compile(r"step-(\d{1,12})\.parquet")
 _PARTIAL: Final = ".partial"  # what a file is called until it is whole
 _LOCK: Final = ".lock"  # which a process holds while it trains in a run's folder
+_NOTES: Final = 4000  # bytes of a run's notes that are read
+_SCAN_S: Final = 2.0  # between two looks into the folders that were given
 _RECENT_S: Final = 30.0  # for which a file without a lock is followed after it has changed
 
 
@@ -33,10 +38,12 @@ class State(NamedTuple):
     Attributes:
         live: it is, so that its pages follow it.
         text: the same in words; empty if there is nothing to say.
+        name: the same in one word.
     """
 
     live: bool
     text: str
+    name: str = ""
 
 
 class Source:
@@ -65,6 +72,19 @@ class Source:
         done = self._finished()
         return [RowsFile(self.path if done is None else done)]
 
+    @property
+    def results(self) -> Path:
+        """What `rlvr compare` reads."""
+        return self.files()[0].path
+
+    def holds(self, path: Path) -> bool:
+        """Whether a path is its own, or what its partial file became.
+
+        Args:
+            path: an absolute path.
+        """
+        return path in (self.path, self._finished())
+
     def state(self) -> State:
         """Whether it is still being written."""
         if self.path.suffix != _PARTIAL:
@@ -72,13 +92,15 @@ class Source:
         locked = _is_locked(self.path)  # first: it may become whole at any moment
         if not self.path.exists():
             if (done := self._finished()) is not None:
-                return State(False, f"Ended: it is whole, and called {done.name} now.")
-            return State(False, "Removed before its end: there is no such file now.")
+                said = f"Ended: it is whole, and called {done.name} now."
+                return State(False, said, "ended")
+            return State(False, "Removed before its end: there is no such file now.", "removed")
         if locked is None:  # a file system that has no locks
             return _by_time(self.path)
         if locked:
-            return State(True, f"Being written: it is called {self.path.stem} once it is whole.")
-        return State(False, "Stopped before its end: no process writes it now.")
+            said = f"Being written: it is called {self.path.stem} once it is whole."
+            return State(True, said, "running")
+        return State(False, "Stopped before its end: no process writes it now.", "stopped")
 
     def _finished(self) -> Path | None:
         """What a partial file became.  An output that is older than the partial file is of an earlier run."""
@@ -103,9 +125,14 @@ class RunSource(Source):
 
     is_run = True
     what = "run"
-    _metrics: tuple[tuple[int, ...], list[dict[str, Any]], list[str]] | None = (
-        None  # of the file as it was
-    )
+
+    def __init__(self, path: Path, name: str, folder: Path) -> None:
+        super().__init__(path, name, folder)
+        from rlvr.viewer.metrics import RunMetrics  # numpy, which scored files do without
+
+        self._metrics = RunMetrics(path / "metrics.jsonl")
+        self._reading = threading.Lock()
+        self._settings: tuple[tuple[int, ...], tuple[dict[str, str], str]] | None = None
 
     def files(self) -> list[RowsFile]:
         """The files of rollouts, by step.  A link that leads out of the run's folder is not followed."""
@@ -120,40 +147,42 @@ class RunSource(Source):
 
     def state(self) -> State:
         """Whether a process trains in it, and how far it has come."""
-        rows, total = self.metrics()[0], self.settings()[0].get("settings.steps", "")
-        last = rows[-1]["step"] if rows else 0
+        last, total = self.metrics()[0].last_step, self.settings()[0].get("settings.steps", "")
         at = f"step {last:,}" + (
             f" of {int(total):,}" if total.isdecimal() and len(total) < 10 else ""
         )
         if total.isdecimal() and last >= int(total) > 0:
-            return State(False, f"Ended: {at}.")
+            return State(False, f"Ended: {at}.", "ended")
         lock = self.path / _LOCK
         locked = _is_locked(lock) if self._is_inside(lock) else None
         if locked is None:  # made without a lock, or copied from elsewhere
             return _by_time(self.path / "metrics.jsonl", self.path / "rollouts")
-        return State(
-            locked,
-            f"Being written: {at}." if locked else f"Stopped at {at}: no process trains in it now.",
-        )
+        if locked:
+            return State(True, f"Being written: {at}.", "running")
+        return State(False, f"Stopped at {at}: no process trains in it now.", "stopped")
 
     @property
     def steps(self) -> list[int]:
         """The steps whose rollouts were kept."""
         return [file.step for file in self.files()]
 
-    def metrics(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """The metrics of each step, and a line for what could not be read."""
+    def metrics(self) -> tuple[RunMetrics, list[str]]:
+        """The metrics, read on to their end, and a line for what could not be read."""
         path = self.path / "metrics.jsonl"
-        if not path.is_file() or not self._is_inside(path):
-            return [], [f"{path}: there are no metrics yet"]
-        status = path.stat()
-        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if self._metrics is None or self._metrics[0] != stamp:
-            with warnings.catch_warnings(record=True) as said:
-                warnings.simplefilter("always")
-                rows = read_metrics(path)
-            self._metrics = (stamp, rows, [str(it.message) for it in said])
-        return self._metrics[1:]
+        with self._reading:
+            if not path.is_file() or not self._is_inside(path):
+                return self._metrics, [f"{path}: there are no metrics yet"]
+            self._metrics.update()
+            return self._metrics, self._metrics.notes
+
+    @property
+    def results(self) -> Path:
+        """The folder, whose last evaluation is read."""
+        return self.path
+
+    def has_read(self) -> bool:
+        """Whether its metrics were read before, so that reading on is quick."""
+        return len(self._metrics) > 0
 
     def settings(self) -> tuple[dict[str, str], str]:
         """Every setting and version by its path, such as `settings.algorithm.clip.low`; and what could not be read."""
@@ -161,10 +190,23 @@ class RunSource(Source):
         try:
             if not self._is_inside(path):
                 raise ValueError("it leads out of the run's folder")
-            tree = json.loads(path.read_text(encoding="utf-8"))
+            status = path.stat()
+            stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if self._settings is None or self._settings[0] != stamp:
+                tree = json.loads(path.read_text(encoding="utf-8"))
+                self._settings = (stamp, (dict(_leaves(tree, "")), ""))
         except (OSError, ValueError, RecursionError) as error:
             return {}, f"{path}: the settings cannot be read: {brief(str(error))}"
-        return dict(_leaves(tree, "")), ""
+        return self._settings[1]
+
+    def notes(self) -> str:
+        """What the user has written into RUN/notes.md; empty without it."""
+        path = self.path / "notes.md"
+        if not path.is_file() or not self._is_inside(path):
+            return ""
+        with suppress(OSError), path.open("rb") as file:
+            return file.read(_NOTES).decode("utf-8", "replace")
+        return ""
 
     def _is_inside(self, path: Path) -> bool:
         return path.resolve().is_relative_to(self.path.resolve())
@@ -184,6 +226,11 @@ class ReportSource(Source):
         super().__init__(path, name, folder)
         self.report = report
 
+    @property
+    def results(self) -> Path:
+        """The file of the report."""
+        return self.path
+
     def files(self) -> list[RowsFile]:
         """No files of rows."""
         return []
@@ -197,11 +244,13 @@ class Shown:
     """All that one viewer shows, by number; nothing else can be reached through it.
 
     Args:
-        paths: scored files, folders of runs, and reports of audits, checks and evaluations.
+        paths: scored files, folders of runs, reports of audits, checks and evaluations, and folders
+            in which such are found.
 
     Attributes:
-        all: the sources, in order.
+        all: the sources, in order; what is found later comes last, so that numbers stay.
         refused: a line for each path that is none of these.
+        follows: whether new ones may come: a folder that is no run was given.
 
     Raises:
         DataError: none of the paths can be shown.
@@ -211,13 +260,16 @@ class Shown:
         self.all: list[Source] = []
         self.refused: list[str] = []
         self._stack = ExitStack()
-        temporary = Path(
+        self._folders: list[Path] = []
+        self._known: dict[Path, tuple[int, ...]] = {}  # what was looked at in them
+        self._scanning, self._scanned = threading.Lock(), 0.0
+        self._temporary = Path(
             self._stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-view-"))
         )
         try:
             for path in paths:
                 try:
-                    self._open(path, temporary / str(len(self.all)))
+                    self._take(path)
                 except (DataError, OSError) as error:
                     self.refused.append(str(error))
             if not self.all:
@@ -228,18 +280,53 @@ class Shown:
             self.close()
             raise
 
-    def _open(self, path: Path, folder: Path) -> None:
-        is_run = _is_run(path)
+    @property
+    def follows(self) -> bool:
+        """Whether new sources may come."""
+        return bool(self._folders)
+
+    def refresh(self) -> None:
+        """Look for what has come into the folders, if the last look is some seconds ago."""
+        with self._scanning:
+            if self._folders and time.monotonic() - self._scanned > _SCAN_S:
+                for folder in self._folders:
+                    self._scan(folder)
+                self._scanned = time.monotonic()
+
+    def _take(self, path: Path) -> None:
+        """Open what was given."""
+        if not path.is_dir() or is_run(path):
+            require_shown(path)
+            self._open(path, str(path.resolve().name), read_report(path))
+            return
+        before = len(self.all)
+        self._folders.append(path)
+        self._scan(path)
+        if len(self.all) == before:
+            raise DataError(
+                f"{path} is a folder without metrics.jsonl, so no run, and none, no scored file "
+                "and no report is found in it; give a run's folder or a scored file"
+            )
+
+    def _scan(self, folder: Path) -> None:
+        several = len(self._folders) > 1
+        for path, report in find_sources(folder, self._known):
+            name = str(path.relative_to(folder))
+            self._open(path, f"{folder.resolve().name}/{name}" if several else name, report)
+
+    def _open(self, path: Path, short: str, report: Report | None) -> None:
+        absolute = path.absolute()
+        if self._folders and any(source.holds(absolute) for source in self.all):
+            return  # given by itself, and found in a folder
         names = {source.name for source in self.all}
-        short = path.resolve().name
         name = next(it for it in (short, str(path), f"{path} ({len(self.all)})") if it not in names)
-        report = None if is_run else read_report(path)
-        folder.mkdir()
+        temporary = self._temporary / str(len(self.all))
+        temporary.mkdir()
         source: Source
         if report is not None:
-            source = ReportSource(path.absolute(), name, folder, report)
+            source = ReportSource(absolute, name, temporary, report)
         else:
-            source = (RunSource if is_run else Source)(path.absolute(), name, folder)
+            source = (RunSource if path.is_dir() else Source)(absolute, name, temporary)
         self._stack.callback(source.index.close)
         self.all.append(source)
 
@@ -276,40 +363,9 @@ def _by_time(*paths: Path) -> State:
     for path in paths:
         with suppress(OSError):
             if abs(time.time() - path.stat().st_mtime) < _RECENT_S:
-                return State(
-                    True, f"Changed less than {_RECENT_S:.0f} s ago; followed in case it grows."
-                )
+                said = f"Changed less than {_RECENT_S:.0f} s ago; followed in case it grows."
+                return State(True, said, "running")
     return State(False, "")
-
-
-def _is_run(path: Path) -> bool:
-    """Whether a path is a run's folder; False for a file.
-
-    Raises:
-        DataError: it is neither.
-    """
-    if path.is_dir():
-        if any((path / name).exists() for name in ("metrics.jsonl", "rollouts", "config.json")):
-            return True
-        raise DataError(
-            f"{path} is a folder without metrics.jsonl, so no run; give a run's folder or a scored file"
-        )
-    if path.is_file():
-        with path.open("rb") as file:
-            first = file.read(64)
-        if first.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
-            raise DataError(
-                f"{path} is packed; unpack it first, as its rows are read from where they stand"
-            )
-        if first.lstrip()[:1] == b"[" or (b"\0" in first and not first.startswith(b"PAR1")):
-            raise DataError(
-                f"{path} is neither JSON lines nor Parquet; give a file that `rlvr score -o` wrote"
-            )
-        return False
-    partial = path.with_name(path.name + ".partial")
-    hint = f"; it is still being written: give {partial}" if partial.is_file() else ""
-    what = "is no ordinary file" if path.exists() else "there is no such file or folder"
-    raise DataError(f"{path}: {what}{hint}")
 
 
 def _leaves(tree: Any, name: str) -> Iterable[tuple[str, str]]:

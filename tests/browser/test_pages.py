@@ -46,7 +46,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 PAGES = {
-    "start": "/",
+    "home": "/",
+    "home grouped": "/?group=settings.lr",
+    "comparison": "/compare?runs=0,5",
     "scored": "/0/",
     "filtered": "/0/rows?outcome=wrong&q=First",
     "row": "/0/row/3",

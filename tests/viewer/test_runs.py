@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ import pytest
 
 from rlvr.data.rollouts import write_rollouts
 from rlvr.viewer.curves import panels
+from rlvr.viewer.metrics import RunMetrics
 from tests.viewer.made import record, rollouts, run_folder, write
 
 
@@ -230,10 +232,10 @@ def test_links_out_of_a_run_are_not_followed(tmp_path: Path, browse):
 @pytest.mark.parametrize(
     "values", [[1.0], [2.0] * 3, [0.0, 1e-12], [1e299, -1e299], [None, float("nan"), 1.0]]
 )
-def test_curves_stay_in_their_frame(values: list[float | None]):
+def test_curves_stay_in_their_frame(values: list[float | None], tmp_path: Path):
     """One point, a flat line, tiny and huge numbers, gaps."""
     rows = [{"step": i, "loss": value, "<b>": 1.0} for i, value in enumerate(values)]
-    [[panel]] = panels([(rows, [0], lambda step: f"?<{step}>")])
+    [[panel]] = panels([(metrics(tmp_path, rows), [0], lambda step: f"?<{step}>")])
     assert panel is not None
     assert "<b>" not in panel.svg
     assert "?&lt;0&gt;" in panel.svg or not panel.svg.count("<a ")
@@ -246,10 +248,17 @@ def test_curves_stay_in_their_frame(values: list[float | None]):
     assert "nan" not in panel.svg
 
 
-def test_long_runs_are_thinned_but_keep_their_peaks():
+def metrics(folder: Path, rows: list[dict[str, Any]]) -> RunMetrics:
+    """The rows as a run's metrics."""
+    read = RunMetrics(write(folder / "metrics.jsonl", rows))
+    read.update()
+    return read
+
+
+def test_long_runs_are_thinned_but_keep_their_peaks(tmp_path: Path):
     """A single step at which the gradient explodes must be seen among 100,000."""
     rows = [{"step": i, "grad_norm": 100.0 if i == 54_321 else 1.0} for i in range(100_000)]
-    [[panel]] = panels([(rows, [], None)])
+    [[panel]] = panels([(metrics(tmp_path, rows), [], None)])
     assert panel is not None
     [points] = re.findall('points="([^"]*)"', panel.svg)
     heights = [float(it.partition(",")[2]) for it in points.split()]
