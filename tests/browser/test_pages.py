@@ -31,7 +31,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     }
     for name, report in reports.items():
         (folder / f"{name}.json").write_text(json.dumps(report.as_dict()))
-    scored = write(folder / "scored.jsonl", [record(i) for i in range(60)])
+    scored = write(
+        folder / "scored.jsonl", [record(i, reference="7", env="sums") for i in range(60)]
+    )
     return [
         scored,
         run_folder(folder / "a"),
@@ -40,7 +42,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         folder / "check.json",
         write(
             folder / "again.jsonl",
-            [record(i, **({"outcome": "wrong"} if i == 4 else {})) for i in range(61)],
+            [
+                record(i, reference="7", env="sums", **({"outcome": "wrong"} if i == 4 else {}))
+                for i in range(61)
+            ],
         ),
     ]
 
@@ -52,7 +57,7 @@ PAGES = {
     "scored": "/0/",
     "filtered": "/0/rows?outcome=wrong&q=First",
     "row": "/0/row/3",
-    "group": "/0/group?task=sums/0&env=even",
+    "group": "/0/group?task=sums/0&env=sums",
     "run": "/1/",
     "rollouts": "/1/rows?step=1",
     "task across steps": "/1/rows?task=0",
