@@ -15,6 +15,7 @@ from rlvr.cli.arguments import RewardText, options_of, with_reward
 from rlvr.console import PlainConsole
 from rlvr.environment.registry import defaults_of, is_mixture
 from rlvr.errors import MissingDependency
+from rlvr.recipes.recipe import TINY_MODEL
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 from rlvr.train.metrics import read_metrics
@@ -28,7 +29,7 @@ class Flags:
     """A recipe's settings; each can be changed by a flag."""
 
     config: OmitArgPrefixes[Annotated[Config, arg(name="")]]
-    own_task: Suppress[tuple[str, str]]
+    own_task: Suppress[tuple[str, str | None]]
     """Environment and data of the recipe as it is."""
     data: str | None = None
     """Tasks: a hub id, a .jsonl or .parquet file, or a folder with a file per split.  None: the recipe's own; with
@@ -92,9 +93,21 @@ def train(flags: RunFlags) -> int:
         flags: the recipe's settings.
     """
     env, eval_env = flags.environments()
+    if flags.config.model == TINY_MODEL:
+        _make_tiny_model()
     with Trainer(flags.config, env=env, eval_env=eval_env) as trainer:
         trainer.run()
     return show_results(trainer)
+
+
+def _make_tiny_model() -> None:
+    """Teach a tiny model to add with mistakes, once: what recipes train at size tiny."""
+    from rlvr.recipes.arithmetic_cpu.run import warm_model  # which imports this module
+
+    folder = Path(TINY_MODEL)
+    if not folder.exists():
+        PlainConsole().print(f"a tiny model is taught sums and kept in {folder}", soft_wrap=True)
+        warm_model().save(folder)
 
 
 def show_results(trainer: Trainer, before: str = "before") -> int:

@@ -26,7 +26,7 @@ from rlvr.train.loop import Trainer
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 
-__all__ = ["CHARSET", "DEFAULTS", "Settings", "main", "warm_start", "worked"]
+__all__ = ["CHARSET", "DEFAULTS", "Settings", "main", "warm_model", "warm_start", "worked"]
 
 CHARSET = "0123456789+= \\boxed{}"
 
@@ -65,9 +65,7 @@ def main(settings: Settings = DEFAULTS) -> int:
     first = str(Sums().task(0).prompt)
     console.print(f"{first}{worked(first, Random(0), noise=0.0)}")
 
-    policy = Policy(*tiny(CHARSET, hidden=96, layers=2, heads=4, seed=settings.seed))
-    steps, noise, seed = settings.warm_steps, settings.noise, settings.seed
-    warm_start(policy, Sums(), worked, steps=steps, noise=noise, seed=seed, console=console)
+    policy = warm_model(settings, console)
     warm_s = time.perf_counter() - started
 
     config = Config(
@@ -98,6 +96,20 @@ def main(settings: Settings = DEFAULTS) -> int:
         f"{warm_s:.0f} s of warm start, {time.perf_counter() - started:.0f} s in all",
     )
     return code
+
+
+def warm_model(settings: Settings = DEFAULTS, console: Console | None = None) -> Policy:
+    """A tiny model that was taught to add with mistakes.
+
+    Args:
+        settings: of the warm start.
+        console: shows the loss; None for one of its own.
+    """
+    policy = Policy(*tiny(CHARSET, hidden=96, layers=2, heads=4, seed=settings.seed))
+    steps, noise, seed = settings.warm_steps, settings.noise, settings.seed
+    shown = console or PlainConsole()
+    warm_start(policy, Sums(), worked, steps=steps, noise=noise, seed=seed, console=shown)
+    return policy
 
 
 def worked(prompt: str, rng: Random, noise: float) -> str:

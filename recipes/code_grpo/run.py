@@ -1,37 +1,33 @@
 """GRPO on programs that are run in the sandbox, with the settings of `math_grpo` except those below.
 
-Example: rlvr train code_grpo --model Qwen/Qwen2.5-Coder-1.5B-Instruct --chat
-rlvr train code_grpo --model … --env code-stdio-v3 --data deepmind/code_contests
+Example: rlvr train code_grpo --model Qwen/Qwen2.5-Coder-1.5B-Instruct --size small
 """
 
-from dataclasses import replace
-from pathlib import Path
+from rlvr.recipes.math_grpo.run import RECIPE as MATH
+from rlvr.recipes.recipe import Recipe, changed, ours
 
-from rlvr.recipes.common import Flags, train
-from rlvr.recipes.math_grpo import run as math_grpo
+__all__ = ["RECIPE"]
 
-__all__ = ["DEFAULTS", "main"]
-
-DEFAULTS = Flags(
-    own_task=("mbpp-v3", "google-research-datasets/mbpp"),
-    config=replace(
-        math_grpo.DEFAULTS.config,
-        env="mbpp-v3",
-        run=Path("runs/code_grpo"),
-        # From here on ours, for one device.
-        prompts=32,
-        group_size=16,
-        overlong="mask",  # a program that was cut off says nothing about the one it would have become
-        steps=500,
-        eval_every=25,
-    ),
+RECIPE = Recipe(
+    about="GRPO on programs",
+    paper=MATH.paper,
+    env="mbpp-v3",
+    data="google-research-datasets/mbpp",
+    settings={
+        **MATH.settings,
+        "prompts": changed(
+            32, 16, "4.2", "MBPP has 374 tasks for training, and programs are short"
+        ),
+        "group_size": changed(16, 64, "4.2", "with 32 prompts, for one device"),
+        "overlong": ours(
+            "mask", "a program that was cut off says nothing about the one it would have become"
+        ),
+        "steps": ours(
+            50,
+            "four times over MBPP's 374 tasks; more of them with --env code-stdio-v3 and its data",
+        ),
+        "eval_every": ours(25, "they have no programs"),
+    },
+    sizes={"small": {"prompts": 16, "micro_tokens": 8192, "max_rows": 128}},
+    notes=("the paper trains on mathematics alone; settings are taken over",),
 )
-
-
-def main(flags: Flags = DEFAULTS) -> int:
-    """Train and print the results; returns the exit code.
-
-    Args:
-        flags: the settings.
-    """
-    return train(flags)

@@ -1,56 +1,58 @@
 """DAPO on competition problems, with the paper's settings (arXiv:2503.14476, section 4.1).
 
-Example: rlvr train math_dapo --model Qwen/Qwen2.5-32B
+Example: rlvr train math_dapo --size tiny
 """
 
-from pathlib import Path
+from rlvr.recipes.recipe import SUMS_ON_A_CPU, Recipe, ours, published
 
-from tyro import MISSING
+__all__ = ["RECIPE"]
 
-from rlvr.recipes.common import Flags, train
-from rlvr.train.config import Config
+_UPDATES = 16
+_SCRIPT = "the authors' script for verl"
 
-__all__ = ["DEFAULTS", "main"]
-
-_UPDATES = 16  # per step: 512 prompts x 16 completions in mini-batches of 512
-
-DEFAULTS = Flags(
-    # Theirs: DAPO-Math-17k, see the README
-    own_task=("math-v3", "DigitalLearningGmbH/MATH-lighteval"),
-    config=Config(
-        env="math-v3",
-        model=MISSING,
-        run=Path("runs/math_dapo"),
-        algorithm="dapo",  # clip 0.2 and 0.28, mean over tokens, dynamic sampling, soft overlong, no KL
-        prompts=512,
-        group_size=16,
-        updates=16,
-        max_tokens=16384
-        + 4096,  # the soft punishment rises over the last fifth, unless told otherwise
-        lr=1e-6,
-        warmup_steps=20 * _UPDATES,  # 20 rollout steps
-        weight_decay=0.1,  # this and the next: not in the paper, but in the authors' script for verl
-        grad_clip=1.0,
-        eval_n=32,
-        eval_temperature=1.0,
-        eval_top_p=0.7,
-        # From here on ours, for one device.
-        steps=300,
-        precision="bf16",
-        gradient_checkpointing=True,
-        micro_tokens=2**15,
-        max_rows=64,
-        max_tokens_in_flight=2**20,
-        eval_every=20,
-        eval_tasks=30,  # as many as AIME has
+RECIPE = Recipe(
+    about="DAPO on mathematics",
+    paper="DAPO, arXiv:2503.14476",
+    env="math-v3",
+    data="DigitalLearningGmbH/MATH-lighteval",
+    settings={
+        "algorithm": published(
+            "dapo", "3: clip 0.2 and 0.28, dynamic sampling, mean over tokens, soft overlong, no KL"
+        ),
+        "prompts": published(512, "4.1"),
+        "group_size": published(16, "4.1"),
+        "updates": published(_UPDATES, "4.1: mini-batches of 512 completions"),
+        "max_tokens": published(16384 + 4096, "3.4, 4.1: the punishment rises over the last 4,096"),
+        "lr": published(1e-6, "4.1"),
+        "warmup_steps": published(20 * _UPDATES, "4.1: 20 rollout steps; counted in updates"),
+        "weight_decay": published(0.1, _SCRIPT),
+        "grad_clip": published(1.0, _SCRIPT),
+        "eval_n": published(32, "4.1"),
+        "eval_temperature": published(1.0, "4.1"),
+        "eval_top_p": published(0.7, "4.1"),
+        "steps": ours(300, "they print none"),
+        "precision": ours("bf16", "for one device"),
+        "gradient_checkpointing": ours(True, "for one device"),
+        "micro_tokens": ours(2**15, "for one device"),
+        "max_rows": ours(64, "for one device"),
+        "max_tokens_in_flight": ours(2**20, "for one device"),
+        "eval_every": ours(20, "they print none"),
+        "eval_tasks": ours(30, "as many as AIME has"),
+    },
+    sizes={
+        "small": {
+            "prompts": 32,
+            "updates": 4,
+            "max_tokens": 2048,
+            "warmup_steps": 20 * 4,
+            "eval_n": 4,
+        },
+        "tiny": SUMS_ON_A_CPU,
+    },
+    notes=(
+        "theirs is DAPO-Math-17k, whose columns have other names: see below",
+        "the reward is 1 or 0 and the punishment up to 1/2; theirs +-1 and 1, the same after dividing by the std",
+        "the mean is over the mini-batch's tokens, as in the authors' script; eq. 8 has it over a group's",
+        "at most 10 tasks are tried for each group, as in the authors' script; then the step goes on with fewer",
     ),
 )
-
-
-def main(flags: Flags = DEFAULTS) -> int:
-    """Train and print the results; returns the exit code.
-
-    Args:
-        flags: the settings.
-    """
-    return train(flags)

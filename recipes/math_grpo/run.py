@@ -1,44 +1,41 @@
 """GRPO on competition problems, with the settings of DeepSeekMath (arXiv:2402.03300, section 4.2).
 
-Example: rlvr train math_grpo --model deepseek-ai/deepseek-math-7b-instruct --chat
+Example: rlvr train math_grpo --size tiny
 """
 
-from pathlib import Path
+from rlvr.recipes.recipe import SUMS_ON_A_CPU, Recipe, ours, published
 
-from tyro import MISSING
+__all__ = ["RECIPE"]
 
-from rlvr.recipes.common import Flags, train
-from rlvr.train.config import Config
-
-__all__ = ["DEFAULTS", "main"]
-
-DEFAULTS = Flags(
-    # Theirs: some 144,000 questions like those of GSM8K and MATH
-    own_task=("math-v3", "DigitalLearningGmbH/MATH-lighteval"),
-    config=Config(
-        env="math-v3",
-        model=MISSING,
-        run=Path("runs/math_grpo"),
-        algorithm="grpo",  # KL 0.04 in the loss, one update per step; the clip is PPO's, they print none
-        prompts=16,  # 64 outputs of each make their batch of 1024
-        group_size=64,
-        max_tokens=1024,
-        lr=1e-6,
-        # From here on ours, for one device.
-        steps=1000,
-        precision="bf16",
-        gradient_checkpointing=True,
-        eval_every=50,
-        eval_tasks=500,
-        eval_temperature=0.0,
+RECIPE = Recipe(
+    about="GRPO on mathematics",
+    paper="DeepSeekMath, arXiv:2402.03300",
+    env="math-v3",
+    data="DigitalLearningGmbH/MATH-lighteval",
+    settings={
+        "algorithm": published("grpo", "4.1, 4.2: KL 0.04 in the loss, one update a batch"),
+        "prompts": published(
+            16, "4.2: batch 1024 of 64 outputs each; that it counts outputs is our reading"
+        ),
+        "group_size": published(64, "4.2"),
+        "updates": published(1, "4.2"),
+        "max_tokens": published(1024, "4.2"),
+        "lr": published(1e-6, "4.2"),
+        "steps": ours(1000, "they print none"),
+        "precision": ours("bf16", "for one device"),
+        "gradient_checkpointing": ours(True, "for one device"),
+        "eval_every": ours(50, "they print none"),
+        "eval_tasks": ours(500, "as many as MATH-500 has"),
+        "eval_temperature": ours(
+            0.0, "their accuracies are of one greedy answer, as far as they say"
+        ),
+    },
+    sizes={
+        "small": {"prompts": 16, "group_size": 16, "micro_tokens": 8192, "max_rows": 128},
+        "tiny": SUMS_ON_A_CPU | {"warmup_steps": 4},
+    },
+    notes=(
+        "clip 0.2 is PPO's, as they print none",
+        "theirs are some 144,000 questions like those of GSM8K and MATH",
     ),
 )
-
-
-def main(flags: Flags = DEFAULTS) -> int:
-    """Train and print the results; returns the exit code.
-
-    Args:
-        flags: the settings.
-    """
-    return train(flags)

@@ -1,53 +1,47 @@
 """ProRL on competition problems, with the paper's settings (arXiv:2505.24864, sections 2.3, 3.2 and 3.3).
 
-Example: rlvr train math_prorl --model deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B --chat
+Example: rlvr train math_prorl --size tiny
 """
 
-from pathlib import Path
+from rlvr.recipes.recipe import SUMS_ON_A_CPU, Recipe, changed, ours, published
 
-from tyro import MISSING
+__all__ = ["RECIPE"]
 
-from rlvr.recipes.common import Flags, train
-from rlvr.train.config import Config
-
-__all__ = ["DEFAULTS", "main"]
-
-DEFAULTS = Flags(
-    # Theirs: 136,000 tasks of five kinds, 40,000 of them mathematics
-    own_task=("math-v3", "DigitalLearningGmbH/MATH-lighteval"),
-    config=Config(
-        env="math-v3",
-        model=MISSING,
-        run=Path("runs/math_prorl"),
-        # Clip 0.2 and 0.4, dynamic sampling, a KL penalty, and a new reference and optimiser where validation stalls.
-        # The KL coefficient of 0.001, the patience of 3 evaluations and the mean over tokens are ours.
-        algorithm="prorl",
-        prompts=256,
-        group_size=16,
-        updates=4,
-        max_tokens=8096,
-        temperature=1.2,
-        lr=2e-6,
-        steps=2000,
-        eval_n=16,
-        eval_temperature=0.6,
-        eval_top_p=0.95,
-        # From here on ours, for one device.
-        precision="bf16",
-        gradient_checkpointing=True,
-        micro_tokens=2**15,
-        max_rows=128,
-        max_tokens_in_flight=2**20,
-        eval_every=50,
-        eval_tasks=100,
+RECIPE = Recipe(
+    about="ProRL on mathematics",
+    paper="ProRL, arXiv:2505.24864",
+    env="math-v3",
+    data="DigitalLearningGmbH/MATH-lighteval",
+    settings={
+        "algorithm": published(
+            "prorl", "2.3: clip 0.2 and 0.4, dynamic sampling, KL, resets where validation stalls"
+        ),
+        "prompts": published(256, "3.2"),
+        "group_size": published(16, "3.2"),
+        "updates": published(4, "3.2"),
+        "max_tokens": changed(
+            8096, "8096, and 16,000 in the last 200 steps", "3.2, 3.3", "runs have one length"
+        ),
+        "temperature": published(1.2, "3.2"),
+        "lr": published(2e-6, "3.2"),
+        "steps": published(2000, "3.3"),
+        "eval_n": published(16, "3.4"),
+        "eval_temperature": published(0.6, "3.4"),
+        "eval_top_p": published(0.95, "3.4"),
+        "precision": ours("bf16", "for one device"),
+        "gradient_checkpointing": ours(True, "for one device"),
+        "micro_tokens": ours(2**15, "for one device"),
+        "max_rows": ours(128, "for one device"),
+        "max_tokens_in_flight": ours(2**20, "for one device"),
+        "eval_every": ours(50, "they print none"),
+        "eval_tasks": ours(100, "they print none"),
+    },
+    sizes={
+        "small": {"prompts": 32, "updates": 4, "max_tokens": 2048, "eval_n": 4},
+        "tiny": SUMS_ON_A_CPU | {"temperature": 1.0},
+    },
+    notes=(
+        "theirs are 136,000 tasks of five kinds, 40,000 of them mathematics: several --env, see below",
+        "the KL coefficient of 0.001, a patience of 3 validations and the mean over tokens are ours",
     ),
 )
-
-
-def main(flags: Flags = DEFAULTS) -> int:
-    """Train and print the results; returns the exit code.
-
-    Args:
-        flags: the settings.
-    """
-    return train(flags)

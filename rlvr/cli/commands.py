@@ -52,6 +52,11 @@ COMMANDS: dict[str, ListedCommand] = {
         "RewardsCommand",
         "List the parts of a reward that `--reward EXPRESSION` takes, with their arguments and bounds.",
     ),
+    "recipes": ListedCommand(
+        "recipes",
+        "RecipesCommand",
+        "List the recipes of `rlvr train NAME`, or show where each setting of one is from.",
+    ),
     "replay": ListedCommand(
         "replay",
         "ReplayCommand",

@@ -27,34 +27,20 @@ from rlvr.cli.arguments import (
     with_level,
     with_reward,
 )
+from rlvr.cli.recipes import recipe_named
 from rlvr.cli.run_settings import RunSettings, Sources, number_flags
 from rlvr.cli.train_help import help_page
 from rlvr.environment.registry import defaults_of
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
-from rlvr.validate import nearest
 
 __all__ = [
-    "RECIPES",
     "RecipeCommand",
     "TrainCommand",
     "TrainFlags",
     "recipe_command",
     "train_command",
 ]
-
-RECIPES = (
-    "arithmetic_cpu",
-    "code_grpo",
-    "math_dapo",
-    "math_grpo",
-    "math_prorl",
-    "python_tool_math",
-    "search_qa",
-    "smol_sums",
-)
-"""Folders of `rlvr.recipes` whose `run` has `DEFAULTS`, a dataclass of flags, and `main`, which takes them."""
-
 
 _Numbers = TypeVar("_Numbers")
 """The flags of the chosen algorithm's numbers, see `number_flags`."""
@@ -68,10 +54,8 @@ class TrainFlags(Generic[_Numbers]):
 
     Settings may also stand in a file: rlvr train --config run.toml --run runs/b --clip-high 0.3 --dry-run
 
-    `rlvr train NAME …` starts from the settings of a recipe, such as those of a paper; `rlvr train NAME --help` shows
-    them.  `rlvr train --algorithm NAME --help` shows the numbers of an algorithm.
-    The recipes are arithmetic_cpu, code_grpo, math_dapo, math_grpo, math_prorl,
-    python_tool_math, search_qa and smol_sums.
+    `rlvr train NAME …` starts from the settings of a recipe, such as those of a paper; `rlvr recipes` lists them, and a
+    file of your own is one too.  `rlvr train --algorithm NAME --help` shows the numbers of an algorithm.
     """
 
     settings: OmitArgPrefixes[Annotated[RunSettings, arg(name="")]]
@@ -211,23 +195,28 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
     """The command for a recipe.
 
     Args:
-        name: one of `RECIPES`.
+        name: of a recipe, or its file.
         argv: flags that change its settings.
 
     Raises:
         UsageError: there is no such recipe, or a setting cannot work.
         MissingDependency: the extra `train` is not installed.
     """
-    if name not in RECIPES:
-        raise UsageError(
-            f"there is no recipe {name!r}{nearest(name, RECIPES)} (there are {', '.join(RECIPES)})"
-        )
-    module = import_module(f"rlvr.recipes.{name}.run")
-    default: Any = module.DEFAULTS
-    about: dict[str, Any] = {"prog": f"rlvr train {name}", "description": module.__doc__}
+    recipe = recipe_named(name)
+    main: Callable[[Any], int | None]
+    default: Any
+    if recipe is None:
+        module = import_module(f"rlvr.recipes.{name}.run")
+        default, main, text = module.DEFAULTS, module.main, module.__doc__
+    else:
+        size, argv = _without_size(argv)
+        default = recipe.flags(size, Path("runs") / Path(name).stem)
+        main = import_module("rlvr.recipes.common").train
+        text = f"{recipe.about} ({recipe.paper}).\n\n{_SIZE_HELP}  `rlvr recipes {name}` has all sources."
+    about: dict[str, Any] = {"prog": f"rlvr train {name}", "description": text}
     if not isinstance(getattr(default, "config", None), Config):
         return RecipeCommand(
-            module.main,
+            main,
             tyro.cli(
                 type(default), default=default, args=argv, config=(FlagCreatePairsOff,), **about
             ),
@@ -245,7 +234,22 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
         template_options={**settings.template_options, **variables},
     )
     flags = replace(given.flags, config=config)
-    return RecipeCommand(module.main, flags, sources.of(flags.config) if given.dry_run else None)
+    return RecipeCommand(main, flags, sources.of(flags.config) if given.dry_run else None)
+
+
+_SIZE_HELP = "--size paper (default), small (one GPU, not tried) or tiny (a laptop's cores) chooses the sizes."
+
+
+def _without_size(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """What `--size` says, and the other flags: it chooses the defaults that these change."""
+    words = list(argv)
+    for at, word in enumerate(words):
+        flag, _, value = word.partition("=")
+        if flag == "--size":
+            if not value and at + 1 == len(words):
+                raise UsageError("--size needs a value: paper, small or tiny")
+            return value or words[at + 1], words[:at] + words[at + (1 if value else 2) :]
+    return "paper", words
 
 
 def _with_run_flags(kind: type, numbers: type[Any]) -> Any:

@@ -12,18 +12,22 @@ import torch
 
 import rlvr
 from rlvr.algo.papers import load_algorithm
-from rlvr.cli.train import RECIPES
+from rlvr.cli.recipes import RECIPES, markdown_table, recipe_named
 from rlvr.recipes.arithmetic_cpu.run import Settings
 from rlvr.recipes.arithmetic_cpu.run import main as arithmetic_cpu
-from rlvr.recipes.code_grpo.run import DEFAULTS as CODE_GRPO
-from rlvr.recipes.math_dapo.run import DEFAULTS as MATH_DAPO
-from rlvr.recipes.math_grpo.run import DEFAULTS as MATH_GRPO
-from rlvr.recipes.math_prorl.run import DEFAULTS as MATH_PRORL
+from rlvr.recipes.code_grpo.run import RECIPE as CODE_GRPO_RECIPE
+from rlvr.recipes.math_dapo.run import RECIPE as MATH_DAPO_RECIPE
+from rlvr.recipes.math_grpo.run import RECIPE as MATH_GRPO_RECIPE
+from rlvr.recipes.math_prorl.run import RECIPE as MATH_PRORL_RECIPE
+from rlvr.recipes.recipe import Recipe, Setting, load_recipe, published
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.metrics import read_metrics
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 
+CODE_GRPO, MATH_DAPO = CODE_GRPO_RECIPE.flags(), MATH_DAPO_RECIPE.flags()
+MATH_GRPO, MATH_PRORL = MATH_GRPO_RECIPE.flags(), MATH_PRORL_RECIPE.flags()
+PAPERS = [name for name in RECIPES if recipe_named(name) is not None]
 ROOT = Path(__file__).resolve().parents[2]
 SUMS = [{"problem": f"{a}+{b}=", "answer": str(a + b)} for a in range(5) for b in range(4)]
 CODE = [
@@ -246,6 +250,118 @@ def test_recipes_have_the_published_numbers():
         2000,
     )
     assert CODE_GRPO.config.algorithm == "grpo"
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_recipe_s_page_has_its_table_and_begins_with_what_runs_here(name):
+    """The table is made of the settings, so that page and run cannot part; each number has a source or a reason."""
+    recipe = recipe_named(name)
+    page = (ROOT / "recipes" / name / "README.md").read_text()
+    assert markdown_table(recipe) in page
+    first = next(line.strip() for line in page.splitlines() if line.startswith("    "))
+    assert first.startswith(f"rlvr train {name} --size tiny") or "tiny" not in recipe.sizes
+    printed = load_algorithm(recipe.settings["algorithm"].value).printed
+    for number in ("prompts", "group_size", "lr"):  # also of Printed: what differs says so
+        of_paper, one = getattr(printed, number), recipe.settings[number]
+        if of_paper is not None and recipe.paper.endswith(
+            load_algorithm(recipe.settings["algorithm"].value).paper
+        ):
+            assert of_paper in (one.value, one.theirs), number
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_size_of_a_recipe_is_a_run_s_settings(name):
+    """On a task of one's own, on a mixture, on an episode with tools; warm-up belongs to the batch."""
+    recipe = recipe_named(name)
+    for size in ("paper", *recipe.sizes):
+        flags = recipe.flags(size)
+        for env in (f"{__name__}:Change", "arithmetic-v1:0.5 kk-v2:0.5"):
+            asked = replace(flags, config=replace(flags.config, env=env, model="m"), reward=None)
+            assert asked.environments()[0].split == "train"
+        updates, steps = flags.config.resolve().updates_per_batch, flags.config.steps
+        assert flags.config.warmup_steps <= updates * steps / 4
+
+
+RECIPE_FILE = """
+from rlvr.recipes.recipe import Recipe, ours, published
+
+RECIPE = Recipe(
+    about="Mine", paper="none", env="arithmetic-v1",
+    settings={"algorithm": published("dapo", "3"), "clip_high": ours(0.3, "tried"), "steps": ours(2, "short")},
+    sizes={"tiny": {"steps": 1}},
+)
+"""
+RECIPE_TOML = """
+about = "Mine"
+paper = "none"
+env = "arithmetic-v1"
+[settings]
+algorithm = {value = "dapo", source = "3"}
+clip_high = {value = 0.3, why = "tried", theirs = 0.28, source = "4.1"}
+steps = {value = 2, why = "short"}
+[sizes.tiny]
+steps = 1
+"""
+
+
+def test_a_file_of_one_s_own_is_a_recipe(say, adder, tmp_path):
+    """A .py with RECIPE or a .toml: listed, at its sizes, changed by flags, and trained."""
+    (tmp_path / "mine.py").write_text(RECIPE_FILE)
+    assert load_recipe(tmp_path / "mine.py").flags().config.algorithm.clip.high == 0.3
+    path = tmp_path / "mine.toml"
+    path.write_text(RECIPE_TOML)
+    recipe = load_recipe(path)
+    assert (recipe.flags().config.steps, recipe.flags("tiny").config.steps) == (2, 1)
+    assert recipe.flags().config.algorithm.clip.high == 0.3
+    code, said = say("recipes", path)
+    assert (code, "0.28" in said and "tried" in said) == (0, True), said
+    few = ["--prompts", 2, "--group-size", 4, "--workers", 0, "--max-tokens", 16]
+    few += ["--dynamic-sampling", "false"]
+    code, said = say("train", path, "--size", "tiny", *adder[:2], *few, "--run", tmp_path / "run",
+                     "--env", "rlvr.recipes.arithmetic_cpu.sums:Sums")  # fmt: skip
+    assert code == 0, said
+    assert [row["step"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl")][-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "sizes", "says"),
+    [
+        ({}, {}, "no setting 'algorithm'"),
+        ({"stepps": published(1, "2")}, {}, "did you mean 'steps'"),
+        ({"lam": published(1, "2")}, {}, "no setting 'lam'"),
+        ({}, {"large": {}}, "size is 'large'"),
+        (
+            {"warmup_steps": published(320, "2")},
+            {"small": {"prompts": 4}},
+            "changes the batch and not warmup_steps",
+        ),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_refused(settings, sizes, says):
+    """By the value, the rule and the way out."""
+    own = {} if not settings and not sizes else {"algorithm": published("dapo", "3")}
+    with pytest.raises(rlvr.UsageError, match=says):
+        Recipe(about="", paper="", env="arithmetic-v1", settings={**own, **settings}, sizes=sizes)
+
+
+def test_a_number_without_source_is_refused(say, tmp_path):
+    """Also one that differs without a reason, a size that is not there, and a file that is no recipe."""
+    with pytest.raises(rlvr.UsageError, match="neither source nor reason"):
+        Setting(0.3)
+    with pytest.raises(rlvr.UsageError, match="say why"):
+        Setting(0.3, "4.1", 0.28)
+    (tmp_path / "no.toml").write_text("about = 1\nwhat = 2")
+    (tmp_path / "no.py").write_text("x = 1")
+    for line, says in [
+        (["train", "math_dapo", "--size", "huge"], "--size is 'huge'"),
+        (["train", "math_dapo", "--size"], "--size needs a value"),
+        (["train", tmp_path / "no.toml"], "is no recipe"),
+        (["train", tmp_path / "no.py"], "no.py"),
+        (["recipes", tmp_path / "none.py"], "there is no file"),
+        (["recipes", "math_dappo"], "did you mean 'math_dapo'"),
+    ]:
+        code, said = say(*line)
+        assert (code, says in said) == (2, True), said
 
 
 def test_every_recipe_that_trains_is_known_to_the_command(say):

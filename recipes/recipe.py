@@ -1,0 +1,219 @@
+"""A recipe: a paper's settings for any environment, where each is from, and where ours differ and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tyro import MISSING
+
+from rlvr.algo.papers import load_algorithm
+from rlvr.algo.papers.numbers import changed as with_numbers
+from rlvr.algo.papers.numbers import numbers
+from rlvr.environment.registry import object_at
+from rlvr.errors import UsageError
+from rlvr.train.config import Config
+from rlvr.validate import nearest, require_one_of
+
+if TYPE_CHECKING:
+    from rlvr.recipes.common import Flags
+
+__all__ = [
+    "Recipe",
+    "SIZES",
+    "SUMS_ON_A_CPU",
+    "Setting",
+    "TINY_MODEL",
+    "changed",
+    "load_recipe",
+    "ours",
+    "published",
+]
+
+SIZES = ("paper", "small", "tiny")
+"""As published; one GPU of 24 to 80 GB; the cores of a laptop, minutes."""
+
+TINY_MODEL = "runs/tiny-sums/model"
+"""The model that a recipe makes at its size tiny, where none is given: see `common.train`."""
+
+SUMS_ON_A_CPU: Mapping[str, Any] = {
+    "env": "rlvr.recipes.arithmetic_cpu.sums:Sums",
+    "model": TINY_MODEL,
+    "prompts": 32,
+    "group_size": 8,
+    "updates": None,
+    "max_tokens": 48,
+    "lr": 3e-4,
+    "warmup_steps": 4,
+    "steps": 60,
+    "precision": "fp32",
+    "gradient_checkpointing": False,
+    "eval_every": 20,
+    "eval_tasks": 300,
+    "eval_n": 1,
+    "eval_temperature": 1.0,
+    "eval_top_p": 1.0,
+    "workers": 1,
+}
+"""Size tiny of recipes for mathematics: sums of two numbers, by a small model that gets a quarter of them right."""
+
+_WITH_THE_BATCH = ("prompts", "group_size", "updates", "max_tokens")
+"""What `warmup_steps`, which counts updates, and the rest of a batch's numbers belong to."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a recipe.
+
+    Attributes:
+        value: as it is here.
+        source: section, equation or script that has it; "" where the paper says nothing.
+        theirs: what is published, where it is not `value`; None otherwise.
+        why: why ours differs, or was chosen.
+    """
+
+    value: Any
+    source: str = ""
+    theirs: Any = None
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.source and not self.why:
+            raise UsageError(
+                f"the value {self.value!r} has neither source nor reason; give the section that has it, or say why"
+            )
+        if self.theirs is not None and not self.why:
+            raise UsageError(
+                f"the value is {self.value!r}, and {self.source} has {self.theirs!r}; say why"
+            )
+
+
+def published(value: Any, source: str) -> Setting:
+    """A setting as it is published.
+
+    Args:
+        value, source: see `Setting`.
+    """
+    return Setting(value, source)
+
+
+def changed(value: Any, theirs: Any, source: str, why: str) -> Setting:
+    """A setting that differs from the published one.
+
+    Args:
+        value, theirs, source, why: see `Setting`.
+    """
+    return Setting(value, source, theirs, why)
+
+
+def ours(value: Any, why: str) -> Setting:
+    """A setting on which the paper says nothing.
+
+    Args:
+        value, why: see `Setting`.
+    """
+    return Setting(value, why=why)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A paper's run: settings for any environment, and the task on which it runs by itself.
+
+    Attributes:
+        about: what it trains, in a line.
+        paper: where it is from.
+        env: the default task, an environment's id.
+        data: that task's own data; None where it makes its tasks.  Another environment keeps its own.
+        settings: by name of the run's settings or of the algorithm's numbers.
+        reward: an expression over the environment's reward, as of `--reward`; None leaves it.
+        sizes: what "small" and "tiny" change: settings, "env", "reward".
+        notes: deviations that are no setting, a line each.
+
+    Raises:
+        UsageError: a name is no setting, or a size changes the batch without what belongs to it.
+    """
+
+    about: str
+    paper: str
+    env: str
+    settings: Mapping[str, Setting]
+    data: str | None = None
+    reward: str | None = None
+    sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if "algorithm" not in self.settings:
+            raise UsageError("the recipe has no setting 'algorithm'; name the one of its paper")
+        known = {*_FIELDS, *numbers(type(load_algorithm(self.settings["algorithm"].value)))}
+        for size, changes in self.sizes.items():
+            require_one_of("size", size, SIZES)
+            if set(_WITH_THE_BATCH) & set(changes) and not self._has_warmup(changes):
+                raise UsageError(
+                    f"size {size!r} changes the batch and not warmup_steps, which counts updates"
+                )
+        for name in {*self.settings, *(name for one in self.sizes.values() for name in one)}:
+            if name not in {*known, "reward"}:
+                raise UsageError(f"a recipe has no setting {name!r}{nearest(name, sorted(known))}")
+
+    def _has_warmup(self, changes: Mapping[str, Any]) -> bool:
+        return "warmup_steps" not in self.settings or "warmup_steps" in changes
+
+    def flags(self, size: str = "paper", run: Path | None = None) -> Flags:
+        """The recipe's settings at a size, which flags then change.
+
+        Args:
+            size: one of `SIZES`.
+            run: folder of the run; None for `runs/` and the algorithm's name.
+
+        Raises:
+            UsageError: the recipe has no such size.
+        """
+        from rlvr.recipes.common import Flags  # needs torch, and the list of recipes does not
+
+        require_one_of("--size", size, ["paper", *self.sizes])
+        values = {name: one.value for name, one in self.settings.items()}
+        values |= self.sizes.get(size, {})
+        reward = values.pop("reward", self.reward)
+        algorithm = load_algorithm(values.pop("algorithm"))
+        own = {name: values.pop(name) for name in list(values) if name not in _FIELDS}
+        values.setdefault("run", run or Path("runs") / algorithm.name)
+        values = {"env": self.env, "model": MISSING} | values
+        config = Config(**values, algorithm=with_numbers(algorithm, own) if own else algorithm.name)
+        return Flags(own_task=(self.env, self.data), config=config, reward=reward)
+
+
+_FIELDS = frozenset(one.name for one in dataclasses.fields(Config))
+
+
+def load_recipe(path: Path) -> Recipe:
+    """A recipe of a user: a Python file with `RECIPE`, or TOML.
+
+    TOML has `about`, `paper`, `env`, optional `data` and `reward`, a table `settings` with `name = {value = …,
+    source = "…"}` (or `why`, `theirs`), and tables `sizes.small` and `sizes.tiny`.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        UsageError: there is no such file, or it holds no recipe.
+    """
+    if not path.is_file():
+        raise UsageError(
+            f"there is no file {str(path)!r}; a recipe is a .py with RECIPE, or a .toml"
+        )
+    if path.suffix == ".py":
+        made = object_at(f"{path}:RECIPE", what="recipe")
+        if not isinstance(made, Recipe):
+            raise UsageError(f"{path} has no RECIPE; it must be an rlvr.recipes.recipe.Recipe")
+        return made
+    try:
+        found = tomllib.loads(path.read_text("utf-8"))
+        settings = {name: Setting(**one) for name, one in found.pop("settings", {}).items()}
+        return Recipe(**found, settings=settings)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
+        raise UsageError(f"{path} is no recipe: {error}") from None

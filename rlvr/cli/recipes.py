@@ -1,0 +1,137 @@
+"""`rlvr recipes`: lists the recipes, and says of each setting of one where it is from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Console
+from rich.table import Column, Table
+from tyro.conf import Positional, arg
+
+from rlvr.errors import UsageError
+from rlvr.validate import nearest
+
+if TYPE_CHECKING:
+    from rlvr.recipes.recipe import Recipe
+
+__all__ = ["RECIPES", "RecipesCommand", "markdown_table", "recipe_named", "recipe_table"]
+
+RECIPES = (
+    "arithmetic_cpu",
+    "code_grpo",
+    "dr_grpo",
+    "magistral",
+    "math_dapo",
+    "math_grpo",
+    "math_prorl",
+    "python_tool_math",
+    "r1_zero",
+    "search_qa",
+    "smol_sums",
+    "vineppo",
+)
+"""Folders of `rlvr.recipes`: their `run` has `RECIPE`, or `DEFAULTS` (flags) and `main`, which takes them."""
+
+_DEMOS = {
+    "arithmetic_cpu": "A tiny model made on the spot learns to add by DAPO, in two minutes on a CPU.",
+    "python_tool_math": "A tiny model learns to multiply with a Python session, offline.",
+    "search_qa": "A tiny model learns to look facts up, offline.",
+    "smol_sums": "SmolLM2-135M-Instruct learns to add by GRPO, on a CPU.",
+}
+
+
+@dataclass
+class RecipesCommand:
+    """List the recipes of `rlvr train NAME`, or show where each setting of one is from.
+
+    Example: rlvr recipes math_dapo
+    """
+
+    name: Positional[Annotated[str | None, arg(metavar="NAME")]] = None
+    """A recipe, or a file of one's own: a .py with RECIPE, or a .toml."""
+
+    def run(self, out: Console, err: Console) -> int:
+        if self.name is None:
+            out.print(_overview())
+            return 0
+        recipe = recipe_named(self.name)
+        if recipe is None:
+            out.print(f"{self.name}: {_DEMOS[self.name]}  It repeats no paper; see its --help.")
+            return 0
+        out.print(f"{recipe.about}\n{recipe.paper}", soft_wrap=True)
+        out.print(recipe_table(recipe))
+        for note in recipe.notes:
+            out.print(f"- {note}", soft_wrap=True)
+        for size in sorted(recipe.sizes):
+            shown = ", ".join(f"{name}={value}" for name, value in recipe.sizes[size].items())
+            out.print(f"--size {size}: {shown}", soft_wrap=True)
+        return 0
+
+
+def recipe_named(name: str) -> Recipe | None:
+    """A recipe by its name or file; None for one of ours that is a demonstration and repeats no paper.
+
+    Args:
+        name: see `RecipesCommand.name`.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name.endswith((".py", ".toml")):
+        from rlvr.recipes.recipe import load_recipe
+
+        return load_recipe(Path(name))
+    if name not in RECIPES:
+        raise UsageError(
+            f"there is no recipe {name!r}{nearest(name, RECIPES)} (there are {', '.join(RECIPES)}; "
+            "your own is a file.py or file.toml)"
+        )
+    if name in _DEMOS:
+        return None
+    found: Recipe = import_module(f"rlvr.recipes.{name}.run").RECIPE
+    return found
+
+
+def recipe_table(recipe: Recipe) -> Table:
+    """Its settings: value, what the paper has, where, and why ours differ.
+
+    Args:
+        recipe: to show.
+    """
+    table = Table(Column("setting", no_wrap=True), "here", "paper", "from", "why")
+    for name, one in recipe.settings.items():
+        theirs: Any = one.value if one.source and one.theirs is None else one.theirs
+        table.add_row(
+            name, str(one.value), "" if theirs is None else str(theirs), one.source, one.why
+        )
+    return table
+
+
+def _overview() -> Table:
+    """All recipes, with paper, task and sizes."""
+    table = Table(Column("recipe", no_wrap=True), "what", "paper", "task", "sizes")
+    for name in RECIPES:
+        recipe = recipe_named(name)
+        if recipe is None:
+            table.add_row(name, _DEMOS[name], "", "its own", "")
+        else:
+            sizes = ", ".join(["paper", *recipe.sizes])
+            table.add_row(name, recipe.about, recipe.paper, recipe.env, sizes)
+    return table
+
+
+def markdown_table(recipe: Recipe) -> str:
+    """The table of `recipe_table` and the notes, in Markdown: a recipe's page holds them.
+
+    Args:
+        recipe: to show.
+    """
+    lines = ["| setting | here | paper | from, or why |", "|---|---|---|---|"]
+    for name, one in recipe.settings.items():
+        theirs = "the same" if one.source and one.theirs is None else one.theirs or "–"
+        says = "; ".join(text for text in (one.source, one.why) if text)
+        lines.append(f"| `{name}` | {one.value} | {theirs} | {says} |")
+    return "\n".join([*lines, "", *(f"- {note}" for note in recipe.notes)])
