@@ -40,7 +40,7 @@ SIZES = ("paper", "small", "tiny")
 TINY_MODEL = "runs/tiny-sums/model"
 """The model that a recipe makes at its size tiny, where none is given: see `common.train`."""
 
-SUMS_ON_A_CPU: Mapping[str, Any] = {
+SUMS_ON_A_CPU: dict[str, Any] = {
     "env": "rlvr.recipes.arithmetic_cpu.sums:Sums",
     "model": TINY_MODEL,
     "prompts": 32,
