@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final, TypeAlias
 
 from rlvr.sandbox.languages import LANGUAGES, PRECOMPILED, PROGRAM
@@ -31,6 +32,7 @@ _KEPT_MIB: Final = 256  # of binaries; the least recently used one goes first
 _COMPILE: Final = Limits(
     cpu_s=10.0, wall_s=20.0, memory_mib=1024, output_mib=1.0, processes=32, disk_mib=256.0
 )
+_BROKEN_S: Final = 30.0  # for which a compiler counts as broken; then it is tried again
 _SHOWN: Final = 8192  # bytes of what the compiler says
 
 
@@ -50,9 +52,8 @@ class Compiler:
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
         self._binaries: OrderedDict[str, bytes] = OrderedDict()
-        self._flaws: dict[
-            str, str
-        ] = {}  # language → what is wrong with its compiler, once it is known
+        # language → what is wrong with its compiler, and how long that is believed
+        self._flaws: dict[str, tuple[str, float]] = {}
         self.caches: Mapping[str, str] = {PRECOMPILED: str(_cache())} if tool("cpp") else {}
         self._precompiled = (
             PRECOMPILED if level == "namespaces" else self.caches.get(PRECOMPILED, PRECOMPILED)
@@ -135,17 +136,21 @@ class Compiler:
 
     def _broken(self, language: str, command: str) -> str:
         """What is wrong with the compiler if it cannot compile even the smallest program; "" if nothing is."""
-        if language not in self._flaws:
-            least = Program(language, LANGUAGES[language].least)
-            argv = self._filled(LANGUAGES[language].compile, command, least)
-            built = self._compile(language, argv, files_of(least), PROGRAM)[1]
-            if built.ending is Ending.IE:
-                return built.why  # a passing failure of ours, not the compiler's
-            said = built.stderr.decode("utf-8", "replace").strip() or built.why
-            self._flaws[language] = (
-                "" if built.ending is Ending.OK else f"{command} compiles nothing here: {said}"
-            )
-        return self._flaws[language]
+        flaw, until = self._flaws.get(language, ("", 0.0))
+        if monotonic() < until:
+            return flaw
+        least = Program(language, LANGUAGES[language].least)
+        argv = self._filled(LANGUAGES[language].compile, command, least)
+        built = self._compile(language, argv, files_of(least), PROGRAM)[1]
+        if built.ending is Ending.IE:
+            return built.why  # a passing failure of ours, not the compiler's
+        if built.ending is Ending.OK:
+            self._flaws[language] = "", math.inf
+            return ""
+        said = built.stderr.decode("utf-8", "replace").strip() or built.why
+        flaw = f"{command} compiles nothing here: {said}"
+        self._flaws[language] = flaw, monotonic() + _BROKEN_S
+        return flaw
 
     def _compile(
         self,

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -111,19 +111,19 @@ class SlotPool:
             SandboxFailed: no slot could be started, or each one that was tried failed.
         """
 
+        def work(slots: list[Slot]) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
+            for slot, requests in zip(slots, build(), strict=True):
+                slot.send(requests)
+            sent()
+            return [self._replies(slot, wall_s, look) for slot in slots]
+
         def attempt() -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
-            with self._checkout(len(limits)) as slots:
-                try:
-                    for slot, own in zip(slots, limits, strict=True):
-                        self._limit(slot, own)
-                    for slot, requests in zip(slots, build(), strict=True):
-                        slot.send(requests)
-                    sent()
-                    return [self._replies(slot, wall_s, look) for slot in slots]
-                except BaseException:  # a program that runs on would be in the next run's slot
-                    for slot in slots:
-                        self._bury(slot)
-                    raise
+            self._own()
+            with self._free:
+                slots, replies = self._lease(limits, work)
+                for slot in slots:
+                    self._keep(slot)
+            return replies
 
         return self._tried(attempt, wall_s)
 
@@ -162,13 +162,7 @@ class SlotPool:
 
         def attempt() -> Slot:
             self._own()
-            slot = self._idle_one() or self._started()
-            try:
-                self._limit(slot, limits)
-                begin(slot)
-            except BaseException:
-                self._bury(slot)
-                raise
+            [slot], _ = self._lease([limits], lambda slots: begin(slots[0]))
             return slot
 
         return self._tried(attempt, _LEND_S)
@@ -193,12 +187,36 @@ class SlotPool:
                 except SandboxFailed:
                     self._bury(slot)
                     continue
-                with self._lock:
-                    keep = slot in self._live and len(self._idle) < self._workers + _SPARE_SLOTS
-                    if keep:
-                        self._idle.append(slot)
-                if not keep:
-                    self._bury(slot)
+                self._keep(slot)
+
+    def _lease(
+        self, limits: Sequence[Limits], work: Callable[[list[Slot]], _T]
+    ) -> tuple[list[Slot], _T]:
+        """Slots for one use, and what `work` made of them; where it fails, they end with what they run.
+
+        Args:
+            limits: of each slot.
+            work: gets the slots; no other caller has them.
+        """
+        slots: list[Slot] = []
+        try:
+            for own in limits:
+                slots.append(self._idle_one() or self._started())
+                self._limit(slots[-1], own)
+            return slots, work(slots)
+        except BaseException:  # a program that runs on would be in the next run's slot
+            for slot in slots:
+                self._bury(slot)
+            raise
+
+    def _keep(self, slot: Slot) -> None:
+        """Have a slot ready for its next use, unless it ended or enough are ready."""
+        with self._lock:
+            keep = slot in self._live and len(self._idle) < self._workers + _SPARE_SLOTS
+            if keep:
+                self._idle.append(slot)
+        if not keep:
+            self._bury(slot)
 
     def _limit(self, slot: Slot, limits: Limits) -> None:
         if slot.cgroup is None:
@@ -230,19 +248,6 @@ class SlotPool:
             }
         kills = group.kills()
         return replies if kills else _alive(replies), {"kills": kills, "peak": group.peak()}
-
-    @contextlib.contextmanager
-    def _checkout(self, count: int) -> Iterator[list[Slot]]:
-        self._own()
-        with self._free:
-            slots: list[Slot] = []
-            try:
-                while len(slots) < count:
-                    slots.append(self._idle_one() or self._started())
-                yield slots
-            finally:
-                with self._lock:
-                    self._idle.extend(slot for slot in slots if slot in self._live)
 
     def _own(self) -> None:
         if os.getpid() != self._owner:  # forked: what we hold is the parent's
@@ -289,6 +294,8 @@ class SlotPool:
 
     def _bury(self, slot: Slot) -> None:
         with self._lock:
+            if slot not in self._live:
+                return
             self._live.discard(slot)
             with contextlib.suppress(ValueError):
                 self._idle.remove(slot)

@@ -24,6 +24,7 @@ from rlvr.sandbox import (
     Run,
     Sandbox,
     TestSuite,
+    compiling,
     languages,
     probe,
     toolchains,
@@ -435,6 +436,28 @@ def test_a_compiler_that_compiles_nothing_is_our_failure():
     assert "compiles nothing here: g++: fatal error: cannot execute 'cc1plus'" in built.why
     busy = Run(Ending.TLE, "over 20 wall seconds", cpu_s=1.0, wall_s=40.0, starved_s=20.0)
     assert Compiler(lambda *args, **options: busy).compiled(source)[2].ending is Ending.IE
+
+
+def test_a_compiler_that_was_broken_is_asked_again(monkeypatch):
+    """One that is being installed, say: its first failure was believed until the process ended."""
+    now = 1000.0
+    monkeypatch.setattr(compiling, "monotonic", lambda: now)
+    failed = Run(Ending.RE, "exit code 1", exit_code=1)
+    works: list[str] = []
+
+    def execute(header, files, *rest, **options):
+        [(content, _)] = files.values()
+        if not works or content != LANGUAGES["cpp"].least.encode():
+            return failed
+        os.write(options["fds"]["artifact"], b"a binary")
+        return Run(Ending.OK)
+
+    compiler, source = Compiler(execute), Program("cpp", "int main() { return x; }")
+    assert compiler.compiled(source)[2].ending is Ending.IE
+    works.append("now it does")
+    assert compiler.compiled(source)[2].ending is Ending.IE
+    now += 31.0
+    assert compiler.compiled(source)[2].ending is Ending.CE
 
 
 def test_a_source_that_makes_the_compiler_sleep_does_not_compile(sandbox):
