@@ -194,7 +194,6 @@ PAYS_NOT = [
     ("(2,9)", "(2,3^2)"),
     (r"\{1,9\}", r"\{1,3^2\}"),
     ("[0,8)", r"0\le x<2^3"),
-    ("(-3,3)", "|t|<3"),
     (r"\begin{pmatrix}1\\9\end{pmatrix}", r"\begin{pmatrix}1\\3^2\end{pmatrix}"),
     ("x=7", "2x=14"),
     ("2,6", r"4\pm2"),
@@ -307,6 +306,7 @@ ECHOES = [  # prompt, reference, answer
     (r"Expand \((a+b)(a-2b)\).", "a^2-ab-2b^2", "(a-2b)(b+a)"),
     (r"Combine \[\frac{1}{t}+\frac{1}{t+1}.\]", r"\frac{2t+1}{t(t+1)}", r"\frac{1}{1+t}+\frac1t"),
     ("Simplify (a+1)(a-1) please", "a^2-1", "(a-1)(a+1)"),
+    ("Solve |t| < 3.", "(-3,3)", "|t|<3"),
     (r"Let $f(x)=\frac{x^2-9}{x+3}$. Simplify $f$.", "x-3", r"\frac{x^2-9}{x+3}"),
     (
         r"Rationalize the denominator of $\frac{4}{3\sqrt7}$.",

@@ -14,6 +14,18 @@ VERIFIER = MathVerifier()
 
 # fmt: off
 RIGHT = {
+    "notation that is rare": [
+        (r"\frac34", "^3/_4"), (r"\frac34", r"{}^3\!/_4"), (r"\frac34", r"\genfrac{}{}{}{}{3}{4}"),
+        (r"\binom{n}{k}", r"\genfrac(){0pt}{}{n}{k}"), ("x\\le3", "x\u2266" "3"), ("-3", "\u8d1f3"), ("2+5i", "2+i5"),
+        ("2+5i", r"2+5\imath"), (r"3\operatorname{cis}60^\circ", r"3e^{i\pi/3}"), (r"3e^{i\pi/3}", r"3\angle 60^\circ"),
+        (r"|t|", r"t\operatorname{sgn}(t)"), (r"4\text{ kg}", r"4\text{ kilos}"),
+        (r"6:45\text{ PM}", r"6.45\text{ pm}"),
+    ],
+    "what is said behind an answer": [
+        ("x=7", r"x=7\text{ only}"), ("x=7", r"x=7\text{ (double root)}"), ("x=7", r"x=7\ (x=-1\text{ rejected})"),
+        ("x=7", "x_1=x_2=7"), ("a_n=3n-1", r"a_n=3n-1\ (n\in\mathbb{N}^*)"), ("a_n=3n-1", r"a_n=3n-1,\ n\ge1"),
+        ("y=C_1e^{2x}+C_2e^{-x}", "y=C_2e^{2x}+C_1e^{-x}"), ("f(x)=cx^2", "f(x)=kx^2"),
+    ],
     "units and words after a number": [
         ("5", r"5\text{ apples}"), ("12", r"12\text{ green bottles}"), ("7", r"7\text{ stuffed goats}"),
         ("3", r"3\text{ hours}"), (r"3\text{ hours}", "3"), (r"180\text{ minutes}", r"3\text{ hours}"),
@@ -227,6 +239,14 @@ RIGHT = {
 }
 
 WRONG = {
+    "notation that is rare": [
+        ("2-5i", "2+i5"), (r"3e^{i\pi/3}", r"3\angle 30^\circ"), ("4x", "x4"), ("6:45", "6.45"), ("x\\le3", "x\u22673"),
+    ],
+    "what is said behind an answer": [
+        ("x=-1", r"x=7\ (x=-1\text{ rejected})"), ("x=7", r"x=7\text{ (wrong)}"), ("7", r"7\text{ (rejected)}"),
+        ("x=7", "x_1=7"), ("a_n=3n-1", r"a_n=3n-1,\ n\ge5"), ("y=x^2", r"y=x^2,\ x>0"),
+        ("y=C_1e^{2x}+C_2e^{-x}", "y=C_1e^{2x}-C_1e^{-x}"),
+    ],
     "units and words after a number": [
         ("5", r"5\text{ hundredths}"), ("5", r"5\text{ tenths}"), ("5", r"5\text{ thousand}"),
         ("5", r"5\text{ million}"), ("5", r"5\text{ bn}"), ("5", r"5\text{ lakh}"), ("5", r"5\text{ crore}"),

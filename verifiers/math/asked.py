@@ -235,6 +235,13 @@ FORMS = (
         r"\frac{22}{7}",
     ),
     NamedForm(
+        "an improper fraction",
+        _pattern(r"\bimproper fraction"),
+        _each(lambda node: node.op == "div" and is_written_out(node)),
+        r"\frac{17}{5}",
+        r"3\frac25",
+    ),
+    NamedForm(
         "a fraction",
         _pattern(
             r"\b(?:as|to|into) (?:a |an )?(?:[a-z]+ ){0,3}fraction|\bcommon fraction"
@@ -263,10 +270,12 @@ FORMS = (
     ),
     NamedForm(
         "digits",
-        _pattern(r"\b(?:in|using|with|as) (?:digits|numerals|figures)\b"),
+        _pattern(
+            r"\b(?:in|using|with|as) (?:digits|numerals|figures)\b|\bstandard (?:notation|form)\b"
+        ),
         _in_digits,
         "21",
-        r"\text{twenty-one}",
+        r"\text{twenty-one} | 2.1\times10^{1}",
     ),
     NamedForm(
         "radians",

@@ -23,7 +23,7 @@ from rlvr.verifiers.math.latex.compile import is_zero, proportional
 from rlvr.verifiers.math.latex.indexed import resolved
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.roles import settled
-from rlvr.verifiers.math.latex.tree import INFINITY, free_symbols, has, num, walk
+from rlvr.verifiers.math.latex.tree import INFINITY, free_symbols, has, num, takes_angle, walk
 from rlvr.verifiers.math.latex.values import Undefined, approximate
 from rlvr.verifiers.math.normal import decide
 from rlvr.verifiers.math.policy import MathPolicy
@@ -265,4 +265,4 @@ def _tree(form: Form) -> Node:
     tree = parse(form.core)
     if (form.unit or form.percent) and tree.op in _NO_UNIT:
         raise Unreadable(f"a unit behind a {tree.op}")
-    return parse(form.text) if form.unit == "degree" and has(tree, "call") else tree
+    return parse(form.text) if form.unit == "degree" and takes_angle(tree) else tree

@@ -31,7 +31,7 @@ __all__ = ["same"]
 
 _PARAMETERS = frozenset(("k", "n", "m", "l", "j", "ell"))
 _ARBITRARY = re.compile(r"[Cc](?:_\{[0-9]\})?")
-_ARBITRARY_IN_ANSWER = re.compile(r"[ABCDKc]|[Cck](?:_\{[0-9]\})")
+_ARBITRARY_IN_ANSWER = re.compile(r"[ABCDKck]|[Cck](?:_\{[0-9]\})")
 _MOST_PAIRS = 2500
 
 
@@ -214,7 +214,7 @@ def _with_other_constants(a: Node, b: Node) -> bool:
     mine = sorted(name for name in free_symbols(a) if _ARBITRARY_IN_ANSWER.fullmatch(name))
     if (
         not 1 <= len(theirs) == len(mine) <= 3
-        or theirs == mine
+        or (theirs == mine and len(mine) == 1)
         or free_symbols(a) - {*mine} != free_symbols(b) - {*theirs}
     ):
         return False

@@ -168,8 +168,11 @@ def _is_finished_number(leaf: Node) -> bool:
         return True
     if leaf.op in ("ratio", "clock", "word", "choice"):
         return True
-    if leaf.op == "rel":  # 5 = x
-        return all(arg.op in ("sym", "term") or is_written_out(arg) for arg in leaf.args)
+    if leaf.op == "rel":  # 5 = x, |x| < 3
+        sides = (
+            arg.args[0] if arg.op == "call" and arg.value == "abs" else arg for arg in leaf.args
+        )
+        return all(arg.op in ("sym", "term") or is_written_out(arg) for arg in sides)
     if leaf.op == "builder":  # {x | x < 2 or x > 3}
         sides = [side for node in walk(leaf) if node.op == "rel" for side in node.args]
         return all(side.op in ("sym", "const") or is_written_out(side) for side in sides)
@@ -354,7 +357,7 @@ def _is_repeated(bases: Sequence[object]) -> bool:
     plain = [
         base
         for base, text in written
-        if "'sym'" not in text or not ("'sum'" in text or "'fact'" in text)
+        if "'sym'" not in text or not ("'terms'" in text or "'fact'" in text)
     ]
     return len(plain) > len(set(plain))
 

@@ -30,7 +30,7 @@ _GREEK = {
 _NAMED = {
     "×": "times", "✕": "times", "·": "cdot", "⋅": "cdot", "∙": "cdot", "÷": "div", "±": "pm", "∓": "mp", "∞": "infty",
     "•": "cdot", "≡": "equiv", "∠": "angle", "∧": "land", "∨": "lor", "⌊": "lfloor", "⌋": "rfloor", "⌈": "lceil",
-    "⌉": "rceil", "⇒": "implies", "≤": "le", "⩽": "le", "≥": "ge", "⩾": "ge", "≠": "ne", "≈": "approx",
+    "⌉": "rceil", "⇒": "implies", "≤": "le", "⩽": "le", "≥": "ge", "⩾": "ge", "≦": "le", "≧": "ge", "≠": "ne", "≈": "approx",
     "∪": "cup", "∩": "cap", "∈": "in",
     "∅": "emptyset", "∖": "setminus", "→": "to", "⟨": "langle", "⟩": "rangle", "…": "dots",
 }
@@ -61,6 +61,12 @@ _ORDINAL = re.compile(
 
 _PLAIN = re.compile(r"[^\\$\"{}~`\n\t]*")
 # {,}, a comma with a negative space, and a thin space group digits; each group after the first has three of them.
+_RAISED_FRACTION = re.compile(
+    r"(?:\{\s?\})?\^\s?\{?(\d+)\}?\s?(?:\\!)?\s?/\s?(?:\\!)?\s?_\s?\{?(\d+)\}?"  # ^3/_4
+)
+_GENERAL_FRACTION = re.compile(r"\\genfrac\s?\{\}\s?\{\}\s?\{[^{}]*\}\s?\{\d?\}")
+_GENERAL_BINOMIAL = re.compile(r"\\genfrac\s?\{?\(\}?\s?\{?\)\}?\s?\{0[^{}]*\}\s?\{\d?\}")
+_MINUS_WORD = re.compile(r"^\s?[负負]\s?(?=[\d\\])")
 _GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|,\s?\\!\s?|\\,)\d{3})+(?!\d)")
 _TEXT = re.compile(
     r"\\(?:text|mbox|hbox|textbf|textit|textrm|textsf|texttt|textup|textnormal|mathrm|ce|operatorname\*?|emph)"
@@ -123,7 +129,8 @@ _NEGATED = {
 }  # fmt: skip
 _COMMAND = re.compile(r"\\(?:(?:left|right)(?:\s?\.)?(?![a-zA-Z])|[a-zA-Z]+|.)", re.DOTALL)
 _FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp gcd lcm min max det mod".split()
+    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp gcd lcm min max det mod sgn cis"
+    " arccot arcsec arccsc arcsinh arccosh arctanh".split()
 )
 _GONE = (
     "left right left. right. displaystyle textstyle limits nolimits bigl bigr big Big Bigl Bigr bigg Bigg boxed fbox "
@@ -167,6 +174,7 @@ _BECOMES = (
         r"\textdollar": "$",
     }
     | {rf"\{kind}binom": r"\binom" for kind in "dt"}
+    | {r"\imath": " i ", r"\jmath": " j "}
     | {rf"\{name}": r"\le" for name in ("leq", "leqslant")}
     | {rf"\{name}": r"\ge" for name in ("geq", "geqslant")}
     | {r"\overrightarrow": r"\vec", r"\top": "T", r"\intercal": "T"}
@@ -236,6 +244,8 @@ def _folded(text: str) -> str:
         text = text.replace(">=", r" \ge ").replace("<=", r" \le ")
     if "..." in text:
         text = text.replace("...", r" \dots ")
+    if "^" in text and "_" in text and "/" in text:
+        text = _RAISED_FRACTION.sub(r"\\frac{\1}{\2}", text)
     if not _PLAIN.fullmatch(text):
         text = _fold_latex(text)
     text = " ".join(text.split())
@@ -327,7 +337,9 @@ def _fold_unicode(text: str) -> str:
     # Once more after NFKC, which makes plain letters of mathematical ones.
     text = unicodedata.normalize("NFKC", text.translate(_TRANSLATE)).translate(_TRANSLATE)
     return (
-        text if text.isascii() else _CJK_TAIL.sub(r" \\text{\1}", _CJK_LABEL.sub("", text, count=1))
+        text
+        if text.isascii()
+        else _CJK_TAIL.sub(r" \\text{\1}", _MINUS_WORD.sub("-", _CJK_LABEL.sub("", text, count=1)))
     )
 
 
@@ -359,6 +371,8 @@ def _fold_latex(text: str) -> str:
     text = _GROUPED.sub(lambda m: "".join(filter(str.isdigit, m[0])), text)
     text = _fold_dollars(_COLON.sub(":", text) if "{:}" in text else text)
     text = _ORDINAL.sub("", text)
+    if r"\genfrac" in text:
+        text = _GENERAL_BINOMIAL.sub(r"\\binom", _GENERAL_FRACTION.sub(r"\\frac", text))
     if "\\" not in text:
         return _unwrap(text)
     if "\\begin" in text:

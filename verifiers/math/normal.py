@@ -201,7 +201,11 @@ class _Comparison:
                 return self._ask(
                     a, b
                 )  # xy = 1, yx = 1 and y = 1/x say the same of the same letters
-            same_name = b if a.name == b.name else renamed_function(b, a.name)
+            same_name = (
+                b
+                if a.name == b.name or _are_roots_of(a.name, b.name)
+                else renamed_function(b, a.name)
+            )
             return (
                 self.decide(a.body, same_name.body)
                 if same_name
@@ -382,6 +386,12 @@ class _Comparison:
         if ratio is None:
             return Decision(None, "different-kind")  # a time is no number
         return self.decide(ratio, b) if clock is a else self.decide(a, ratio)
+
+
+def _are_roots_of(names: str, name: str) -> bool:
+    """x_1 = x_2 = 2 is the double root x = 2."""
+    several = names.split("=")
+    return len(several) > 1 and all(one.startswith(f"{name}_") for one in several)
 
 
 def _is_ratio_of(clock: str, other: Form) -> bool:

@@ -15,13 +15,14 @@ __all__ = ["declaration", "letters", "quantified", "renamed"]
 
 _WORDS = r"(?:positive |negative |non ?negative |nonzero |real |rational |natural |whole |arbitrary |odd |even )"
 _KIND = r"(?:integers?|numbers?|reals?|constants?)"
-_IN = r" ?\\in ?\\mathbb ?\{? ?(?P<set>[NZQRC]) ?\}?(?P<plus> ?\^ ?\{? ?\+ ?\}?)?"
+_IN = r" ?\\in ?\\mathbb ?\{? ?(?P<set>[NZQRC]) ?\}?(?P<plus> ?[\^_] ?\{? ?[+*] ?\}?)?"
 _IS = rf" (?:is |are |be )?(?:an? |any )?(?P<kind>{_WORDS}{{0,3}}{_KIND})"
 _SAID = re.compile(
     rf"(?:for|where|with) (?:all |any |every |each |some )?(?:an? |any )?(?P<before>{_WORDS}{{0,3}}(?:{_KIND} )?)?"
     rf"(?P<letter>[a-zA-Z])(?:{_IN}|{_IS})?"
 )
 _DECLARED = re.compile(rf"(?P<before>)(?P<letter>[a-zA-Z])(?:{_IN}|{_IS})")
+_FROM_ONE = re.compile(r"(?P<letter>[nkmj]) ?\\ge ?[01]")
 _OPENER = re.compile(r"(?<![a-zA-Z])(?:for|where|with)(?![a-zA-Z])")
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 _UNITS = frozenset("eid")  # Euler's number, the imaginary unit, a differential
@@ -48,6 +49,8 @@ def quantified(text: str) -> tuple[str, str, str] | None:
 def declaration(text: str) -> tuple[str, str] | None:
     r"""The letter and its range if the text says nothing else: `k \in \mathbb{Z}`, `"where" k "is an integer"`."""
     words = _plain(text)
+    if counted := _FROM_ONE.fullmatch(words):
+        return counted["letter"], ""
     found = _DECLARED.fullmatch(words) or (_SAID.fullmatch(words) if _OPENER.match(words) else None)
     return (found["letter"], _range(found)) if found else None
 

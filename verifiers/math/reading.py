@@ -75,6 +75,11 @@ _NO_OPTION = re.compile(
     r"\\(?:times|cdot|div|overline|bar|ne|le|ge|in|notin|to|not|equiv|approx|sim|cup|cap|setminus|subset|subseteq|vee|wedge|pm)"
     r"(?![a-zA-Z])"
 )
+# What says no more of a value: x = 2 (double root), x = 2 (x = -3 rejected).
+_REMARK = re.compile(
+    r'(?<=[\w})]) ?(?:" ?\(? ?(?:only|(?:a )?(?:double|repeated) root|(?:with )?multiplicity \w{1,8}) ?\)? ?"'
+    r'|\( ?[^()"]{1,40} ?"(?:is |was |are )?(?:rejected|extraneous|discarded)" ?\))$'
+)
 _LEADING_ZERO = re.compile(r"(?<!\d)0\d")
 _WHOLE, _MOST_COUNTED = re.compile(r"-?\d{1,6}"), 200
 _RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}?")
@@ -93,6 +98,8 @@ def _read(text: str) -> Form:
         return number
     if (day := date(text)) is not None:
         return day
+    if text[-1:] in ('"', ")") and (remark := _REMARK.search(text)):
+        return read(text[: remark.start()].rstrip())
     if _OUTWARD.fullmatch(text):
         text = f"{'(' if text[0] == ']' else '['}{text[1:-1]}{')' if text[-1] == '[' else ']'}"
     if "(b)" in text and (labelled := _parts_of_question(text)) is not None:

@@ -23,7 +23,7 @@ from rlvr.verifiers.math.cut import cut, separator
 from rlvr.verifiers.math.fold import squeeze
 from rlvr.verifiers.math.forms import Choice, Clock, Family, Form, Items, Named, Quantity, Word
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
-from rlvr.verifiers.math.latex.tree import has, num
+from rlvr.verifiers.math.latex.tree import has, num, takes_angle
 
 __all__ = ["as_tree", "equation_of", "leaves"]
 
@@ -99,7 +99,7 @@ def _measured(form: Quantity) -> Node:
     tree = _expression(form)
     if form.unit == ":":
         return Node("ratio", tree.args if tree.op == "div" else (tree,))
-    if form.unit and not (form.unit == "degree" and has(tree, "call")):
+    if form.unit and not (form.unit == "degree" and takes_angle(tree)):
         tree = Node("unit", (tree,), form.unit)
     return Node("percent", (tree,)) if form.percent else tree
 
@@ -112,7 +112,7 @@ def _expression(form: Quantity) -> Node:
     core = form.core.strip(_SIGNS)
     core = _SCIENTIFIC.sub(r"\1\\cdot 10^{\2}", core) if form.value is not None else core
     tree = _parsed(core) if form.value is None else _number(core)
-    if tree is not None and form.unit == "degree" and has(tree, "call"):
+    if tree is not None and form.unit == "degree" and takes_angle(tree):
         tree = _parsed(form.text)
     if "=" in form.text and "=" not in form.core:  # 243 = 3^5, whose sides have been found equal
         sides = map(_parsed, cut(form.text, _EQUALS))

@@ -122,7 +122,7 @@ _TABLE = """
 m: 127/5000 in | inch inche; 381/1250 ft | foot feet; 1143/1250 yd | yard; 201168/125 mi | mile; 1852 nautical-mile
 m: 149597870700 astronomical-unit; 9460730472580800 light-year lightyear
 m^2: 10000 ha | hectare; 316160658/78125 acre
-kg: 45359237/1600000000 oz | ounce; 45359237/100000000 lbs | lb; 317514659/50000000 stone
+kg: 1 | kilo; 45359237/1600000000 oz | ounce; 45359237/100000000 lbs | lb; 317514659/50000000 stone
 gallon: 1 gal | gallon; 1/4 qt | quart; 1/8 pt | pint; 1/16 | cup; 1/768 tsp | teaspoon; 1/256 tbsp | tablespoon
 s: 60 min mins | minute; 3600 h hr hrs | hour; 86400 day; 604800 wk wks | week; 1209600 fortnight
 month: 1 mo | month; 12 y yr yrs | year; 120 decade; 1200 century centurie; 12000 millennium millennia

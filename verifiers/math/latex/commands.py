@@ -157,6 +157,12 @@ def _determinant(parser: Parser) -> Node:
     return Node("det", (_arguments(parser)[0],))
 
 
+def _on_circle(parser: Parser) -> Node:
+    r"""\operatorname{cis} t, and the \angle t of r\angle t: e^{it}."""
+    turn = Node("mul", (Node("const", value="i"), _arguments(parser)[0]))
+    return Node("pow", (Node("const", value="e"), turn))
+
+
 def _exponential(parser: Parser) -> Node:
     return Node("pow", (Node("const", value="e"), _arguments(parser)[0]))
 
@@ -277,6 +283,8 @@ _READERS: dict[str, Callable[[Parser], Node]] = {
     "log": _logarithm,
     "lg": _common_logarithm,
     "exp": _exponential,
+    "cis": _on_circle,
+    "angle": _on_circle,
     "det": _determinant,
     "binom": _binomial,
     "sum": _series("sum"),

@@ -35,7 +35,7 @@ _GREEK = (
     "Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega ell hbar aleph Pi"
 ).split()
 SYMBOLS = {name: name for name in _GREEK} | {
-    "varphi": "phi", "varepsilon": "epsilon", "vartheta": "theta", "varrho": "rho", "dots": "…", "imath": "i",
+    "varphi": "phi", "varepsilon": "epsilon", "vartheta": "theta", "varrho": "rho", "dots": "…",
     "top": "top", "Var": "Var", "Cov": "Cov", "Pr": "Pr",
 }  # fmt: skip
 """Commands that are variables.  The dots of `1 + … + n` are one until `indexed.py` finds out what they stand for."""

@@ -302,7 +302,10 @@ class Parser:
     def _next_power(self, before: Node) -> bool:
         """The 3 of 2^6 3^5, and the 7 of 3!7!; else two numbers side by side are no product."""
         raised = before.op == "pow" and before.args[0].op == "num"
-        return (raised or before.op in ("fact", "fact2")) and self.peek.kind == "number"
+        imaginary = before == Node("const", value="i")  # 3 + i4
+        return self.peek.kind == "number" and (
+            raised or imaginary or before.op in ("fact", "fact2")
+        )
 
     def starts_factor(self, token: Token) -> bool:
         """True if a product can go on with it without a sign between."""

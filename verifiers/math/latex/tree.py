@@ -42,6 +42,7 @@ __all__ = [
     "num",
     "size",
     "sym",
+    "takes_angle",
     "walk",
 ]
 
@@ -125,6 +126,14 @@ def depth(node: Node) -> int:
 def has(node: Node, *ops: str) -> bool:
     """True if one of these operators occurs."""
     return any(below.op in ops for below in walk(node))
+
+
+def takes_angle(node: Node) -> bool:
+    """True if an angle is one of a function in it: the degrees of sin 30° and of e^{i 60°} are no unit behind it."""
+    euler = Node("const", value="e")
+    return any(
+        below.op == "call" or (below.op == "pow" and below.args[0] == euler) for below in walk(node)
+    )
 
 
 @lru_cache(maxsize=4096)
