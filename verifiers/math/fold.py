@@ -30,7 +30,8 @@ _GREEK = {
 _NAMED = {
     "×": "times", "✕": "times", "·": "cdot", "⋅": "cdot", "∙": "cdot", "÷": "div", "±": "pm", "∓": "mp", "∞": "infty",
     "•": "cdot", "≡": "equiv", "∠": "angle", "∧": "land", "∨": "lor", "⌊": "lfloor", "⌋": "rfloor", "⌈": "lceil",
-    "⌉": "rceil", "⇒": "implies", "≤": "le", "⩽": "le", "≥": "ge", "⩾": "ge", "≦": "le", "≧": "ge", "≠": "ne", "≈": "approx",
+    "⌉": "rceil", "⇒": "implies", "≤": "le", "⩽": "le", "≥": "ge", "⩾": "ge", "≠": "ne", "≈": "approx",
+    "≦": "le", "≧": "ge",
     "∪": "cup", "∩": "cap", "∈": "in",
     "∅": "emptyset", "∖": "setminus", "→": "to", "⟨": "langle", "⟩": "rangle", "…": "dots",
 }
