@@ -11,10 +11,13 @@ import asyncio
 import math
 import socket
 from collections.abc import Callable, Iterable
-from importlib import resources
+from importlib import import_module, resources
+from types import ModuleType
 from typing import Any, Final, TypeAlias
 
-from rlvr.errors import RlvrError, UsageError, brief
+import orjson
+
+from rlvr.errors import DataError, RlvrError, UsageError, brief
 from rlvr.http import server
 from rlvr.http.application import Application, HostRule, HttpState, Route, RouteHandler, is_address
 from rlvr.http.keys import Keys
@@ -42,7 +45,14 @@ _HEADERS: Final = {
 }
 _READING_S: Final = 2  # after which a page is asked for again, while rows are being read
 _LIVE_S: Final = 5  # and while they are being written
-_STATIC: Final = {"style.css": "text/css", "viewer.js": "text/javascript"}
+_STATIC: Final = {
+    "style.css": "style.css",
+    "viewer.js": "viewer.js",
+    "overlay.js": "overlay.js",
+    "uplot.js": "vendor/uplot/uPlot.iife.min.js",
+    "uplot.css": "vendor/uplot/uPlot.min.css",
+}
+"""Files by the names that addresses have."""
 _PAGES_AT_ONCE: Final = 40  # in threads, where queries and templates take their time
 _DRAIN_S: Final = 2.0
 _MOST_CHOSEN: Final = 50  # sources of an overlay or a comparison
@@ -77,8 +87,9 @@ def app_of(
         name = request.path["name"]
         if name not in _STATIC:
             raise _missing()
-        text = resources.files("rlvr.viewer").joinpath("static", name).read_bytes()
-        return WholeResponse(text, media_type=f"{_STATIC[name]}; charset=utf-8")
+        text = resources.files("rlvr.viewer").joinpath("static", _STATIC[name]).read_bytes()
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        return WholeResponse(text, media_type=f"{kind}; charset=utf-8")
 
     def compare(request: HttpRequest) -> WholeResponse:
         if "a" not in request.query:
@@ -95,10 +106,19 @@ def app_of(
                 **{**least, "source": None, "files": both, "numbers": (a, b)},
                 **found,
             )
-        live = any(source.state().live for source in both)
-        return _page(
-            "compare.html", _LIVE_S * live, sources=sources, **pages.side_by_side(sources, a, b)
-        )
+        return WholeResponse(b"", 307, {"location": f"/overlay?runs={a},{b}"})
+
+    def lay_over(request: HttpRequest) -> WholeResponse:
+        keys = _numbers(request)
+        runs = runs_of(keys)
+        live = any(run.state().live for run in runs)
+        found = overlay().overlay_page(runs)
+        return _page("overlay.html", sources=sources, keys=keys, runs=runs, live=live, **found)
+
+    def lay_over_data(request: HttpRequest) -> WholeResponse:
+        runs, view = runs_of(_numbers(request)), overlay().OverlayView.of(request.query)
+        found = overlay().overlay_data(runs, request.query.get("metric", ""), view)
+        return WholeResponse(orjson.dumps(found), media_type="application/json")
 
     def which_is_better(request: HttpRequest) -> WholeResponse:
         keys = _numbers(request)
@@ -189,6 +209,13 @@ def app_of(
             raise _missing()
         return sources.all[key]
 
+    def runs_of(keys: Iterable[int]) -> list[RunSource]:
+        chosen = [source_of(key) for key in keys]
+        for source in chosen:
+            if not isinstance(source, RunSource):
+                raise DataError(f"{source.name} is no run; runs can be laid over each other")
+        return [source for source in chosen if isinstance(source, RunSource)]
+
     def rows_of(request: HttpRequest) -> tuple[int, Source]:
         key = _of_path(request, "key")
         if isinstance(source := source_of(key), ReportSource):
@@ -212,6 +239,8 @@ def app_of(
         "/": start,
         "/static/{name}": static,
         "/compare": compare,
+        "/overlay": lay_over,
+        "/overlay/data": lay_over_data,
         "/{key}/": overview,
         "/{key}/rows": rows,
         "/{key}/changes": step_changes,
@@ -243,6 +272,11 @@ def app_of(
             Refused(400, "bad-request", str(error)) if isinstance(error, RlvrError) else None
         ),
     )
+
+
+def overlay() -> ModuleType:
+    """Overlays need numpy, which scored files do without."""
+    return import_module("rlvr.viewer.overlay")
 
 
 def _in_thread(page: _Page, threads: asyncio.Semaphore) -> RouteHandler:

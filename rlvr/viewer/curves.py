@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 if TYPE_CHECKING:
     from rlvr.viewer.metrics import RunMetrics
 
-__all__ = ["GROUPS", "Panel", "panels", "spark"]
+__all__ = ["GROUPS", "Panel", "metrics_of", "overlaid", "panels", "spark"]
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "accuracy": ("accuracy", "batch/accuracy"),
@@ -61,33 +61,37 @@ class Panel(NamedTuple):
 
 
 def panels(
-    runs: Sequence[tuple[RunMetrics, Sequence[int], Callable[[int], str] | None]],
-) -> list[list[Panel | None]]:
-    """The panels of one or several runs; those that stand side by side have the same axes.
+    metrics: RunMetrics, steps: Sequence[int], link: Callable[[int], str] | None
+) -> list[Panel]:
+    """The panels of a run that have any number.
 
     Args:
-        runs: of each run its metrics, the steps whose rollouts were kept, and the address of a step's
-            rollouts (None for a page without a server).
-
-    Returns:
-        For each panel that has any number, one entry per run; None where that run has none.
+        metrics: of the run.
+        steps: those whose rollouts were kept.
+        link: the address of a step's rollouts; None for a page without a server.
     """
-    found: list[list[Panel | None]] = []
+    found = []
     for title, names in GROUPS.items():
-        lines = [_lines(metrics, names) for metrics, _, _ in runs]
-        points = [point for them in lines for line in them.values() for point in line]
-        if not points:
-            continue
-        labels = sorted(
-            {name for them in lines for name in them}, key=lambda name: (_place(name, names), name)
-        )
-        axes = _Axes(points)
-        found.append(
-            [
-                _panel(title, them, labels, axes, steps, link) if them else None
-                for them, (_, steps, link) in zip(lines, runs, strict=True)
-            ]
-        )
+        kept = [(name, _points(metrics, name)) for name in metrics_of(metrics, names)]
+        lines = dict([it for it in kept if it[1]][:_MOST_LINES])
+        if lines:
+            found.append(_panel(title, lines, steps, link))
+    return found
+
+
+def overlaid(runs: Sequence[tuple[str, RunMetrics]]) -> list[Panel]:
+    """The first metric of each panel, with a line for each run, for pages without scripts.
+
+    Args:
+        runs: their names and metrics; those beyond twelve are left out.
+    """
+    found = []
+    for names in GROUPS.values():
+        shown = [name for _, metrics in runs for name in metrics_of(metrics, names)[:1]][:1]
+        for name in shown:
+            kept = [(of, _points(metrics, name)) for of, metrics in runs]
+            lines = dict([it for it in kept if it[1]][:_MOST_LINES])
+            found += [_panel(name, lines, (), None)] if lines else []
     return found
 
 
@@ -110,20 +114,24 @@ class _Axes:
         return round(_HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM), 1)
 
 
-def _lines(metrics: RunMetrics, names: Sequence[str]) -> dict[str, list[_Point]]:
-    """The points of each metric that a panel shows."""
+def metrics_of(metrics: RunMetrics, names: Sequence[str]) -> list[str]:
+    """The metrics of a run that a panel shows, in its order.
+
+    Args:
+        metrics: of the run.
+        names: a value of `GROUPS`.
+    """
     kept = [
         name
-        for name in sorted(metrics.columns, key=lambda name: (_place(name, names), name))
+        for name in metrics.columns
         if _place(name, names) < len(names) and not name.endswith(("/low", "/high"))
     ]
-    points = ((name, *metrics.points(name)) for name in kept)
-    lines = {
-        name: list(zip(map(int, steps), values.tolist(), strict=True))
-        for name, steps, values in points
-        if len(steps)
-    }
-    return dict(list(lines.items())[:_MOST_LINES])
+    return sorted(kept, key=lambda name: (_place(name, names), name))
+
+
+def _points(metrics: RunMetrics, name: str) -> list[_Point]:
+    steps, values = metrics.points(name)
+    return list(zip(map(int, steps), values.tolist(), strict=True))
 
 
 def _place(name: str, names: Sequence[str]) -> int:
@@ -139,14 +147,13 @@ def _place(name: str, names: Sequence[str]) -> int:
 def _panel(
     title: str,
     lines: Mapping[str, Sequence[_Point]],
-    labels: Sequence[str],
-    axes: _Axes,
     steps: Sequence[int],
     link: Callable[[int], str] | None,
 ) -> Panel:
     drawn, legend = [], []
-    for name, points in lines.items():
-        style = labels.index(name) % _COLOURS
+    axes = _Axes([point for line in lines.values() for point in line])
+    for number, (name, points) in enumerate(lines.items()):
+        style = number % _COLOURS
         drawn.append(_curve(name, points, axes, style))
         legend.append((name, style, _short(points[-1][1])))
     parts = [_frame(axes), *drawn]

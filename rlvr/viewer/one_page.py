@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from rlvr.viewer import pages
+from rlvr.viewer.curves import overlaid
 from rlvr.viewer.filters import Filters
 from rlvr.viewer.rendering import render, style
 from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source
@@ -22,7 +23,14 @@ def export(sources: Shown) -> bytes:
         sources: what it shows.
     """
     found = [_section(source) for source in sources.all]
-    return render("export.html", style=style(), found=found, refused=sources.refused)
+    runs = [(it.name, it.metrics()[0]) for it in sources.all if isinstance(it, RunSource)]
+    return render(
+        "export.html",
+        style=style(),
+        found=found,
+        refused=sources.refused,
+        overlaid=overlaid(runs) if len(runs) > 1 else [],
+    )
 
 
 def _section(source: Source) -> dict[str, Any]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from rlvr.errors import DataError, UsageError
+from rlvr.errors import UsageError
 from rlvr.viewer.curves import panels
 from rlvr.viewer.filters import BROKEN, NOT_CORRECT, OUTCOMES, SLICES, Filters
 from rlvr.viewer.index import parts_of
 from rlvr.viewer.rendering import templates
 from rlvr.viewer.reports import Report, told
-from rlvr.viewer.sources import RunSource, Shown, Source
+from rlvr.viewer.sources import RunSource, Source
 from rlvr.viewer.texts import answer_at, as_text, excerpt, piece
 from rlvr.viewer.tokens import COLOURS, coloured
-
-if TYPE_CHECKING:
-    from rlvr.viewer.metrics import RunMetrics
 
 __all__ = [
     "FIELDS",
@@ -28,7 +25,6 @@ __all__ = [
     "rows_of_reason",
     "rows_page",
     "run_page",
-    "side_by_side",
     "summary",
     "turns_of",
 ]
@@ -365,7 +361,7 @@ def run_page(source: RunSource, base: str | None) -> dict[str, Any]:
     shown = [name for name in _IN_TABLE if name in metrics.columns]
     table = np.column_stack([metrics.columns[name][-_MOST_STEPS:] for name in ("step", *shown)])
     return {
-        "panels": [them[0] for them in panels([(metrics, steps, link)])],
+        "panels": panels(metrics, steps, link),
         "steps": steps,
         "notes": [*notes, *([why] if why else [])],
         "settings": settings,
@@ -402,33 +398,3 @@ def comparison(chosen: Sequence[Source]) -> Report:
         raise UsageError("one is selected; select two or more to compare them")
     entries = [Entry(it.name, [read_results(it.results, it.name)]) for it in chosen]
     return told(compare(entries).as_dict())
-
-
-def side_by_side(sources: Shown, first: int, second: int) -> dict[str, Any]:
-    """Two runs with the same axes, and the settings in which they differ.
-
-    Args:
-        sources: all that is shown.
-        first, second: numbers of the two.
-
-    Raises:
-        DataError: one of them is no run.
-    """
-    runs = [sources.all[first], sources.all[second]]
-    read: list[tuple[RunMetrics, list[int], Any]] = []
-    settings: list[Mapping[str, str]] = []
-    for number, run in zip((first, second), runs, strict=True):
-        if not isinstance(run, RunSource):
-            raise DataError(f"{run.name} is no run; two runs can be compared")
-        read.append(
-            (run.metrics()[0], run.steps, lambda step, number=number: f"/{number}/rows?step={step}")
-        )
-        settings.append(run.settings()[0])
-    names = sorted(settings[0].keys() | settings[1].keys())
-    differ = [(name, *(it.get(name, "–") for it in settings)) for name in names]
-    return {
-        "runs": runs,
-        "numbers": (first, second),
-        "panels": panels(read),
-        "differ": [it for it in differ if it[1] != it[2]],
-    }

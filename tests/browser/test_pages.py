@@ -61,7 +61,7 @@ PAGES = {
     "run": "/1/",
     "rollouts": "/1/rows?step=1",
     "task across steps": "/1/rows?task=0",
-    "compare": "/compare?a=1&b=2",
+    "overlay": "/overlay?runs=1,2",
     "changes": "/1/changes?step=3&before=1",
     "tokens": f"/1/row/{(1 << 32) + 2}?colour=change",
     "slices": "/0/rows?by=length",

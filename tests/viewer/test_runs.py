@@ -1,4 +1,4 @@
-"""Training runs in the browser: curves, steps, settings, two runs side by side."""
+"""Training runs in the browser: curves, steps, settings."""
 
 from __future__ import annotations
 
@@ -123,17 +123,6 @@ def test_a_run_says_whether_a_process_trains_in_it(tmp_path: Path, browse):
         assert "data-renew" not in page
 
 
-def test_two_runs_stand_side_by_side(tmp_path: Path, browse):
-    """With the same axes, so that heights can be compared, and the settings in which they differ."""
-    client = browse(run_folder(tmp_path / "a"), run_folder(tmp_path / "b", lr=0.5, steps=7))
-    page = client.get("/compare?a=0&b=1").text
-    assert page.count("<figure>") == 4
-    axes = re.findall(r'<text class="xlabel last"[^>]*>(\d+)<', page)
-    assert axes == ["7"] * 4
-    assert re.search(r"<td>settings.lr</td><td[^>]*>0.001</td><td[^>]*>0.5</td>", page)
-    assert "settings.clip.low" not in page
-
-
 def test_a_run_of_one_step_or_none_is_shown(tmp_path: Path, browse):
     """A run that has only begun has no metrics, no rollouts and half its settings."""
     (tmp_path / "a").mkdir()
@@ -235,8 +224,7 @@ def test_links_out_of_a_run_are_not_followed(tmp_path: Path, browse):
 def test_curves_stay_in_their_frame(values: list[float | None], tmp_path: Path):
     """One point, a flat line, tiny and huge numbers, gaps."""
     rows = [{"step": i, "loss": value, "<b>": 1.0} for i, value in enumerate(values)]
-    [[panel]] = panels([(metrics(tmp_path, rows), [0], lambda step: f"?<{step}>")])
-    assert panel is not None
+    [panel] = panels(metrics(tmp_path, rows), [0], lambda step: f"?<{step}>")
     assert "<b>" not in panel.svg
     assert "?&lt;0&gt;" in panel.svg or not panel.svg.count("<a ")
     places = [
@@ -258,8 +246,7 @@ def metrics(folder: Path, rows: list[dict[str, Any]]) -> RunMetrics:
 def test_long_runs_are_thinned_but_keep_their_peaks(tmp_path: Path):
     """A single step at which the gradient explodes must be seen among 100,000."""
     rows = [{"step": i, "grad_norm": 100.0 if i == 54_321 else 1.0} for i in range(100_000)]
-    [[panel]] = panels([(metrics(tmp_path, rows), [], None)])
-    assert panel is not None
+    [panel] = panels(metrics(tmp_path, rows), [], None)
     [points] = re.findall('points="([^"]*)"', panel.svg)
     heights = [float(it.partition(",")[2]) for it in points.split()]
     assert len(heights) <= 1501

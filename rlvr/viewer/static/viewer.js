@@ -40,7 +40,7 @@ function kind(node) {
 function put(old, now) {
   if (old.isEqualNode(now)) return;
   if (old.nodeType !== Node.ELEMENT_NODE) { old.data = now.data; return; }
-  if (old.matches("form")) return; // the reader may be typing
+  if (old.matches("form, .plot")) return; // the reader may be typing; overlay.js draws
   for (const { name, value } of now.attributes) {
     if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
