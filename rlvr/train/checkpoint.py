@@ -1,4 +1,7 @@
-"""Checkpoints: one file each, complete or absent, with everything that the next step depends on.
+"""Checkpoints: complete or absent, with everything that the next step depends on.
+
+step-00000007.pt             what is not in shards, and what the folder beside it has to hold; written last
+step-00000007-a1b2c3d4/      the shards of several ranks (torch.distributed.checkpoint); opens on any number of them
 
 A run that was killed at any moment and resumed gives the same weights as an uninterrupted one; on a CPU, to the last
 bit.
@@ -6,23 +9,30 @@ bit.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import re
+import secrets
+import shutil
 import signal
 import struct
 import threading
 import warnings
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
 import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor
 
-from rlvr.data.files import Checksummed, whole_file
-from rlvr.errors import DataError
+from rlvr.data.files import Checksummed, sync_folder, whole_file
+from rlvr.errors import DataError, UsageError
+from rlvr.train.ranks import Ranks
 from rlvr.validate import require_whole
 
 __all__ = [
@@ -39,14 +49,20 @@ __all__ = [
 _NAME: Final = re.compile(r"step-(\d{8})\.pt")
 
 
-def save(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Path:
+def save(
+    folder: Path, step: int, state: Mapping[str, Any], *, keep: int, ranks: Ranks | None = None
+) -> Path:
     """Write `step-NNNNNNNN.pt` under another name, move it into place, and remove all but the `keep` newest.
+
+    All ranks make this call; each writes its shards, and the first one the rest.
 
     Args:
         folder: of the checkpoints; it is made.
         step: number of steps done.
-        state: tensors, numbers, strings, and dicts, lists and tuples of them, which load without running code.
+        state: tensors, numbers, strings, and dicts, lists and tuples of them, which load without running code; on
+            ranks but the first only its shards are looked at.
         keep: how many checkpoints stay, at least 1.
+        ranks: over which tensors are sharded; None for this process alone.
 
     Raises:
         UsageError: `keep` is below 1.
@@ -54,12 +70,18 @@ def save(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Pat
     """
     require_whole("keep", keep, 1)
     folder.mkdir(parents=True, exist_ok=True)
-    path = path_of(folder, step)
+    path, ranks, shards = path_of(folder, step), ranks or Ranks(), list[_Shard]()
+    rest = _without_shards(dict(state), (), shards)
+    about = _write_shards(path, shards, ranks) if shards else {}
+    if shards:
+        rest[_SHARDS] = about
+    if not ranks.first:
+        return path
     try:
         with whole_file(path) as file:
             checksummed = Checksummed(file)
             with _without_checksums_of_members():
-                torch.save(dict(state), checksummed)
+                torch.save(rest, checksummed)
             _seal(file, checksummed)
     except (OSError, RuntimeError) as error:
         said = (
@@ -72,6 +94,11 @@ def save(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Pat
         ) from error
     for old in sorted(_found(folder))[:-keep]:  # now that the new name is on the disk too
         (folder / f"step-{old:08d}.pt").unlink(missing_ok=True)
+    written = about["folder"] if shards else ""
+    for place in folder.glob("step-*-*/"):
+        is_kept = path_of(folder, int(place.name.split("-")[1])).exists()
+        if not is_kept or (place.name.startswith(f"{path.stem}-") and place.name != written):
+            shutil.rmtree(place, ignore_errors=True)
     return path
 
 
@@ -95,24 +122,46 @@ def latest(folder: Path) -> Path | None:
     return folder / f"step-{max(steps):08d}.pt" if steps else None
 
 
-def newest(folder: Path, keys: Collection[str] = ()) -> tuple[Path, dict[str, Any]] | None:
+def newest(
+    folder: Path, keys: Collection[str] = (), ranks: Ranks | None = None
+) -> tuple[Path, dict[str, Any]] | None:
     """Path and state of the newest checkpoint that can be read; None if there is no checkpoint.
+
+    All ranks make this call; the first one chooses.
 
     Args:
         folder: of the checkpoints.
         keys: what the state must have; one without them counts as damaged.
+        ranks: over which what was sharded is sharded; None for whole tensors.
 
     Warns:
         RuntimeWarning: a newer one is damaged, so that the steps since are run again.
 
     Raises:
         DataError: all of them are damaged.
+        UsageError: a rank does not see the first one's.
     """
+    ranks = ranks or Ranks()
+    found = _newest(folder, keys) if ranks.first else None
+    path = ranks.from_first(None if found is None else found[0])
+    if path is None:
+        return None
+    if ranks.any(not path.is_file()):
+        raise UsageError(
+            f"the ranks see other checkpoints in {folder}; it has to be on a shared disk"
+        )
+    state = _read(path) if found is None else found[1]
+    return path, _with_shards(path, state, ranks)
+
+
+def _newest(folder: Path, keys: Collection[str]) -> tuple[Path, dict[str, Any]] | None:
+    """The newest one that is as it was written; its shards are not read yet."""
     last: DataError | None = None
     for step in sorted(_found(folder), reverse=True):
         path = folder / f"step-{step:08d}.pt"
         try:
-            state = load(path)
+            state = _read(path)
+            _require_shards(path, state)
             if missing := [key for key in keys if key not in state]:
                 raise DataError(
                     f"{path} is no checkpoint of this version: it lacks {', '.join(missing)}"
@@ -144,6 +193,13 @@ def load(path: Path) -> dict[str, Any]:
     Raises:
         DataError: it is not a checkpoint, or is damaged.
     """
+    state = _read(path)
+    _require_shards(path, state)
+    return _with_shards(path, state, Ranks())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a checkpoint's file holds."""
     sealed = _is_sealed(path)
     if sealed is False:
         raise DataError(f"{path} was damaged since it was written: its checksum does not fit")
@@ -163,6 +219,97 @@ def load(path: Path) -> dict[str, Any]:
             stacklevel=2,
         )
     return state
+
+
+_SHARDS: Final = "shards"
+_Shard = tuple[tuple[Any, ...], DTensor]  # the keys that lead to it, and its share of this rank
+
+
+def _without_shards(tree: Any, keys: tuple[Any, ...], shards: list[_Shard]) -> Any:
+    """The tree with None in the place of each sharded tensor, which is added to `shards`."""
+    if isinstance(tree, DTensor):
+        shards.append((keys, tree.detach()))
+        return None
+    if isinstance(tree, Mapping):
+        return {key: _without_shards(one, (*keys, key), shards) for key, one in tree.items()}
+    if isinstance(tree, list | tuple):
+        found = [_without_shards(one, (*keys, i), shards) for i, one in enumerate(tree)]
+        return found if isinstance(tree, list) else tuple(found)
+    return tree
+
+
+def _write_shards(path: Path, shards: Sequence[_Shard], ranks: Ranks) -> dict[str, Any]:
+    """Write this rank's shards into a new folder; returns what the checkpoint's file says of all of them."""
+    folder = path.with_name(
+        ranks.from_first(f"{path.stem}-{secrets.token_hex(4)}" if ranks.first else None)
+    )
+    named = {str(number): tensor for number, (_, tensor) in enumerate(shards)}
+    try:
+        dcp.save(named, storage_writer=dcp.FileSystemWriter(folder))
+    except CheckpointException as error:  # of all ranks, with the error of each that failed
+        rank, failure = min(error.failures.items())
+        if ranks.first:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise OSError(
+            getattr(failure[0], "errno", None) or errno.EIO,
+            f"rank {rank} cannot write its shards: {failure[0]}",
+            str(folder),
+        ) from error
+    sync_folder(folder)
+    own = [p for p in folder.iterdir() if p.name.startswith(f"__{ranks.rank}_")]
+    files = ranks.from_all({p.name: _crc32_of(p) for p in [*own, folder / ".metadata"]})
+    return {
+        "folder": folder.name,
+        "files": {name: crc32 for one in files for name, crc32 in one.items()},
+        "tensors": [
+            [list(keys), list(tensor.shape), str(tensor.dtype).removeprefix("torch.")]
+            for keys, tensor in shards
+        ],
+    }
+
+
+def _require_shards(path: Path, state: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint whose shards are not all there as they were written."""
+    about: Mapping[str, Any] = state.get(_SHARDS) or {"files": {}}
+    for name, crc32 in about["files"].items():
+        file = path.with_name(about["folder"]) / name
+        if not file.is_file() or _crc32_of(file) != crc32:
+            raise DataError(
+                f"{path} was damaged since it was written: {file} is gone, or its checksum does not fit"
+            )
+
+
+def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """The state with its shards in their places: whole tensors, or shards over these ranks."""
+    about = state.pop(_SHARDS, None)
+    if about is None:
+        return state
+    named = {
+        str(number): ranks.empty(shape, getattr(torch, dtype))
+        for number, (_, shape, dtype) in enumerate(about["tensors"])
+    }
+    reader = dcp.FileSystemReader(path.with_name(about["folder"]))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # meant so
+            dcp.load(named, storage_reader=reader, no_dist=ranks.world == 1)
+    except CheckpointException as error:
+        rank, failure = min(error.failures.items())
+        raise DataError(f"rank {rank} cannot read its shards of {path}: {failure[0]}") from error
+    for number, (keys, _, _) in enumerate(about["tensors"]):
+        place: Any = state
+        for key in keys[:-1]:
+            place = place[key]
+        place[keys[-1]] = named[str(number)]
+    return state
+
+
+def _crc32_of(path: Path) -> int:
+    crc32 = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            crc32 = zlib.crc32(block, crc32)
+    return crc32
 
 
 # torch writes a zip file and does not look at its checksums when it reads it.  The whole file's checksum stands in the

@@ -404,16 +404,13 @@ class Learner:
         return Losses(zero_masked(losses, inputs.mask), ratio_stats(inputs.log_ratio, inputs.mask))
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the next update depends on; whole tensors, on ranks but the first None."""
-        found: dict[str, Any] = self.ranks.whole(
-            {
-                "policy": self.policy.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "counts": [self.updates, self.bad, self._bad_in_a_row],
-                "parts": {part.name: part.state() for part in self.parts if part.name},
-            }
-        )
-        return found
+        """Everything that the next update depends on; on several ranks sharded tensors are shards."""
+        return {
+            "policy": self.policy.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "counts": [self.updates, self.bad, self._bad_in_a_row],
+            "parts": {part.name: part.state() for part in self.parts if part.name},
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` returned.

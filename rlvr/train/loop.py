@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -525,12 +526,18 @@ class Trainer:
     def save(self) -> Path:
         """Write a checkpoint with everything that the next step depends on, and return its path.
 
-        It opens on any number of ranks.  All ranks make this call; the first one writes.
+        It opens on any number of ranks.  All ranks make this call.
         """
         learned = self.learner.state_dict()
-        path = checkpoint.path_of(self._settings.run / "checkpoints", self.step)
+        write = partial(
+            checkpoint.save,
+            self._settings.run / "checkpoints",
+            self.step,
+            keep=self._settings.keep,
+            ranks=self.ranks,
+        )
         if not self.ranks.first:
-            return path
+            return write({"learner": learned})
         for scorer in self._scorers:
             self._identity.add(scorer.identity().without("settings"))
         parts = (
@@ -543,18 +550,12 @@ class Trainer:
             self._replay and self._replay.state_dict(),
         )
         state = dict(zip(_STATE, parts, strict=True))
-        return checkpoint.save(path.parent, self.step, state, keep=self._settings.keep)
+        return write(state)
 
     def _load_checkpoint(self) -> None:
         """Continue from the newest checkpoint, if the folder has one."""
         self._rng: dict[str, Any] | None = None
-        found = checkpoint.newest(self._settings.run / "checkpoints", _STATE)
-        if self.ranks.any(
-            (found and found[1]["step"]) != self.ranks.from_first(found and found[1]["step"])
-        ):
-            raise UsageError(
-                f"the ranks see other checkpoints in {self._settings.run}; it has to be on a shared disk"
-            )
+        found = checkpoint.newest(self._settings.run / "checkpoints", _STATE, self.ranks)
         if found is None:
             if self.ranks.any(self.ranks.first and hasattr(self.sampler, "probe")):
                 self._sync()  # an engine begins with weights that mean nothing, or with others

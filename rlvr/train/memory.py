@@ -411,7 +411,7 @@ def require_room(found: Forecast, config: Config) -> None:
     if found.capacity is not None and found.peak > found.capacity:
         raise UsageError(f"{found}: it cannot fit.  {_remedy(found, config)}")
     folder = config.run / "checkpoints"
-    there = sum(path.stat().st_size for path in folder.glob("step-*.pt")) if folder.is_dir() else 0
+    there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     written = min(config.keep + 1, math.ceil(config.steps / config.checkpoint_every))
     needed = written * found.checkpoint + found.weights - there
     free = shutil.disk_usage(

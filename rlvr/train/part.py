@@ -190,5 +190,5 @@ class LearnerPart:
         """Continue from what `state` returned.
 
         Args:
-            state: what it returned, with whole tensors.
+            state: what it returned, perhaps on another number of ranks: its tensors are whole, or shards over these.
         """

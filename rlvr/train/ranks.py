@@ -24,7 +24,9 @@ from typing import Any, Final, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor import zeros as distributed_zeros
 
 from rlvr.errors import RlvrError, UsageError
 
@@ -120,6 +122,18 @@ class Ranks:
                 dist.broadcast_object_list(box, src=0, device=torch.device(self.device))
             thing = box[0]
         return thing  # type: ignore[return-value]
+
+    def from_all(self, thing: _T) -> list[_T]:
+        """What each rank gives, in their order, on every rank.
+
+        Args:
+            thing: of this rank.  It is pickled.
+        """
+        things = [thing] * self.world
+        if self.world > 1:
+            with _lost():
+                dist.all_gather_object(things, thing)
+        return things
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all ranks, in place.
@@ -217,7 +231,6 @@ class Ranks:
         Raises:
             UsageError: torch cannot shard it.
         """
-        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
         mesh = init_device_mesh(self.device, (self.world,))
@@ -253,26 +266,23 @@ class Ranks:
             whole: Tensor = tensor.detach().full_tensor()
         return whole if self.first else None
 
-    def whole(self, tree: Any) -> Any:
-        """The same tree with every sharded tensor whole, on the CPU; on ranks but the first those are None.
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A tensor of zeros, sharded over these ranks as `shard` does; a whole one with one rank.
 
         Args:
-            tree: of dicts, lists and tuples, the same on every rank.
+            shape: of the whole.
+            dtype: its type.
         """
         if self.world == 1:
-            return tree
-        if isinstance(tree, DTensor):
-            with _lost():
-                found = tree.detach().full_tensor()
-            return found.cpu() if self.first else None
-        if isinstance(tree, Mapping):
-            return {name: self.whole(value) for name, value in tree.items()}
-        if isinstance(tree, list | tuple):
-            return type(tree)(self.whole(value) for value in tree)
-        return tree
+            return torch.zeros(tuple(shape), dtype=dtype)
+        mesh = init_device_mesh(self.device, (self.world,))
+        found: Tensor = distributed_zeros(
+            *shape, dtype=dtype, device_mesh=mesh, placements=[Shard(0)]
+        )
+        return found
 
     def spread(self, tree: Any, like: Any) -> Any:
-        """A tree of whole tensors as shards: the opposite of `whole`, with nothing sent.
+        """A tree of tensors with whole ones as shards, without a message.
 
         Args:
             tree: the same on every rank.
@@ -282,6 +292,8 @@ class Ranks:
         if isinstance(tree, Mapping):
             inner = like if isinstance(like, Mapping) else dict.fromkeys(tree, like)
             return {name: self.spread(value, inner.get(name)) for name, value in tree.items()}
+        if isinstance(tree, DTensor):
+            return tree
         if isinstance(tree, Tensor) and isinstance(like, DTensor) and tree.shape == like.shape:
             there = tree.to(like.device)
             return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
@@ -290,11 +302,11 @@ class Ranks:
     def load_optimizer(
         self, optimizer: torch.optim.Optimizer, state: Mapping[str, Any], parameters: Sequence[Any]
     ) -> None:
-        """Give an optimiser of sharded parameters the state that `whole` made of another's.
+        """Give an optimiser of sharded parameters the state of another one.
 
         Args:
             optimizer: of the parameters.
-            state: its `state_dict`, with whole tensors.
+            state: its `state_dict`.
             parameters: in the optimiser's order.
         """
         means = self.spread(state["state"], dict(enumerate(parameters)))
