@@ -9,7 +9,7 @@ import pytest
 import rlvr
 from rlvr.types import Task
 from rlvr.verifiers.instructions import InstructionVerifier
-from rlvr.verifiers.instructions.sense import least_words, senseless
+from rlvr.verifiers.instructions.sense import least_words, senseless, topic_share
 
 FILLER = (
     "The old harbour town wakes slowly while the fishermen mend their nets and the gulls circle above a quiet stone "
@@ -135,3 +135,18 @@ def test_a_part_of_letters_alone_is_no_part(part: str, says: bool):
     """A title, bullet, postscript or paragraph is read by itself, within an answer that says something."""
     text = f"The harbour wakes slowly while fishermen mend their nets on the pier.\n\n{part}\n\nBoats return."
     assert (senseless(text) == "") is says
+
+
+def test_the_topic_is_told_and_decides_nothing():
+    """3.4 % of honest long answers share no word with their request."""
+    asked = [{"kind": "punctuation:no_comma", "arguments": {}}]
+    for text, share in (
+        ("The harbour wakes while old boats return from the sea.", 0.25),
+        ("My grandmother bakes bread in a village on the hill.", 0),
+    ):
+        task = Task("t", "Describe the harbour; no commas, please.", asked)
+        verdict = InstructionVerifier().verify(text, asked, task)
+        assert verdict.correct, verdict
+        assert verdict.detail["topic"] == share
+    assert topic_share("A harbour.", "The harbour of Lisbon?") == 0.5
+    assert topic_share("A harbour.", "Why?") is None

@@ -16,7 +16,7 @@ from typing import Final
 from rlvr.text import fenced_blocks
 from rlvr.verifiers.instructions.triples import FOLLOWING
 
-__all__ = ["least_words", "senseless"]
+__all__ = ["least_words", "senseless", "topic_share"]
 
 _LOOKED_AT: Final = 40_000  # characters
 _WORD: Final = re.compile(r"(?<![\w@/.:\\])[A-Za-z]+(?:['’][A-Za-z]+)?(?![\w@/\\])")
@@ -70,6 +70,7 @@ _NAMES: Final = re.compile(
 )
 
 
+@lru_cache(maxsize=1024)
 def least_words(prompt: str) -> int:
     """How many different words an answer needs, from what is asked for: 1 for a name, 5 for a haiku, 8 for an essay.
 
@@ -88,6 +89,24 @@ def least_words(prompt: str) -> int:
     return 1 if _NAMES.search(asked) else 5
 
 
+def topic_share(text: str, prompt: str) -> float | None:
+    """The share of the request's longer words whose beginnings occur in an answer; None if it has none.  No gate.
+
+    Args:
+        text: the answer.
+        prompt: the request.
+    """
+    asked = _beginnings(prompt)
+    text = text[:_LOOKED_AT].lower()
+    return round(sum(one in text for one in asked) / len(asked), 2) if asked else None
+
+
+@lru_cache(maxsize=1024)
+def _beginnings(prompt: str) -> tuple[str, ...]:
+    found = (word[:5] for word in _WORD.findall(prompt[:_LOOKED_AT].lower()) if len(word) > 4)
+    return tuple(dict.fromkeys(one for one in found if one not in _FUNCTION))[:8]
+
+
 def senseless(
     text: str, keywords: Collection[str] = (), *, english: bool = True, lists: bool = False
 ) -> str:
@@ -101,9 +120,9 @@ def senseless(
     """
     text = text[:_LOOKED_AT]
     prose = _without_code(text)
-    folded = _WORD.findall(prose.lower())
-    refusal = _REFUSAL.search(prose[:250])
-    if refusal is not None and len(folded) < 60:
+    counts = Counter(_WORD.findall(prose.lower()))
+    refusal = _REFUSAL.search(prose[:250]) if counts.total() < 60 else None
+    if refusal is not None:
         return f"refusal: {refusal[0]!r}"
     rest = prose.strip()
     while rest and (found := _EMPTY.match(rest)) is not None:
@@ -112,8 +131,9 @@ def senseless(
         return "says-nothing: an acknowledgement alone"
     if not english:
         return _repetition(prose)
-    counts = Counter(folded)
-    own = {word: count for word, count in counts.items() if word not in keywords}
+    own: Mapping[str, int] = counts
+    if keywords:
+        own = {word: count for word, count in counts.items() if word not in keywords}
     listed = "" if lists else _no_list(prose, own)
     return _repetition(prose) or _no_words(prose, own) or listed or _no_order(prose, counts)
 
@@ -130,7 +150,10 @@ def _without_code(text: str) -> str:
 
 
 def _repetition(text: str) -> str:
-    pieces = [" ".join(one.split()).casefold() for one in re.split(r"[\n.!?*]+", text)]
+    text = text.casefold()
+    for end in ".!?*":
+        text = text.replace(end, "\n")
+    pieces = [" ".join(one.split()) for one in text.split("\n") if one.count(" ") >= 2]
     pieces = [one for one in pieces if one.count(" ") >= 2]
     if len(pieces) >= 5 and 4 * len(set(pieces)) <= len(pieces):
         return f"repeats-itself: {len(set(pieces))} different sentences of {len(pieces)}"
@@ -140,22 +163,22 @@ def _repetition(text: str) -> str:
 def _no_words(text: str, own: Mapping[str, int]) -> str:
     """Letters, and words with letters in another order: their triples do not occur in words."""
     total = sum(own.values())
-    letters = sum(own.get(letter, 0) for letter in _LETTERS)
+    letters = sum(own[letter] for letter in _LETTERS.intersection(own))
     if letters >= 8 and 3 * letters > total:
         return f"no-language: {letters} single letters"
     mixed = len(_MIXED.findall(text)) if sum(map(text.count, _DIGITS)) >= 8 else 0
     if mixed >= 8 and mixed > total:
         return f"no-language: {mixed} words with digits"
     odd = list(filterfalse(_is_word, own))
-    long = sum(len(word) >= 3 for word in own) if odd else 0
-    if long < 4:
+    long = sum(len(word) >= 3 for word in own) if len(odd) > 1 else 0
+    if long < 4:  # one odd word is a name
         return ""
     foreign = sum(own[word] for word in _OTHER_LANGUAGES.intersection(own))
     if 10 * foreign > total:
         return ""
     if len(odd) > (0.25 if long >= 10 else 0.5) * long:
         return f"no-language: {len(odd)} of {long} words, such as {min(odd)!r}"
-    return _odd_line(text, set(odd)) if len(odd) > 1 else ""
+    return _odd_line(text, set(odd))
 
 
 def _odd_line(text: str, odd: set[str]) -> str:

@@ -14,7 +14,7 @@ from rlvr.types import Outcome, Task, Verdict
 from rlvr.validate import require_one_of
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.instructions.registry import Instruction, read_instruction
-from rlvr.verifiers.instructions.sense import least_words, senseless
+from rlvr.verifiers.instructions.sense import least_words, senseless, topic_share
 from rlvr.verifiers.instructions.text import different_words, folded_signs, squeezed_spaces
 
 __all__ = ["InstructionVerifier"]
@@ -131,7 +131,9 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
             return Verdict(Outcome.WRONG, why=flaw, answer=said)
         texts = list(_loosened(said)) if self.loose else [said]
         reasons = [_why_not(texts, instruction, strict) for instruction in asked]
-        detail = {"instructions": reasons}
+        detail: dict[str, Any] = {"instructions": reasons}
+        if strict and answer.prompt:
+            detail["topic"] = topic_share(said, answer.prompt)
         failed = [(one.kind.name, why) for one, why in zip(asked, reasons, strict=True) if why]
         if not failed:
             return Verdict(Outcome.CORRECT, why="followed", answer=said, detail=detail)
@@ -212,12 +214,12 @@ def _without(answer: str, prompt: str) -> str:
     return said
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _words_of(prompt: str) -> frozenset[str]:
     return frozenset(different_words(prompt[:_LONGEST_PROMPT], _LONGEST))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _parts(prompt: str) -> tuple[str, ...]:
     prompt = prompt[:_LONGEST_PROMPT]
     return tuple(
