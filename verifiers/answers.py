@@ -183,13 +183,19 @@ _DENIED = re.compile(
 _NOT_RIGHT = (
     r"(?:clearly |also |actually |obviously |probably |simply )?(?:wrong|incorrect|mistaken|false|"
     r"a mistake|an error|not (?:right|correct|true|the (?:right |correct |final )?answer))\b"
+    r"(?! (?:for|if|when|where|unless|in|at|only|with|to)\b)"
 )
+_IT = r"(?:that|this|it|(?:that|this|the|my) (?:\w{1,12} )?(?:answer|result|value|box))"
+_IT_IS_NOT = (
+    rf"{_IT}(?:(?: is|'s|’s| was| seems| looks| must be) {_NOT_RIGHT}|"
+    r" (?:cannot|can't|can’t) be (?:right|correct)\b)"
+)
+_ASIDE = r"(?:(?:no|wait|hmm|actually|sorry|oops|unfortunately)[\s,.!…—–-]{1,4})"
 _WITHDRAWN = re.compile(
-    rf"\A(?:is|was|seems|looks|would be|must be) {_NOT_RIGHT}|"
-    r"(?:\A|[.!?\n:;,—–-]\s{0,4}|\b(?:wait|no|hmm|actually|sorry|but|oops|unfortunately),? )"
-    r"(?:(?:that|this|it|(?:that|this|the|my) (?:above |previous |boxed |final |last )?(?:answer|result|value|box))"
-    rf"(?: is|'s|’s| was| seems| looks| must be| cannot be| can't be) (?:{_NOT_RIGHT}|right\b(?<=be right)|"
-    r"correct\b(?<=be correct))|"
+    rf"\A[\s.,;:!—–-]*(?:(?:but|and|however),? )?{_ASIDE}{{0,3}}"
+    rf"(?:(?:is|was|seems|looks|would be|must be) {_NOT_RIGHT}|{_IT_IS_NOT})|"
+    rf"[.!?\n]\s{{0,4}}{_ASIDE}{{1,3}}{_IT_IS_NOT}|"
+    rf"(?:\A|[.!?\n]\s{{0,4}}){_ASIDE}{{0,3}}(?:"
     r"(?:i|let me) (?:now |hereby |must |have to )?(?:retract|withdraw|take (?:that|this|it) back)\b|"
     r"i (?:made|have made) an? (?:mistake|error)\b|"
     r"(?:scratch|disregard|ignore|forget) (?:that|this|the (?:above|box))\b)",

@@ -240,6 +240,8 @@ def test_a_correction_is_paid_and_other_denials_are_not_the_answers(name: str):
         "It does not matter which. <answer>{}</answer>",
         "<answer>{0}</answer>\n\nAlternatively we get the same: <answer>{0}</answer>",
         "<answer>{}</answer>\n\nIt is often thought that zzz is right; that is a common mistake.",
+        "<answer>{}</answer>. Some say zzz, but that is wrong.",
+        "<answer>{}</answer>. This is not true for all other values.",
     ):
         verdict = verifier.verify(text.format(answer), reference)
         assert verdict.correct, (text, verdict)
