@@ -34,6 +34,7 @@ __all__ = [
     "IsolationUnavailable",
     "MissingDependency",
     "NonConforming",
+    "OutOfTime",
     "RewardError",
     "RlvrError",
     "SamplingFailed",
@@ -150,6 +151,10 @@ class WorkerTimeout(Unscored):
     """The worker was killed at its limit."""
 
     reason = "worker-timeout"
+
+
+class OutOfTime(BaseException):
+    """Code took more CPU time than it may.  No `Exception`, so that the code which it ends does not catch it."""
 
 
 class WorkerError(Unscored):

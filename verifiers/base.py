@@ -24,7 +24,7 @@ from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from typing import Any, ClassVar, Final, Generic, TypeVar, final
 
-from rlvr.errors import DataError, RlvrError, UsageError, brief
+from rlvr.errors import DataError, OutOfTime, RlvrError, UsageError, brief
 from rlvr.types import Outcome, Task, Verdict, is_async
 from rlvr.verifiers.answers import Form, find_answer
 
@@ -301,7 +301,7 @@ class _Refusal:
 def _read(read: Callable[..., Any], verifier: Any, reference: Any) -> Any:
     try:
         return read(verifier, reference)
-    except UsageError as error:  # a check of a setting that this reference brings
+    except (OutOfTime, UsageError) as error:  # or a check of a setting that this reference brings
         raise DataError(str(error)) from error
     except RlvrError:
         raise

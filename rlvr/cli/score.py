@@ -566,7 +566,9 @@ class _RemainingRows:
         """
         if line.row is None:
             raise DataError(line.error)
-        item = item_of(self._env, line.row, line.number)
+        # A stopped run and a shard of groups have to know at once which rows count.
+        by_group = self._shard is not None and self._shard.by_group
+        item = item_of(self._env, line.row, line.number, read=bool(self._left) or by_group)
         return item, self._recorder.inputs(item, place)
 
     def write(self, scored: Scored) -> None:

@@ -39,9 +39,9 @@ from rlvr.scoring.ordering import Seen
 from rlvr.scoring.pool import MEMORY_MIB, WALL_S, Pool
 from rlvr.scoring.wire import (
     decoded_item,
-    decoded_observation,
+    decoded_seen,
     encoded_item,
-    encoded_observation,
+    encoded_seen,
 )
 from rlvr.validate import require_optional_whole
 
@@ -244,9 +244,7 @@ class RayCluster(Engine):
                 seen[place] = error
         if rows:
             found = json.loads(self._asked([row for _, row in rows]))
-            seen |= {
-                place: decoded_observation(one) for (place, _), one in zip(rows, found, strict=True)
-            }
+            seen |= {place: decoded_seen(one) for (place, _), one in zip(rows, found, strict=True)}
         return [seen[place] for place in range(len(items))]
 
     def _asked(self, rows: list[bytes]) -> str:
@@ -330,9 +328,7 @@ class _Node:
             ]
         else:
             seen = self._pool.observe(items)
-        return json.dumps(
-            [encoded_observation(one) for one in seen if not isinstance(one, DataError)]
-        )
+        return json.dumps([encoded_seen(one) for one in seen])
 
 
 _Node.alive.__ray_concurrency_group__ = "alive"  # type: ignore[attr-defined]  # as ray.method does it

@@ -12,11 +12,10 @@ from rlvr.engines.client import RequestTooLarge, ServedIdentity, ServiceConnecti
 from rlvr.engines.patience import PATIENCE_S
 from rlvr.environment import Environment
 from rlvr.errors import DataError, ServiceFailed, UsageError
-from rlvr.rewards import Observation
 from rlvr.scoring.engine import Engine, OnSeen
 from rlvr.scoring.identity import Identity, differences, identity_of
 from rlvr.scoring.items import Item
-from rlvr.scoring.ordering import Seen
+from rlvr.scoring.ordering import Seen, UnreadReference
 from rlvr.scoring.wire import decoded_observation, encoded_item
 
 __all__ = ["Services"]
@@ -181,9 +180,12 @@ class Services(Engine):
         self._connections.close()
 
 
-def _read(line: bytes) -> Observation:
+def _read(line: bytes) -> Seen:
     try:
-        return decoded_observation(json.loads(line)["seen"])
+        said = json.loads(line)
+        return (
+            UnreadReference(said["error"]) if "error" in said else decoded_observation(said["seen"])
+        )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ServiceFailed(
             f"the response is not that of rlvr serve: {error!r} in {line[:200]!r}"

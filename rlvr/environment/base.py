@@ -33,6 +33,7 @@ from rlvr.data.rows import dataset_lines
 from rlvr.display import LeftOut
 from rlvr.environment.episode import Episode, EpisodeLimits
 from rlvr.environment.options import check_annotations, typed_options
+from rlvr.environment.reading import is_read_later, limited_reading
 from rlvr.environment.tool_episode import ToolEpisode
 from rlvr.environment.tools import Tool, declared, tools_of
 from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
@@ -331,9 +332,26 @@ class Environment:
         Raises:
             DataError: the value is no reference.
         """
-        primary = self.reward.primary
-        read_reference(None if primary is None else primary.verifier, value)
+        if not is_read_later():
+            read_reference(self._verifier, value)
         return value
+
+    def read_task(self, task: Task) -> None:
+        """Read the reference of a task, as the verifier of the reward does before it judges.
+
+        Args:
+            task: from any source.
+
+        Raises:
+            DataError: the reference cannot be read, or takes too much time.
+        """
+        with limited_reading():
+            read_reference(self._verifier, task.reference)
+
+    @property
+    def _verifier(self) -> Verifier | None:
+        primary = self.reward.primary
+        return None if primary is None else primary.verifier
 
     @property
     def rows_left_out(self) -> Mapping[str, int]:
@@ -390,8 +408,6 @@ class Environment:
         )
         where = source if isinstance(source, str) else "the rows"
         make = make or self.task_from  # type: ignore[assignment]  # subclasses take an id too
-        primary = self.reward.primary
-        verifier = None if primary is None else primary.verifier
         left, count, made, names = LeftOut(), 0, 0, set[Any]()
         for index, line in enumerate(lines):
             count += 1
@@ -401,9 +417,10 @@ class Environment:
                 own = None if key is None else line.row.get(key)
                 if own is not None and own in names:
                     raise DataError(f"another row has the {key} {own!r} too")
-                task = make(line.row, f"{self.id}/{self.split}/{index if own is None else own}")  # type: ignore[misc]
+                with limited_reading():
+                    task = make(line.row, f"{self.id}/{self.split}/{index if own is None else own}")  # type: ignore[misc]
                 if task is not None:
-                    read_reference(verifier, task.reference)
+                    self.read_task(task)
             except (DataError, TypeError, ValueError, LookupError, AttributeError) as error:
                 said = (
                     str(error)
@@ -511,8 +528,7 @@ class Environment:
         """
         if task.reference is None:
             return None
-        primary = self.reward.primary
-        made = getattr(None if primary is None else primary.verifier, "example", None)
+        made = getattr(self._verifier, "example", None)
         return made(task.reference) if callable(made) else f"\\boxed{{{task.reference}}}"
 
     def without_tasks(self: _E) -> _E:
@@ -610,13 +626,12 @@ class Environment:
         Raises:
             UsageError: neither this method nor a verifier is defined.
         """
-        primary = self.reward.primary
-        if primary is None or primary.verifier is None:
+        if self._verifier is None:
             raise UsageError(
                 f"{type(self).__name__} cannot tell right from wrong: define verify(self, task, completion), or name a "
                 "verifier, reward = Correct(MathVerifier())"
             )
-        return verified(primary.verifier, completion, task)
+        return verified(self._verifier, completion, task)
 
     @property
     def is_async(self) -> bool:

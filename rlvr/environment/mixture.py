@@ -360,6 +360,10 @@ class Mixture(Environment):
         name, own = self._split(row["task"])
         return _outer(name, self.env_of(name).task_of({**row, "task": own}))
 
+    def read_task(self, task: Task) -> None:
+        env, inner = self.route(task)
+        env.read_task(inner)
+
     def _no_name(self, row: Mapping[str, Any]) -> Task:
         raise DataError(
             f"no column 'task', which says of which environment it is: {', '.join(self.shares)}"

@@ -13,15 +13,14 @@ from concurrent.futures import Future
 from typing import TypeAlias
 
 from rlvr.environment import Environment
-from rlvr.rewards import Observation
 from rlvr.scoring.identity import Identity
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen
 
 __all__ = ["Engine", "OnSeen"]
 
-OnSeen: TypeAlias = Callable[[int, Observation], None]
-"""Called with the place of an item and its observation."""
+OnSeen: TypeAlias = Callable[[int, Seen], None]
+"""Called with the place of an item and its observation, or why there is none."""
 
 
 class Engine(ABC):

@@ -9,6 +9,7 @@ import math
 from array import array
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -21,6 +22,7 @@ from rlvr.data.columns import likely
 from rlvr.data.formats import read_rows
 from rlvr.data.lines import Line, Row
 from rlvr.environment import Environment
+from rlvr.environment.reading import read_later
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.types import Completion, Task
@@ -142,7 +144,7 @@ class Items:
         item = (
             _with_length(self._env, row)
             if isinstance(row, Item)
-            else item_of(self._env, row, number)
+            else item_of(self._env, row, number, read=False)
         )
         self._seen.add(item.id)
         return item
@@ -226,13 +228,14 @@ def was_there(id: str | int) -> DataError:
     return DataError(f"the id {id!r} was there before; ids must be unique")
 
 
-def item_of(env: Environment, row: Row, number: int) -> Item:
+def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> Item:
     """The item that a scorer makes of a row.
 
     Args:
         env: the environment whose task the row answers.
         row: its columns, see `Scorer.stream`.
         number: of the row, counted from 1.  A row without an id gets `line:7`, which cannot collide with numeric ids.
+        read: whether the row's reference is read here; else the worker that judges does so.
 
     Raises:
         DataError: the row cannot be used.
@@ -267,7 +270,8 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
     except (TypeError, ValueError) as error:
         raise DataError(str(error)) from error
     try:
-        task = env.task_of(known)
+        with nullcontext() if read else read_later():
+            task = env.task_of(known)
     except RlvrError as error:
         hint = "" if known.keys() & {"reference", "task"} else likely(known, "reference")
         raise DataError(f"{error}{hint}") from error

@@ -15,10 +15,16 @@ from rlvr.rewards import Observation
 from rlvr.scoring.items import Item, Items, OnError, Rows
 from rlvr.types import Outcome, Score, Task
 
-__all__ = ["Ordering", "Scored", "Scores", "Seen", "Taken"]
+__all__ = ["Ordering", "Scored", "Scores", "Seen", "Taken", "UnreadReference"]
+
+
+class UnreadReference(DataError):
+    """The reference of an item cannot be read."""
+
 
 Seen: TypeAlias = Observation | DataError
-"""Result of the first stage; a `DataError` for an item that cannot be sent to a worker."""
+"""Result of the first stage; a `DataError` for an item that cannot be sent to a worker, or whose reference it cannot
+read."""
 
 Scores: TypeAlias = list[Score] | Future[list[Score]]
 """Result of the second stage; a future if a group-level part is async."""

@@ -24,9 +24,9 @@ from rlvr.rewards import Observation
 from rlvr.scoring.engine import Engine, OnSeen
 from rlvr.scoring.identity import Identity, identity_of
 from rlvr.scoring.items import Item
-from rlvr.scoring.ordering import Seen
+from rlvr.scoring.ordering import Seen, UnreadReference
 from rlvr.scoring.watch import Noticed, watch_of_process
-from rlvr.scoring.wire import decoded_observation, encoded_observation
+from rlvr.scoring.wire import decoded_seen, encoded_observation, encoded_seen
 from rlvr.types import Completion, Outcome, Task, Verdict
 from rlvr.validate import require_whole
 from rlvr.workers import AsyncPool, BoundedCalls, Handler, WorkerPool, shipped, usable_cores
@@ -179,14 +179,14 @@ class Pool(Engine):
 
     def _ran(
         self, work: list[_Work], on_seen: OnSeen | None, give_up: Callable[[], bool] | None
-    ) -> list[Observation]:
+    ) -> list[Seen]:
         """Run in the pool; an item that failed is tried once more."""
         assert isinstance(self._pool, WorkerPool)
-        results: dict[int, Observation | Unscored] = {}
+        results: dict[int, Seen | Unscored] = {}
 
         def note(place: int, result: Any) -> None:
             results[place] = seen = self._read(result)
-            if on_seen is not None and isinstance(seen, Observation):
+            if on_seen is not None and not isinstance(seen, Unscored):
                 on_seen(place, seen)
 
         self._pool.run(work, wall_s=self._wall_s, on_result=note, give_up=give_up)
@@ -195,19 +195,20 @@ class Pool(Engine):
                 tried = self._pool.run([work[place]], wall_s=self._wall_s, give_up=give_up)
                 again = self._read(tried[0])
                 results[place] = unscored(again) if isinstance(again, Unscored) else again
-        return [seen for _, seen in sorted(results.items()) if isinstance(seen, Observation)]
+        ordered = [results[place] for place in range(len(work))]
+        return [seen for seen in ordered if not isinstance(seen, Unscored)]
 
     def _seen(self, result: Any) -> list[Seen]:
         seen = self._read(result)
         return [unscored(seen) if isinstance(seen, Unscored) else seen]
 
-    def _read(self, result: Any) -> Observation | Unscored:
+    def _read(self, result: Any) -> Seen | Unscored:
         """What a worker says of an item; what is no observation says nothing of it."""
         if isinstance(result, Unscored):
             return result
         try:
-            observation, noticed = result
-            seen = decoded_observation(observation)
+            said, noticed = result
+            seen = decoded_seen(said)
         except (TypeError, ValueError, KeyError) as error:
             return WorkerDied(
                 f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}"
@@ -268,16 +269,29 @@ def _handler(watch: _Watched, env: Environment) -> Handler:
     take = watch.take
 
     def handle(work: _Work) -> Any:
-        return encoded_observation(env.observe(*_unpacked(work))), take()
+        task, completion = _unpacked(work)
+        unread = _unread(env, task)
+        return encoded_seen(unread or env.observe(task, completion)), take()
 
     return handle
+
+
+def _unread(env: Environment, task: Task) -> UnreadReference | None:
+    """Why the reference cannot be read; None if it can."""
+    try:
+        env.read_task(task)
+    except DataError as error:
+        return UnreadReference(str(error))
+    return None
 
 
 def _async_handler(watch: _Watched, env: Environment) -> Handler:
     take = watch.take
 
     async def handle(work: _Work) -> Any:
-        return encoded_observation(await env.aobserve(*_unpacked(work))), take()
+        task, completion = _unpacked(work)
+        unread = _unread(env, task)
+        return encoded_seen(unread or await env.aobserve(task, completion)), take()
 
     return handle
 
@@ -286,6 +300,8 @@ async def _observed_here(env: Environment, item: Item) -> list[Seen]:
     """Without workers: the same handling of exceptions, the same round trip through JSON, no containment."""
     for attempt in (1, 2):
         try:
+            if (unread := _unread(env, item.task)) is not None:
+                return [unread]
             observing = env.aobserve(item.task, item.completion)
             # A task of its own, so that code which cancels itself cancels no more than that.
             seen = await (asyncio.ensure_future(observing) if env.is_async else observing)
@@ -296,7 +312,7 @@ async def _observed_here(env: Environment, item: Item) -> list[Seen]:
                         WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB")
                     )
                 ]
-            return [decoded_observation(json.loads(text))]
+            return [decoded_seen(json.loads(text))]
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # becomes UNSCORED, as in a worker

@@ -31,7 +31,7 @@ from rlvr.rewards import Observation
 from rlvr.scoring.engine import Engine, OnSeen
 from rlvr.scoring.identity import Identity, require_acceptable
 from rlvr.scoring.items import Item, OnError, Rows
-from rlvr.scoring.ordering import Ordering, Scored, Scores, Seen, Taken
+from rlvr.scoring.ordering import Ordering, Scored, Scores, Seen, Taken, UnreadReference
 from rlvr.scoring.pool import MEMORY_MIB, WALL_S, Pool, cancelled_by_us, unscored
 from rlvr.types import Completion, Score, Task
 from rlvr.validate import require_seconds, require_whole
@@ -372,6 +372,10 @@ class Scorer:
         """
         observations = []
         for one in seen:
+            if isinstance(
+                one, UnreadReference
+            ):  # of a task that was drawn: a row is left out earlier
+                one = unscored(WorkerError("DataError", str(one), ""))
             if isinstance(one, DataError):
                 raise one
             observations.append(one)

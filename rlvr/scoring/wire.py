@@ -8,13 +8,16 @@ from typing import Any
 from rlvr.errors import DataError, brief
 from rlvr.rewards import Observation
 from rlvr.scoring.items import Item
+from rlvr.scoring.ordering import Seen, UnreadReference
 from rlvr.types import Completion, Outcome, Task, Verdict
 
 __all__ = [
     "decoded_item",
     "decoded_observation",
+    "decoded_seen",
     "encoded_item",
     "encoded_observation",
+    "encoded_seen",
 ]
 
 _TUPLE = "rlvr:tuple"
@@ -42,6 +45,27 @@ def decoded_observation(data: Any) -> Observation:
     """
     outcome, value, why, answer, detail, values = data
     return Observation(Verdict(Outcome(outcome), value, why, answer, detail), values)
+
+
+def encoded_seen(seen: Seen) -> Any:
+    """An observation, or why there is none, as JSON.
+
+    Args:
+        seen: one of them.
+    """
+    return [str(seen)] if isinstance(seen, DataError) else encoded_observation(seen)
+
+
+def decoded_seen(data: Any) -> Seen:
+    """What `encoded_seen` encoded.
+
+    Args:
+        data: its JSON.
+
+    Raises:
+        TypeError, ValueError, KeyError: it is none.
+    """
+    return UnreadReference(*map(str, data)) if len(data) == 1 else decoded_observation(data)
 
 
 def encoded_item(item: Item) -> bytes:

@@ -21,7 +21,6 @@ from rlvr.errors import Unscored, UsageError, WorkerDied
 from rlvr.http.memory import MemoryShare
 from rlvr.http.metrics import Metrics
 from rlvr.http.refused import Refused
-from rlvr.rewards import Observation
 from rlvr.scoring import Scorer
 from rlvr.scoring.ordering import Seen, Taken
 from rlvr.scoring.pool import unscored
@@ -484,7 +483,7 @@ class _Chunk:
         self._left = parts  # those that were not observed before an attempt
         self._done = 0  # of these, from the first on
         self._slow: int | None = None  # the first that took long
-        self._fresh: list[tuple[int, Observation]] = []  # observed and not handed over
+        self._fresh: list[tuple[int, Seen]] = []  # observed and not handed over
         self._put_at = time.monotonic()
         self._sent_by = 0.0  # when the items have reached the worker at the latest
 
@@ -524,7 +523,7 @@ class _Chunk:
             self._fresh.clear()
             self._queue._put(self._left, seen)
 
-    def _on_seen(self, place: int, seen: Observation) -> None:
+    def _on_seen(self, place: int, seen: Seen) -> None:
         self._done = place + 1
         self._fresh.append((place, seen))
         if time.monotonic() - self._put_at > _PUT_S:

@@ -23,9 +23,9 @@ def parsed(monkeypatch):
     numbers = []
     whole = command.item_of
 
-    def counting(env, row, number):
+    def counting(env, row, number, **how):
         numbers.append(number)
-        return whole(env, row, number)
+        return whole(env, row, number, **how)
 
     monkeypatch.setattr(command, "item_of", counting)
     return numbers
