@@ -99,12 +99,16 @@ class EpisodeRecord:
         turns: of the policy, in order.
         end: how it ended: "answer", a turn without a call; "turns", the last turn that is allowed made calls;
             "tokens", the policy used up its tokens; "positions", no room was left in the model's context.
-        final: what the environment's `final` read from the state at the end; None by default.
+        final: what the environment's `final` read from the state at the end, or its `grade` found; None by default.
+        outputs: files that remain of the episode, by path; those that are no UTF-8 as "base64:…".
+        fault: why there are no outputs, which is the policy's doing and makes the episode WRONG; "" otherwise.
     """
 
     turns: tuple[EpisodeTurn, ...]
     end: str = "answer"
     final: Any = None
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    fault: str = ""
 
     @property
     def answer(self) -> str:
@@ -142,6 +146,8 @@ class EpisodeRecord:
             ],
             "end": self.end,
             "final": self.final,
+            **({"outputs": dict(self.outputs)} if self.outputs else {}),
+            **({"fault": self.fault} if self.fault else {}),
         }
 
     @staticmethod
@@ -166,7 +172,8 @@ class EpisodeRecord:
             end = data["end"]
             if end not in _ENDS:
                 raise ValueError(f"end {brief(end)}")
-            return EpisodeRecord(turns, end, data.get("final"))
+            outputs, fault = data.get("outputs") or {}, data.get("fault") or ""
+            return EpisodeRecord(turns, end, data.get("final"), dict(outputs), str(fault))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
                 f"the episode {brief(data)} is no record of one ({type(error).__name__}: {error}); give what "

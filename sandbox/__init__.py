@@ -3,6 +3,7 @@
 Sandbox ─▶ pool ─▶ slots ═══▶ guest/keeper ─▶ guest/zygote ─▶ guest/box ─▶ guest/user: the program
 """
 
+from rlvr.sandbox.grading import Box
 from rlvr.sandbox.interaction import Interaction
 from rlvr.sandbox.records import (
     Call,
@@ -22,6 +23,7 @@ from rlvr.sandbox.sandbox import Sandbox
 from rlvr.sandbox.sessions import Session, SessionReply
 
 __all__ = [
+    "Box",
     "Call",
     "CallRun",
     "Ending",

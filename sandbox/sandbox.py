@@ -341,7 +341,11 @@ class Sandbox:
         header, files = _module(program, "serve")
         tests = {
             "kind": "suite",
-            "suite": {**dataclasses.asdict(suite), "module": list(suite.modules)},
+            "suite": {
+                **dataclasses.asdict(suite),
+                "module": list(suite.modules),
+                "folder": _modules_of(program),
+            },
         }
         partner = {"partner_cpu_s": limits.cpu_s}
         made: list[int] = []
@@ -543,6 +547,7 @@ class Sandbox:
             session = Session(
                 self._pool, isolation, language, limits, numbers, total_cpu_s, total_wall_s
             )
+            session.sandbox = self
             self._sessions.add(session)
         return session
 
@@ -684,6 +689,22 @@ def _module(program: Program, kind: str) -> tuple[dict[str, Any], Files]:
         "module": "solution",
         "args": list(program.args),
     }, files
+
+
+def _modules_of(program: Program) -> list[str]:
+    """The dotted names of a program's files beside its main one, with the folders that they are in."""
+    names: set[str] = set()
+    for path in program.files:
+        parts = path.removesuffix(".py").split("/")
+        if (
+            path == program.main
+            or not path.endswith(".py")
+            or not all(map(str.isidentifier, parts))
+        ):
+            continue
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        names.update(".".join(parts[: i + 1]) for i in range(len(parts)))
+    return sorted(names)
 
 
 def _run_of(

@@ -13,15 +13,17 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import select
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rlvr.errors import SandboxFailed, UsageError, brief
+from rlvr.errors import SandboxFailed, ToolError, UsageError, brief
+from rlvr.sandbox.grading import Box
 from rlvr.sandbox.guest.repl import BASH, COMPILE
 from rlvr.sandbox.outputs import memfd
 from rlvr.sandbox.pool import MIB, SlotPool
@@ -31,6 +33,9 @@ from rlvr.sandbox.toolchains import missing, tool
 from rlvr.validate import require_number, require_one_of
 from rlvr.workers.framing import write_all
 
+if TYPE_CHECKING:
+    from rlvr.sandbox.sandbox import Sandbox
+
 __all__ = ["SESSION_LANGUAGES", "Session", "SessionReply"]
 
 SESSION_LANGUAGES: Final = ("python", "bash")
@@ -39,6 +44,7 @@ _GRACE_S: Final = 20.0  # beyond a call's wall limits, until pid 1 of the sessio
 _START_S: Final = 30.0
 _MESSAGE_BYTES: Final = 1 << 14
 _PATH_BYTES: Final = 1 << 10
+_FILES: Final = 10_000  # of a session, where they are listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,10 @@ class Session:
         isolation: what it is isolated by.
         limits: of each call (CPU and wall seconds, output) and of the session (the others).
         over: why the session is over; "" while it is open.
+        sandbox: that opened it.
     """
+
+    sandbox: Sandbox
 
     def __init__(
         self,
@@ -116,7 +125,7 @@ class Session:
             "files": limits.files,
         }
         self._numbered = language == "python"
-        self._closed = False
+        self._closed = self._frozen = False
         self._line = _Line(
             pool, limits, lambda: {"id": numbers(), "watch": "episode", "limits": whole}, header
         )
@@ -138,9 +147,9 @@ class Session:
             How it went.  Nothing that the code does makes this raise.
 
         Raises:
-            UsageError: the session was closed here, or belongs to a parent process.
+            UsageError: the session was closed here, was frozen, or belongs to a parent process.
         """
-        self._require_ours()
+        self._require_runs()
         self._turn.acquire()
         try:
             if self._begin(code):
@@ -161,9 +170,9 @@ class Session:
             code: see `run`.
 
         Raises:
-            UsageError: the session was closed here, or belongs to a parent process.
+            UsageError: the session was closed here, was frozen, or belongs to a parent process.
         """
-        self._require_ours()
+        self._require_runs()
         while not self._turn.acquire(blocking=False):
             await asyncio.sleep(0.001)
         try:
@@ -210,6 +219,52 @@ class Session:
                 if len(found) >= size:
                     return None if size < 0 else found
 
+    def outputs(self, patterns: Sequence[str]) -> dict[str, bytes]:
+        """The regular files that a pattern matches, read by pid 1 of the session while all its processes are stopped.
+
+        No link is followed, and no code of the session runs.
+
+        Args:
+            patterns: of paths within the working directory, as in `Path.match`: `*` within a name, `**` for folders.
+
+        Raises:
+            ToolError: there are too many files or bytes, or the session is over; says which.
+            UsageError: the session was closed here.
+        """
+        matches = [re.compile(_as_regex(pattern)) for pattern in patterns]
+        sizes, most = self._names(), int(self.limits.output_mib * MIB)
+        wanted = sorted(path for path in sizes if any(one.fullmatch(path) for one in matches))
+        if sum(sizes[path] for path in wanted) > most:
+            raise ToolError(f"they have more than {self.limits.output_mib:g} MiB")
+        found = {path: self.read(path) for path in wanted}
+        if self.over:
+            raise ToolError(f"the session is over: {self.over}")
+        return {path: data for path, data in found.items() if data is not None}
+
+    def _names(self) -> dict[str, int]:
+        """The sizes of all regular files by path."""
+        self._require_ours()
+        found: dict[str, int] = {}
+        with self._turn:
+            if self.over:
+                raise ToolError(f"the session is over: {self.over}")
+            self._line.send({"list": _FILES})
+            while True:
+                message = self._line.wait(self._patience_s)
+                if message is None or "over" in message:
+                    self._end(message)
+                    raise ToolError(f"the session is over: {self.over}")
+                if "names" in message:
+                    break
+                found[message["name"]] = message["bytes"]
+        if message["names"] > _FILES:
+            raise ToolError(f"the working directory has more than {_FILES:,} files")
+        return found
+
+    def freeze(self) -> None:
+        """From here on no code runs in the session; its files can be read."""
+        self._frozen = True
+
     def write(self, path: str, data: bytes | str) -> bool:
         """Write a file in the session's working directory, by pid 1 of the session and not by the program.
 
@@ -242,10 +297,26 @@ class Session:
                 return False
             return bool(message["written"])
 
+    def box(self, files: Mapping[str, bytes]) -> Box:
+        """A fresh box beside the session, with nothing of it but these files.
+
+        Args:
+            files: by path, such as `outputs` gave.
+        """
+        return Box(self.sandbox, files)
+
     def _takes(self, path: str) -> bool:
         if self._closed:
             raise UsageError("this session was closed; open another one with Sandbox.session")
         return not self.over and len(path.encode("utf-8", "surrogatepass")) <= _PATH_BYTES
+
+    def _require_runs(self) -> None:
+        self._require_ours()
+        if self._frozen:
+            raise UsageError(
+                "the episode is over, and no code runs in its session any more, since what runs there "
+                "can be bought: declare outputs and define grade(task, box), which gets a fresh box"
+            )
 
     def _require_ours(self) -> None:
         """Refuse a forked child: what it would send and hear is its parent's."""
@@ -377,6 +448,13 @@ class Session:
         seconds = {name: float(figures.get(name, 0.0)) for name in ("cpu_s", "wall_s", "starved_s")}
         text = self._line.text(int(self.limits.output_mib * MIB))
         return SessionReply(text, ending, why, open=not self.over, memory_mib=peak, **seconds)
+
+
+def _as_regex(pattern: str) -> str:
+    """A pattern of paths: `**` matches any text, `*` and `?` none with a slash."""
+    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    pieces = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
+    return "".join(parts.get(piece) or re.escape(piece) for piece in pieces)
 
 
 def _parts(path: str) -> list[str]:

@@ -42,6 +42,7 @@ from rlvr.rewards import Correct, Observation, Reward
 from rlvr.rewards.expression import parse_reward
 from rlvr.types import (
     Completion,
+    Outcome,
     Prompt,
     Score,
     Task,
@@ -64,12 +65,8 @@ __all__ = ["Environment", "RowsEnv", "seeded"]
 
 _PLAIN_METHODS = "example find observe reference_of reset score score_group step task task_from task_of tasks".split()
 
-_HOOKS = (
-    "setup",
-    "tools",
-    "user",
-    "final",
-)  # a class with one of them plays episodes of several turns
+# A class with one of them plays episodes of several turns.
+_HOOKS = ("setup", "tools", "user", "final", "grade")
 
 _E = TypeVar("_E", bound="Environment")
 
@@ -155,6 +152,9 @@ class Environment:
     single_turn: ClassVar[bool] = True
     """Whether one completion is the whole episode."""
 
+    outputs: ClassVar[tuple[str, ...]] = ()
+    """Patterns of the files that remain of a session, such as "src/**.py", for `grade`."""
+
     scores_itself: ClassVar[bool] = False
     """Whether its episodes compute their own score, and begin with a prompt that only `open` knows."""
 
@@ -198,6 +198,11 @@ class Environment:
                     "def, and let it call asyncio.run(…) if it has to wait for something"
                 )
         require_whole(f"{cls.__name__}.max_concurrent", cls.max_concurrent, 1)
+        if bool(cls.outputs) != (cls.grade is not Environment.grade):
+            raise UsageError(
+                f'{cls.__name__}: outputs and grade belong together: outputs = ("src/**.py",) names the files that '
+                "grade(task, box) judges"
+            )
 
     def __post_init__(self) -> None:
         """Check the options; a subclass adds its own."""
@@ -676,6 +681,8 @@ class Environment:
         record = completion.episode
         if self.single_turn:
             return self.verify(task, completion.text)
+        if record is not None and record.fault:
+            return Verdict(Outcome.WRONG, why=f"outputs: {record.fault}", answer=record.answer)
         if type(self).verify is Environment.verify:
             return self.verify(task, completion.text if record is None else record.answer)
         if record is None:
@@ -771,6 +778,17 @@ class Environment:
         Args:
             task: of the episode.
             state: of the episode.
+        """
+
+    def grade(self, task: Task, box: Any) -> Any:
+        """What `verify` needs of the `outputs`, found in a fresh box: JSON, `EpisodeRecord.final`, in place of `final`.
+
+        All processes of the session are dead by then.  Outputs that are too large, or that a session does not live
+        to give, are WRONG; an exception is our failure.  Plain or async.
+
+        Args:
+            task: of the episode.
+            box: the files, `rlvr.sandbox.Box`: `box.text(path)`, `box.test(tests)`.
         """
 
     def turn_rewards(self, task: Task, episode: EpisodeRecord) -> Sequence[float | None] | None:

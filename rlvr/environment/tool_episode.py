@@ -15,6 +15,7 @@ import json
 import math
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -123,6 +124,8 @@ class ToolEpisode(Episode):
         self._calls = 0
         self._seconds = 0.0
         self._final: Any = None
+        self._outputs: dict[str, str] = {}
+        self._fault = ""
         self._over = ""  # why no call can be made any more
         self._closed = False
         self._thread = _Thread(f"rlvr-episode-{task.id}"[:60])
@@ -137,7 +140,8 @@ class ToolEpisode(Episode):
 
     @property
     def record(self) -> EpisodeRecord:
-        return EpisodeRecord(tuple(self._turns), self.end or "turns", self._final)
+        end = self.end or "turns"
+        return EpisodeRecord(tuple(self._turns), end, self._final, self._outputs, self._fault)
 
     def completion(self, length_tokens: int | None = None) -> Completion:
         record = self.record
@@ -210,15 +214,37 @@ class ToolEpisode(Episode):
         if self.end:
             return
         self.end = end
-        if self._over:
-            return  # what it would read is gone, by the policy's own call
-        final = self._own("final", partial(self.env.final, self.task, self._state))
+        if self._over:  # what it would read is gone, by the policy's own call
+            self._fault = self._over if self.env.outputs else ""
+            return
+        _each(self._state, "freeze")
+        what, read = "final", partial(self.env.final, self.task, self._state)
+        if self.env.outputs:
+            what, read = "grade", self._graded
+        final = self._own(what, read)
         try:
             self._final = json.loads(json.dumps(final, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise EpisodeFailed(
-                f"final gave {brief(final)}, which JSON cannot hold: {error}"
+                f"{what} gave {brief(final)}, which JSON cannot hold: {error}"
             ) from error
+
+    def _graded(self) -> Any:
+        """What `grade` finds in the outputs, once the session that they are from has ended."""
+        session = next((one for one in _members(self._state) if hasattr(one, "outputs")), None)
+        if session is None:
+            raise UsageError(
+                f"{self.env.id} declares outputs, and its setup gave {brief(self._state)}: give a session"
+            )
+        try:
+            files = session.outputs(self.env.outputs)
+        except ToolError as fault:
+            self._fault = str(fault)
+            return None
+        self._outputs = {path: _as_text(data) for path, data in files.items()}
+        box = session.box(files)
+        _each(self._state, "kill")
+        return self.env.grade(self.task, box)
 
     def close(self) -> None:
         """Close the state and end the thread.  Does not wait for what hangs.  Idempotent."""
@@ -367,6 +393,15 @@ async def _awaited(found: Any, limit_s: float) -> Any:
             await asyncio.wait([task], timeout=_GRACE_S / 2)
         raise _LateError
     return task.result()
+
+
+def _as_text(data: bytes) -> str:
+    """A file as JSON can hold it."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"base64:{b64encode(data).decode()}"
+    return text
 
 
 def _failed(where: str, raised: Exception) -> EpisodeFailed:

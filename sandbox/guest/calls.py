@@ -12,6 +12,7 @@ which its functions may return anyway.  Expected values are never in this proces
 from __future__ import annotations
 
 import builtins
+import importlib
 import itertools
 import operator
 import os
@@ -234,6 +235,9 @@ class _Server:
         return value
 
     def do_global(self, name: str) -> Any:
+        module, _, own = name.rpartition(".")
+        if module:
+            return _of_module(module, own)
         if name not in self.namespace:
             raise NameError(f"name {name!r} is not defined")
         return self.namespace[name]
@@ -242,7 +246,10 @@ class _Server:
         return resolve(self.namespace, name)
 
     def do_set(self, owner: Any, name: str, value: Any) -> None:
-        if owner is None:
+        module, _, own = name.rpartition(".")
+        if owner is None and module:
+            setattr(importlib.import_module(module), own, value)
+        elif owner is None:
             self.namespace[name] = value
         else:
             setattr(owner, name, value)
@@ -286,6 +293,14 @@ class _Server:
                 ]
             }
         return {"object": [number, name_of(type(value))]}
+
+
+def _of_module(module: str, name: str) -> Any:
+    """A global of one of the program's other files."""
+    try:
+        return getattr(importlib.import_module(module), name)
+    except AttributeError:
+        raise NameError(f"module {module!r} has no {name!r}") from None
 
 
 class _Made:

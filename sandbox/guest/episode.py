@@ -34,6 +34,7 @@ _LOOK_S = {
 _MESSAGE_BYTES = 4096
 _WRITE_BYTES = 1 << 20
 _PART_BYTES = 4096  # of a file, in a message
+_PATH_BYTES = 1024  # of a path that is listed
 _WORDS_BYTES = 64  # of what the program may say at once
 
 
@@ -102,6 +103,8 @@ class Episode(Watch):
                     return message
                 if "read" in message:
                     self._send_file(message["read"], message["most"])
+                if "list" in message:
+                    self._send_names(message["list"])
                 if "write" in message:
                     self._tell({"written": self._write_file(message["write"], message["size"])})
             self._reap()
@@ -140,6 +143,21 @@ class Episode(Watch):
             size -= len(part)
         for fd in kept:
             os.close(fd)
+
+    def _send_names(self, most: int) -> None:
+        """Send name and size of each regular file of the scratch folder; all processes are stopped meanwhile."""
+        count = 0
+        for folder, _, names in os.walk("."):
+            for name in names:
+                path = os.path.join(folder, name)[2:]
+                with contextlib.suppress(OSError, UnicodeError):
+                    found = os.lstat(path)
+                    if not stat.S_ISREG(found.st_mode) or len(path.encode()) > _PATH_BYTES:
+                        continue
+                    if count < most:
+                        self._tell({"name": path, "bytes": found.st_size})
+                    count += 1
+        self._tell({"names": count})
 
     def _write_file(self, path: list[str], size: int) -> bool:
         """Write a file of the scratch folder from where calls come in; False if that cannot be done.

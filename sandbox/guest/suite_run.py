@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-import importlib
+import importlib.util
 import re
 import sys
 import types
@@ -66,6 +66,9 @@ class SuiteRun:
         """Make the program importable by the names that the tests use."""
         for name in self.spec["module"]:
             sys.modules[name] = _ProgramModule(name, self.remote)
+        for name in self.spec.get("folder", ()):
+            if not _is_known(name.partition(".")[0]):
+                sys.modules[name] = _ProgramModule(name, self.remote, f"{name}.")
 
     def case(self, name: str, outcome: str, message: str = "") -> None:
         """Report a case.  Once the program is gone, no case counts.
@@ -213,6 +216,13 @@ class _Fallback(dict):  # type: ignore[type-arg]
             raise KeyError(name) from None
 
 
+def _is_known(name: str) -> bool:
+    """Whether the tests' own interpreter has a module of this name, which no file of the program takes the place of."""
+    if name in sys.stdlib_module_names or name in sys.modules:
+        return not isinstance(sys.modules.get(name), _ProgramModule)
+    return importlib.util.find_spec(name) is not None
+
+
 class _ProgramModule(types.ModuleType):
     """The program as the tests import it.
 
@@ -220,14 +230,21 @@ class _ProgramModule(types.ModuleType):
     (`_Fallback`), and those that they have, builtins included, must not be replaced.
     """
 
-    def __init__(self, name: str, remote: Remote) -> None:
+    def __init__(self, name: str, remote: Remote, prefix: str = "") -> None:
         super().__init__(name)
-        vars(self).update(__all__=[], __file__=f"{name}.py", _rlvr_remote=remote)
+        vars(self).update(
+            __all__=[], __file__=f"{name}.py", _rlvr_remote=remote, _rlvr_prefix=prefix
+        )
+        if prefix:
+            vars(self).update(__path__=[])
 
     def __getattr__(self, name: str) -> Any:
+        whole = vars(self)["_rlvr_prefix"] + name
+        if isinstance(sys.modules.get(whole), _ProgramModule):
+            return sys.modules[whole]
         if not name.startswith("__"):
             try:
-                return vars(self)["_rlvr_remote"].name(name)
+                return vars(self)["_rlvr_remote"].name(whole)
             except NameError:
                 pass
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
@@ -236,4 +253,5 @@ class _ProgramModule(types.ModuleType):
         if name.startswith("__"):
             super().__setattr__(name, value)
         else:
-            vars(self)["_rlvr_remote"].ask("set", None, name, value)
+            whole = vars(self)["_rlvr_prefix"] + name
+            vars(self)["_rlvr_remote"].ask("set", None, whole, value)

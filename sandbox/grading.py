@@ -1,0 +1,80 @@
+"""`Box`: files that a policy left, graded where it never was.
+
+The files are data until code of ours asks for them: tests run in a process of their own, and ask the program's process
+for values over a socket (`Sandbox.test`).  So nothing that the program prints, exits with, or defines as its equality
+is a result, and no configuration, plugin or start-up file of it is read by the tests' interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rlvr.errors import SandboxFailed
+from rlvr.sandbox.records import Ending, Program, TestRun, TestSuite
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.sandbox import Sandbox
+
+__all__ = ["Box"]
+
+
+_NOT_THERE = ("ModuleNotFoundError:", "ImportError:")
+
+
+class Box:
+    """A fresh place for files; see `Session.box`.
+
+    Args:
+        sandbox: whose limits and isolation it has.
+        files: by path.
+    """
+
+    def __init__(self, sandbox: Sandbox, files: Mapping[str, bytes]) -> None:
+        self.sandbox, self.files = sandbox, dict(files)
+
+    def text(self, path: str) -> str | None:
+        """A file's text; None if there is none, or it is not UTF-8.
+
+        Args:
+            path: of the file.
+        """
+        try:
+            return self.files[path].decode()
+        except (KeyError, UnicodeDecodeError):
+            return None
+
+    def test(self, test: str, *, style: str = "unittest") -> dict[str, str]:
+        """Run tests against the Python files, each of which is imported by its own name, such as `shop.cart`.
+
+        Args:
+            test: the tests' code, which the program never sees.
+            style: see `TestSuite`.
+
+        Returns:
+            The outcome of each test by name: "pass", "fail", "error" or "skip".  A test that is missing has not run:
+            compare with the names that you expect.
+
+        Raises:
+            SandboxFailed: we failed, or the tests ask for what cannot cross the border between the processes.
+        """
+        own = "main.py" in self.files
+        program = Program("python", None if own else "", files=self.files)
+        run = self.sandbox.test(program, TestSuite(style, test, modules=("main",), stop=False))
+        for one in (run.run, run.tests):
+            if one.ending is Ending.IE:
+                raise SandboxFailed(one.why)
+        if run.fault is not None and run.fault.startswith(_NOT_THERE):
+            return {}  # a file that the tests import is not among these
+        if run.fault is not None or run.missing is not None:
+            raise SandboxFailed(f"the tests cannot judge: {run.fault or run.missing}")
+        return _outcomes(run)
+
+
+def _outcomes(run: TestRun) -> dict[str, str]:
+    """The outcomes by name; of two with one name the worse counts."""
+    found: dict[str, str] = {}
+    for case in run.cases:
+        if found.get(case.name, "pass") == "pass":
+            found[case.name] = case.outcome
+    return found

@@ -1,0 +1,147 @@
+"""A verdict on files of a session is found in a fresh box, where nothing that the policy did there counts."""
+
+import pytest
+
+import rlvr
+from rlvr.sandbox import Limits
+from rlvr.tools import bash, sandbox
+from tests.rewards.parts import refusal
+
+TESTS = """
+import unittest
+from shop.stats import mean
+
+class Hidden(unittest.TestCase):
+    def test_empty(self):
+        self.assertEqual(mean([]), 0)
+
+    def test_two(self):
+        self.assertEqual(mean([1, 3]), 2)
+"""
+ALL = {"Hidden.test_empty": "pass", "Hidden.test_two": "pass"}
+
+
+class Fix(rlvr.Environment):
+    """A bug in a file; hidden tests decide."""
+
+    outputs = ("shop/**.py",)
+
+    def task(self, index):
+        return rlvr.Task(f"fix/{index}", "mean([]) in shop/stats.py must give 0.")
+
+    def setup(self, task):
+        session = sandbox(Limits(cpu_s=2.0, memory_mib=256)).session("bash")
+        session.write("shop/__init__.py", "")
+        session.write("shop/stats.py", "def mean(x):\n    return sum(x) / len(x)\n")
+        return session
+
+    def tools(self, state):
+        return [bash(state)]
+
+    def grade(self, task, box):
+        return box.test(TESTS)
+
+    def verify(self, task, record):
+        right = record.final == ALL
+        return rlvr.Verdict("correct" if right else "wrong", why="tests", answer=str(record.final))
+
+
+def played(env, command: str):
+    task = env.task(0)
+    with env.open(task) as episode:
+        episode.reply(rlvr.Ask("bash", {"command": command}))
+        episode.reply("Done.")
+    return episode.record, env.score(task, episode.completion())
+
+
+def written(text: str) -> str:
+    return f"cat > shop/stats.py <<'END'\n{text}\nEND"
+
+
+def test_honest_work_is_paid_and_its_files_are_in_the_record():
+    """The copy that was graded is what a reader of the record sees."""
+    text = "def mean(x):\n    return sum(x) / len(x) if x else 0"
+    record, score = played(Fix(), written(text))
+    assert (score.total, record.final) == (1.0, ALL)
+    assert record.outputs == {"shop/__init__.py": "", "shop/stats.py": text + "\n"}
+    assert rlvr.EpisodeRecord.from_dict(record.as_dict()) == record
+
+
+PROGRAMS = {
+    "prints and exits": """
+import os
+print(True, flush=True)
+os._exit(0)
+""",
+    "exits when called": """
+import os
+def mean(x): os._exit(0)
+""",
+    "equal to all": """
+class A:
+    def __eq__(self, other): return True
+    def __hash__(self): return 0
+def mean(x): return A()
+""",
+    "an int equal to all": """
+class A(int):
+    def __eq__(self, other): return True
+    __hash__ = int.__hash__
+def mean(x): return A(5)
+""",
+    "patches unittest": """
+import unittest
+unittest.TestCase.assertEqual = lambda *a: None
+def mean(x): return 1
+""",
+}
+STARTS = "sitecustomize.py shop/sitecustomize.py conftest.py shop/conftest.py usercustomize.py"
+SHELLS = {
+    "nothing": "ls",
+    "shadows the interpreter": "echo 'echo True' > python3; chmod +x python3; export PATH=$PWD:$PATH",
+    "a function for a command": "python3() { echo True; }",
+    "a trap": "trap 'echo True; exit' DEBUG",
+    "start-up files": f"for f in {STARTS}; do echo 'import os; os._exit(0)' > $f; done",
+    "takes the tests' modules": "for f in unittest json; do echo 'TestCase = object' > shop/$f.py; done",
+    "a link": "rm shop/stats.py; ln -s /etc/passwd shop/stats.py",
+    "a late process": "(sleep 0.3; echo 'def mean(x): return 2' > shop/stats.py) & disown",
+    "a flood": "head -c 50000000 /dev/zero > shop/big.py",
+}
+CHEATS = SHELLS | {name: written(text) for name, text in PROGRAMS.items()}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_a_cheat_is_not_paid(name):
+    """WRONG, and never UNSCORED: it is the policy's doing."""
+    _, score = played(Fix(), CHEATS[name])
+    assert (score.verdict.outcome, score.total) == ("wrong", 0.0)
+
+
+def test_outputs_that_are_lost_are_wrong():
+    """A session that the policy ends gives none."""
+    record, score = played(Fix(), "kill -9 $$")
+    assert record.fault.startswith("the session is over")
+    assert (score.verdict.outcome, score.verdict.why) == ("wrong", f"outputs: {record.fault}")
+
+
+def test_a_final_that_runs_code_in_the_session_is_refused():
+    """It could be bought there; the error names what to define."""
+
+    class Bought(Fix):
+        outputs = ()
+        grade = rlvr.Environment.grade
+
+        def final(self, task, state):
+            return state.run("python3 -c 'import shop'").text
+
+    assert "define grade(task, box)" in refusal(lambda: played(Bought(), "ls"))
+
+
+def test_outputs_and_grade_belong_together():
+    """One without the other decides nothing."""
+
+    def half():
+        class Half(rlvr.Environment):
+            outputs = ("*.py",)
+
+    assert refusal(half).startswith("Half: outputs and grade belong together")
