@@ -49,6 +49,7 @@ _STATIC: Final = {
     "style.css": "style.css",
     "viewer.js": "viewer.js",
     "overlay.js": "overlay.js",
+    "heat.js": "heat.js",
     "uplot.js": "vendor/uplot/uPlot.iife.min.js",
     "uplot.css": "vendor/uplot/uPlot.min.css",
 }
@@ -112,13 +113,32 @@ def app_of(
         keys = _numbers(request)
         runs = runs_of(keys)
         live = any(run.state().live for run in runs)
-        found = overlay().overlay_page(runs)
+        found = _overlay().overlay_page(runs)
         return _page("overlay.html", sources=sources, keys=keys, runs=runs, live=live, **found)
 
     def lay_over_data(request: HttpRequest) -> WholeResponse:
-        runs, view = runs_of(_numbers(request)), overlay().OverlayView.of(request.query)
-        found = overlay().overlay_data(runs, request.query.get("metric", ""), view)
+        runs, view = runs_of(_numbers(request)), _overlay().OverlayView.of(request.query)
+        found = _overlay().overlay_data(runs, request.query.get("metric", ""), view)
         return WholeResponse(orjson.dumps(found), media_type="application/json")
+
+    def tasks_map(request: HttpRequest) -> WholeResponse:
+        keys = _numbers(request)
+        chosen, sort = require_rows(keys), _heat().require_sort(request.query.get("sort", ""))
+        states = [read(source, None) for source in chosen]
+        state = min(states, key=lambda it: it["renew_s"] or math.inf) | {"source": None}
+        state["renew_s"] = (
+            0 if state["whole"] else state["renew_s"]
+        )  # a map that is looked at stays
+        found = _heat().heat_map(chosen, sort)
+        by_step = len(chosen) == 1 and chosen[0].is_run
+        shown = _heat().heat_page(found, _number(request, "since", 0))
+        more = {"chosen": chosen, "keys": keys, "sort": sort, "SORTS": _heat().SORTS}
+        return _page("heat.html", **state, **shown, **more, by_step=by_step)
+
+    def tasks_map_data(request: HttpRequest) -> WholeResponse:
+        sort = _heat().require_sort(request.query.get("sort", ""))
+        found = _heat().heat_map(require_rows(_numbers(request)), sort)
+        return WholeResponse(orjson.dumps(_heat().cells_of(found)), media_type="application/json")
 
     def which_is_better(request: HttpRequest) -> WholeResponse:
         keys = _numbers(request)
@@ -216,6 +236,14 @@ def app_of(
                 raise DataError(f"{source.name} is no run; runs can be laid over each other")
         return [source for source in chosen if isinstance(source, RunSource)]
 
+    def require_rows(keys: Iterable[int]) -> list[Source]:
+        chosen = [source_of(key) for key in keys]
+        if any(isinstance(it, ReportSource) for it in chosen):
+            raise DataError("a report has no rows; select scored files, or one run")
+        if len(chosen) > 1 and any(it.is_run for it in chosen):
+            raise DataError("one run has a map by step; select it alone, or scored files")
+        return chosen
+
     def rows_of(request: HttpRequest) -> tuple[int, Source]:
         key = _of_path(request, "key")
         if isinstance(source := source_of(key), ReportSource):
@@ -239,6 +267,8 @@ def app_of(
         "/": start,
         "/static/{name}": static,
         "/compare": compare,
+        "/heat": tasks_map,
+        "/heat/data": tasks_map_data,
         "/overlay": lay_over,
         "/overlay/data": lay_over_data,
         "/{key}/": overview,
@@ -274,9 +304,13 @@ def app_of(
     )
 
 
-def overlay() -> ModuleType:
-    """Overlays need numpy, which scored files do without."""
+def _overlay() -> ModuleType:
+    """Overlays need numpy, which the first page of scored files does without."""
     return import_module("rlvr.viewer.overlay")
+
+
+def _heat() -> ModuleType:
+    return import_module("rlvr.viewer.heat")
 
 
 def _in_thread(page: _Page, threads: asyncio.Semaphore) -> RouteHandler:

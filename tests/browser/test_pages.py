@@ -62,6 +62,8 @@ PAGES = {
     "rollouts": "/1/rows?step=1",
     "task across steps": "/1/rows?task=0",
     "overlay": "/overlay?runs=1,2",
+    "heat": "/heat?runs=1",
+    "heat of files": "/heat?runs=0,5",
     "changes": "/1/changes?step=3&before=1",
     "tokens": f"/1/row/{(1 << 32) + 2}?colour=change",
     "slices": "/0/rows?by=length",
