@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from rlvr.text import (
     ANSWER_TAGS,
@@ -170,7 +170,23 @@ _AROUND = (
 _COMMAND = re.compile(
     r"\\(?:boxed|fbox|framebox|text|textbf|textit|mathrm|mathbf|mbox|textrm)\s?\{"
 )
-_BEFORE, _AFTER = 200, 1500  # characters around an answer in which it may be denied or withdrawn
+_BEFORE, _AFTER = 200, 1500  # characters around an answer in which it may be withdrawn
+_NEAR = 80  # characters before it in which it may be denied
+_NOT = ("not", "never", "n't", "n’t", "anything")  # one of them is in what denies
+_DOUBTS = (  # and one of these in what withdraws
+    *(
+        "wrong",
+        "incorrect",
+        "mistake",
+        "false",
+        "error",
+        "not ",
+        "be right",
+        "be correct",
+        "retract",
+    ),
+    *("withdraw", "take ", "scratch", "disregard", "ignore", "forget"),
+)
 _CLOSED = re.compile(r"(?:</answer>|[\s}$*_`)\]]|\\[)\]])*")  # what closes a box or a tag
 _OPENED = r"(?:[\s:$*_({`\[]|\\[(\[]|\\(?:boxed|fbox|framebox)|<answer>){0,12}"
 _DENIED = re.compile(
@@ -462,13 +478,14 @@ def _as_meant(text: str, found: Extraction) -> Extraction:
     if found.flaw or found.method == "open-box":
         return found
     begin = _CLOSED.match(text, found.stop)
-    after = text[begin.end() if begin else found.stop :][:_AFTER]
-    flaw: Flaw = ""
+    stop = begin.end() if begin else found.stop
+    after, flaw = text[stop : stop + _AFTER].lower(), cast("Flaw", "")
+    before = text[max(0, found.start - _NEAR) : found.start].lower()
     if after.startswith("?") and found.method in ("box", "bare-box", "tag"):
         flaw = "asked"
-    elif len(after) > 8 and _WITHDRAWN.search(after):
+    elif any(word in after for word in _DOUBTS) and _WITHDRAWN.search(after):
         flaw = "retracted"
-    elif _DENIED.search(text[max(0, found.start - _BEFORE) : found.start]):
+    elif any(word in before for word in _NOT) and _DENIED.search(before):
         flaw = "denied"
     return replace(found, flaw=flaw) if flaw else found
 
