@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rlvr.verifiers.math import MathPolicy, engine
 from rlvr.verifiers.math.fold import fold
+from rlvr.verifiers.math.latex.budget import MOST_STEPS_OF_PAIR
 from rlvr.verifiers.math.limits import exceeded, too_long
 from rlvr.verifiers.math.normal import compare
 
@@ -67,3 +69,13 @@ def test_length_comes_first():
     """Even folding is not begun on a text that is too long to be an answer."""
     assert too_long("x" * 4096) is None
     assert too_long("x" * 4097) == "4097 characters, over 4096"
+
+
+def test_all_parts_of_a_pair_share_one_limit():
+    """Fourteen hard items are not paid for with fourteen times the time, and the next pair has all of it again."""
+    left = ", ".join(rf"\frac{{|x-{n}|+|y+{n}|+\sqrt{{x^2+{n}}}}}{{2}}" for n in range(1, 15))
+    right = ", ".join(rf"\frac{{\sqrt{{{n}+x^2}}+|{n}-x|+|y+{n}|}}{{2}}" for n in range(14, 0, -1))
+    policy = MathPolicy(form="any")
+    limit = f"limit: more than {MOST_STEPS_OF_PAIR} steps for all its parts"
+    assert engine.handle((left, right, policy, False)) == (False, limit)
+    assert engine.handle(("|x-1|", "|1-x|", policy, False))[0]

@@ -19,6 +19,7 @@ from rlvr.verifiers.math import equality
 from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
+from rlvr.verifiers.math.latex.budget import PairTooLarge, one_pair
 from rlvr.verifiers.math.latex.compile import is_zero, proportional
 from rlvr.verifiers.math.latex.indexed import resolved
 from rlvr.verifiers.math.latex.numeric import Evaluation
@@ -67,10 +68,11 @@ def handle(request: Request) -> Reply:
         return (None, right) if isinstance(right, str) else (True, "readable")
     try:
         leaf = partial(_examined, policy, opinions) if prove else partial(_equal, policy)
-        decision = decide(read(fold(answer)), right, policy, leaf)
+        with one_pair():
+            decision = decide(read(fold(answer)), right, policy, leaf)
     except Unreadable as unreadable:
         return False, f"unreadable: {unreadable}"
-    except TooLarge as beyond:
+    except (TooLarge, PairTooLarge) as beyond:
         return False, f"limit: {beyond}"
     except Undefined:
         return False, "undefined"

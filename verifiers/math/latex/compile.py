@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpmath import mp
 
+from rlvr.verifiers.math.latex.budget import charge, left_of_pair
 from rlvr.verifiers.math.latex.tree import BINDERS, Node, TooLarge, Unreadable, free_symbols, walk
 from rlvr.verifiers.math.latex.values import Number, Undefined
 
@@ -26,7 +27,8 @@ __all__ = ["compiled", "is_zero", "proportional", "value_of", "vanishes"]
 _MOST_NODES = 120
 _MOST_DIGITS = 200  # of a literal
 _MOST_EXPONENT = 5000
-_MOST_OPERATIONS = 12_000  # about 0.3 s of CPU
+_MOST_OPERATIONS = 10_000  # about 0.2 s of CPU
+_STEPS = 4  # of a pair's that an operation takes
 _MOST_FOR_A_PROOF = 60_000
 
 
@@ -145,6 +147,8 @@ def _bounded(operations: int) -> Iterator[None]:
         TooLarge: there were more, or SymPy raised, as it does at what it has not learnt yet.
     """
     _count_operations()
+    if operations == _MOST_OPERATIONS:  # a proof has time of its own
+        operations = int(min(operations, max(left_of_pair() // _STEPS, 0)))
     outer, _Count.left = _Count.left, min(operations, _Count.left)
     started = _Count.left
     try:
@@ -156,6 +160,8 @@ def _bounded(operations: int) -> Iterator[None]:
     except Exception as error:  # another library's: it raises anything
         raise TooLarge(f"SymPy gives up: {type(error).__name__}") from error
     finally:
+        if outer == float("inf"):
+            charge(int(started - _Count.left) * _STEPS)
         _Count.left = outer - (started - _Count.left)
 
 
