@@ -92,7 +92,7 @@ class Config:
         reward_model_weight: What the reward model's score, in [0, 1], is multiplied by; above 0.  None: 0.2.
         reward_model_bounds: The score is limited to these two numbers first: what a guess can be worth has a limit.
             None: 0 and 1.
-        teacher: Model that algorithms of distillation learn from: a local folder, or an id on the hub; with the same
+        teacher: Model that distill and gkd learn from: a local folder, or an id on the hub; with the same
             vocabulary as the model.
         step_reward: What rewards the steps of a completion, for grpo_process, ppo, a2c and reinforce_pp: RUN/model of a
             process reward model, FILE.py:FUNCTION of a rule (task, steps), which returns a number for each step, or
@@ -346,7 +346,7 @@ class Config:
                 "dynamic sampling that samples other groups (--dynamic-sampling true)",
             ),
             "teacher": (
-                "teacher_logprobs" in algorithm.reads,
+                algorithm.needs_teacher,
                 "algorithms of distillation, such as distill",
             ),
             "step_reward": (
@@ -441,7 +441,7 @@ class ResolvedConfig(Config):
                 f"reward_model is {self.reward_model!r}, and the algorithm learns from verdicts and pairs, not from "
                 "rewards; leave it out, or choose an algorithm such as 'grpo'"
             )
-        if "teacher_logprobs" in algorithm.reads and self.teacher is None:
+        if algorithm.needs_teacher and self.teacher is None:
             raise UsageError(
                 f"{algorithm.label} learns from a teacher; give --teacher, a folder or an id on the hub of a model "
                 "with the same vocabulary"

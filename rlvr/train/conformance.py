@@ -86,7 +86,7 @@ def _rollouts(draw: random.Random, reads: frozenset[str]) -> list[Group]:
     """Groups with scores that differ, masked tokens in the middle, and one UNSCORED completion."""
     groups = []
     for p in range(_PROMPTS):
-        task = Task(f"check/{p}", f"{p}=")
+        task = Task(f"check/{p}", f"{p}=", reference="1")
         rollouts = []
         for g in range(_GROUP):
             length = draw.randint(3, 8)
@@ -147,7 +147,7 @@ class _Trial:
             model.get_output_embeddings().weight.mul_(40)
         settings: dict[str, Any] = {"max_tokens": 8, "lr": 1e-2, "eval_every": None}
         with TemporaryDirectory() as folder:
-            if "teacher_logprobs" in algorithm.reads:
+            if algorithm.needs_teacher:
                 Policy(*tiny(_CHARSET, hidden=16, heads=2, layers=1, seed=1)).save(Path(folder))
                 settings["teacher"] = folder
             run = Path(folder) / "run"
@@ -180,7 +180,8 @@ class _Trial:
             ("many micro-batches", {"max_tokens": 12}),
             ("packed", {"packing": True}),
         ):
-            other = self._gradient(self._learner(self.algorithm, **options), self.batch)
+            learner = self._learner(self.algorithm, **options)
+            other = self._gradient(learner, learner.prepared(self.batch))
             apart = _apart(whole, other)
             if not apart < _TOLERANCE:
                 return (
@@ -228,8 +229,7 @@ class _Trial:
             _backward(learner, batch)
         finally:
             del vars(learner.policy)["logprobs"]
-        assert leaf.grad is not None
-        return leaf.grad
+        return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
 
     def unscored(self) -> str:
         known = GroupInputs(self.groups, self.batch, self.algorithm, None, self._values(), None)
@@ -278,10 +278,10 @@ class _Trial:
     def resuming(self) -> str:
         one, other = self._learner(self.algorithm), self._learner(self.algorithm)
         parts = [range(len(self.batch.rows))]
-        one.update(self.batch, parts, lambda _: None)
+        one.update(one.prepared(self.batch), parts, lambda _: None)
         other.load_state_dict(copy.deepcopy(one.state_dict()))
         for learner in (one, other):
-            learner.update(self.batch, parts, lambda _: None)
+            learner.update(learner.prepared(self.batch), parts, lambda _: None)
         pairs = zip(one.parameters, other.parameters, strict=True)
         if all(torch.equal(a, b) for a, b in pairs):
             return ""
@@ -333,6 +333,8 @@ def _values_beside(value: Any, hint: Any) -> Sequence[Any]:
         return [1, 1.5, 3.0]
     if isinstance(value, int):
         return [value + 1, max(1, value - 1)]
+    if isinstance(value, str):
+        return [f"{value}1"]
     if isinstance(value, float):
         return [value + 0.5, *(value * factor for factor in (0.5, 0.1, 2.0, 100.0, 1000.0))]
     return []

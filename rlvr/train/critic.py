@@ -25,7 +25,7 @@ from rlvr.samplers.protocol import TokenRow
 from rlvr.train.batches import Padded
 from rlvr.train.credit import Batch
 from rlvr.train.part import LearnerPart
-from rlvr.train.policy import Policy, RootModule
+from rlvr.train.policy import Compare, Policy, RootModule
 from rlvr.train.schedule import scheduled
 from rlvr.types import Rollout
 
@@ -53,13 +53,17 @@ class ValueModule(RootModule):
         self.learns_layers = True
 
     def forward(
-        self, batch: Padded, temperature: float = 1.0, with_entropy: bool = False
+        self,
+        batch: Padded,
+        temperature: float = 1.0,
+        with_entropy: bool = False,
+        compare: Compare | None = None,
     ) -> tuple[Float[Tensor, " N"], None]:
         """The numbers of a micro-batch.
 
         Args:
             batch: padded, packed, or with shared prompts.
-            temperature, with_entropy: not used; as `RootModule` has them.
+            temperature, with_entropy, compare: not used; as `RootModule` has them.
         """
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.learns_layers):
             states = self.states(batch)

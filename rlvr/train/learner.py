@@ -86,6 +86,7 @@ class Learner:
         self.updates = self.bad = self._bad_in_a_row = 0
         self.parts = parts_of(self)
         self._mover = next((part for part in self.parts if part.replaces_step), None)
+        self._reader = next((part for part in self.parts if part.makes_logprobs), None)
         self._needs_entropy = "entropies" in self.algorithm.reads or any(
             part.needs_entropy for part in self.parts
         )
@@ -334,14 +335,17 @@ class Learner:
         """
         batch, temperature = _on(mini, self.policy.device), self.config.temperature
         entropies, mask = None, batch.completion_mask
-        if self._needs_entropy:
+        more: dict[str, Tensor] = {}
+        if self._reader is not None:
+            logprobs, more = self._reader.logprobs(batch)
+        elif self._needs_entropy:
             logprobs, entropies = self.policy.logprobs(batch.rows, temperature, with_entropy=True)
         else:
             logprobs = self.policy.logprobs(batch.rows, temperature)
         before = batch.behaviour_logprobs if batch.old_logprobs is None else batch.old_logprobs
         aggregate = partial(self._aggregated, mask=mask, whole=whole)
         micro = Micro(batch, whole, aggregate, logprobs, before, entropies)
-        inputs = self._inputs(batch, logprobs, before, entropies)
+        inputs = self._inputs(batch, logprobs, before, entropies, more)
         losses, stats = self._losses(self.algorithm.loss(inputs), inputs)
         for part in self.parts:
             losses = part.weigh(losses, micro)
@@ -359,7 +363,12 @@ class Learner:
         return aggregation.constant(losses, mask, sequences=whole.sequences, length_tokens=length)
 
     def _inputs(
-        self, micro: Batch, logprobs: Tensor, before: Tensor, entropies: Tensor | None
+        self,
+        micro: Batch,
+        logprobs: Tensor,
+        before: Tensor,
+        entropies: Tensor | None,
+        more: Mapping[str, Tensor],
     ) -> Inputs:
         """What the algorithm's loss reads of a micro-batch."""
         mask = micro.completion_mask
@@ -383,6 +392,7 @@ class Learner:
                 "returns": micro.returns,
                 "entropies": entropies,
                 "selected": micro.selected,
+                **more,
             },
         )
 

@@ -325,7 +325,7 @@ class Trainer:
         if isinstance(self.learner, PreferenceLearner):
             assert sampled is not None  # there is one rank
             return self._learn_preferences(self.learner, sampled, draw)
-        batch = self.learner.prepared(shared)
+        batch = self.learner.prepared(made or shared)  # the first rank's rows have tasks and turns
         algorithm = self.learner.algorithm
         assert batch.group is not None
         epochs = [
@@ -341,9 +341,7 @@ class Trainer:
             average = self.learner.part(MovingBaseline)
             found = credit(
                 sampled.groups,
-                replace(
-                    batch, rows=rows_of(sampled.groups)
-                ),  # with their turns, which the others do without
+                batch,
                 algorithm,
                 minibatch_of=[first[row] for row in range(len(batch.rows))],
                 values=sampled.values,

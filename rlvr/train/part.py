@@ -81,6 +81,11 @@ class LearnerPart:
         return False
 
     @property
+    def makes_logprobs(self) -> bool:
+        """Whether `logprobs` computes those of the policy, instead of the policy alone."""
+        return False
+
+    @property
     def holds_policy(self) -> bool:
         """Whether the policy stays as it is in this step."""
         return False
@@ -107,6 +112,14 @@ class LearnerPart:
             mini: the update's rows.
         """
         return mini
+
+    def logprobs(self, micro: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Log-probabilities under the policy, where `makes_logprobs`, and other inputs of the loss by name.
+
+        Args:
+            micro: the rows of a micro-batch.
+        """
+        raise NotImplementedError
 
     def weigh(self, losses: Tensor, micro: Micro) -> Tensor:
         """The policy's losses per token, weighted.

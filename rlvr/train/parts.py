@@ -25,7 +25,7 @@ from rlvr.samplers.protocol import rollout_seed
 from rlvr.train.credit import Batch, totals
 from rlvr.train.critic import CriticLearner
 from rlvr.train.part import LearnerPart, Micro
-from rlvr.train.teacher import Teacher
+from rlvr.train.teacher import Reference, SelfTeacher, Teacher
 from rlvr.train.trust_region import RegionStep
 from rlvr.types import Group
 
@@ -39,7 +39,6 @@ __all__ = [
     "KlPenalty",
     "MovingBaseline",
     "OptimizerReset",
-    "Reference",
     "ReferenceMixing",
     "Selection",
     "TrustPenalty",
@@ -94,36 +93,6 @@ class Corrections(LearnerPart):
                 f"correction/{name}/cut": cut / micro.whole.tokens,
             }
         return losses * weights
-
-
-class Reference(LearnerPart):
-    """The reference policy: the policy as it was given, or at the last reset.
-
-    Attributes:
-        policy: a frozen copy, or with LoRA the same weights with the adapter switched off.
-    """
-
-    name = "reference"
-
-    def __init__(self, learner: Learner) -> None:
-        super().__init__(learner)
-        self.policy = learner.policy.frozen()
-
-    @classmethod
-    def of(cls, learner: Learner) -> Reference | None:
-        return cls(learner) if learner.algorithm.has_reference else None
-
-    def before(self, batch: Batch) -> Batch:
-        return replace(batch, ref_logprobs=self.learner.logprobs(batch.rows, self.policy))
-
-    def reset(self) -> None:
-        self.policy.load_state_dict(self.learner.policy.state_dict())
-
-    def state(self) -> Any:
-        return self.policy.state_dict()
-
-    def load(self, state: Any) -> None:
-        self.policy.load_state_dict(state)
 
 
 class OptimizerReset(LearnerPart):
@@ -361,6 +330,7 @@ _PARTS: tuple[type[LearnerPart], ...] = (
     Corrections,
     Reference,
     Teacher,
+    SelfTeacher,
     CriticLearner,
     KlPenalty,
     TrustPenalty,

@@ -41,7 +41,10 @@ from rlvr.train.prompt_sharing import (
 )
 from rlvr.train.ranks import Ranks, skeleton
 
-__all__ = ["Policy", "RootModule"]
+__all__ = ["Compare", "Policy", "RootModule"]
+
+Compare = Callable[[Padded, Tensor, Any], Tensor]
+"""(micro-batch, last hidden state before each completion token [N, H], head) → a number of each token [N]."""
 
 
 class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
@@ -64,7 +67,11 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
         self.model, self.logits = model, logits
 
     def forward(
-        self, batch: Padded, temperature: float = 1.0, with_entropy: bool = False
+        self,
+        batch: Padded,
+        temperature: float = 1.0,
+        with_entropy: bool = False,
+        compare: Compare | None = None,
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"] | None]:
         """Log-probabilities of the completion tokens of a micro-batch, and their entropies or None.
 
@@ -72,10 +79,11 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
             batch: padded, packed, or with shared prompts.
             temperature: at which the completions were sampled.
             with_entropy: compute the entropies too.
+            compare: computes another number of each token, which is returned instead of the entropies.
         """
-        head = self.model.get_output_embeddings()
-        return token_logprobs(
-            self.states(batch),
+        head, states = self.model.get_output_embeddings(), self.states(batch)
+        logprobs, entropies = token_logprobs(
+            states,
             head.weight,
             batch.targets,
             bias=getattr(head, "bias", None),
@@ -83,6 +91,7 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
             temperature=temperature,
             with_entropy=with_entropy,
         )
+        return logprobs, entropies if compare is None else compare(batch, states, head)
 
     def states(self, batch: Padded) -> Float[Tensor, "N H"]:
         """The last hidden state before each completion token, from which the token is predicted.
@@ -495,13 +504,32 @@ class Policy:
                     values[part] = one
         return [self.ranks.sum(values) for values in found]
 
+    def compare(
+        self, rows: Sequence[Tokenized], temperature: float, compare: Compare
+    ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+        """Log-probabilities of one micro-batch, and what is computed from its hidden states.
+
+        Args:
+            rows: of the micro-batch.
+            temperature: at which the completions were sampled.
+            compare: computes it, inside of the root module, where weights are whole.
+        """
+        width = max(len(row.completion_ids) for row in rows)
+        logprobs, compared = self._of_batch(rows, width, temperature, False, compare)
+        return logprobs, compared
+
     def _of_batch(
-        self, rows: Sequence[Tokenized], width: int, temperature: float, with_entropy: bool
+        self,
+        rows: Sequence[Tokenized],
+        width: int,
+        temperature: float,
+        with_entropy: bool,
+        compare: Compare | None = None,
     ) -> list[Tensor]:
-        """[rows, width] of one micro-batch: logprobs, and entropies if asked for."""
+        """[rows, width] of one micro-batch: logprobs, and entropies or what is compared if asked for."""
         batch = self.micro_batch(rows)
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-            found = self.root(batch, temperature, with_entropy)
+            found = self.root(batch, temperature, with_entropy, compare)
         return [ragged_to_padded(values, batch, width) for values in found if values is not None]
 
     def micro_batch(self, rows: Sequence[Tokenized]) -> Padded:
@@ -569,12 +597,17 @@ class _AdapterAtRest(Policy):
         )
 
     def _of_batch(
-        self, rows: Sequence[Tokenized], width: int, temperature: float, with_entropy: bool
+        self,
+        rows: Sequence[Tokenized],
+        width: int,
+        temperature: float,
+        with_entropy: bool,
+        compare: Compare | None = None,
     ) -> list[Tensor]:
         lora = self._policy.lora
         assert lora is not None
         with lora.off() if self._weights is None else lora.holding(self._weights):
-            return self._policy._of_batch(rows, width, temperature, with_entropy)
+            return self._policy._of_batch(rows, width, temperature, with_entropy, compare)
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self._weights is None else {"adapter": self._weights}

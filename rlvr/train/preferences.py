@@ -39,9 +39,9 @@ from rlvr.samplers.tokenization import Tokenization
 from rlvr.train.batches import buckets
 from rlvr.train.config import Config
 from rlvr.train.learner import Learner
-from rlvr.train.parts import Reference
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
+from rlvr.train.teacher import Reference
 from rlvr.train.update_sizes import LEAST_GROUPS
 from rlvr.types import Group, Outcome, Prompt, Rollout
 

@@ -1,23 +1,73 @@
-"""A teacher: another frozen policy, which says how likely the rollouts' tokens are under it."""
+"""Frozen policies beside the trained one: the reference policy, and teachers.
+
+A teacher is another model, or the reference policy whose prompts show the task's reference.  Sampled tokens have its
+log-probabilities; algorithms that compare whole distributions have a divergence per token, of which the logits of one
+block of tokens exist at a time, in the forward pass and in the backward pass.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from rlvr.errors import UsageError
+from rlvr.samplers.protocol import Tokenized, TokenRow
+from rlvr.train.batches import Padded
 from rlvr.train.credit import Batch
+from rlvr.train.logprobs import LogitsTransform
 from rlvr.train.part import LearnerPart
 from rlvr.train.policy import Policy
+from rlvr.types import Prompt, Rollout
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
 
-__all__ = ["Teacher"]
+__all__ = ["Reference", "SelfTeacher", "Teacher"]
+
+_BLOCK: Final = 2**22  # logits of a block, of the policy and of the teacher each
+
+
+class Reference(LearnerPart):
+    """The reference policy: the policy as it was given, or at the last reset.
+
+    Attributes:
+        policy: a frozen copy, or with LoRA the same weights with the adapter switched off.
+    """
+
+    name = "reference"
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
+        self.policy = learner.policy.frozen()
+
+    @classmethod
+    def of(cls, learner: Learner) -> Reference | None:
+        return cls(learner) if learner.algorithm.has_reference else None
+
+    def before(self, batch: Batch) -> Batch:
+        algorithm = self.learner.algorithm
+        if algorithm.kl is None and "ref_logprobs" not in algorithm.reads:
+            return batch
+        return replace(batch, ref_logprobs=self.learner.logprobs(batch.rows, self.policy))
+
+    def reset(self) -> None:
+        self.policy.load_state_dict(self.learner.policy.state_dict())
+
+    def state(self) -> Any:
+        return self.policy.state_dict()
+
+    def load(self, state: Any) -> None:
+        self.policy.load_state_dict(state)
 
 
 class Teacher(LearnerPart):
-    """The model of the setting `teacher`, for algorithms that read `teacher_logprobs`.
+    """The model of the setting `teacher`, for algorithms that read `teacher_logprobs` or a `divergence`.
 
     Attributes:
         policy: frozen, and in shards where the trained one is.
@@ -44,15 +94,168 @@ class Teacher(LearnerPart):
 
     @classmethod
     def of(cls, learner: Learner) -> Teacher | None:
-        return cls(learner) if "teacher_logprobs" in learner.algorithm.reads else None
+        return cls(learner) if learner.algorithm.needs_teacher else None
+
+    @property
+    def makes_logprobs(self) -> bool:
+        return "divergence" in self.learner.algorithm.reads
+
+    def rows(self, batch: Batch) -> Sequence[Tokenized]:
+        """The rows as the teacher sees them.
+
+        Args:
+            batch: any part of the whole one.
+        """
+        return batch.rows
 
     def before(self, batch: Batch) -> Batch:
-        return replace(batch, teacher_logprobs=self.learner.logprobs(batch.rows, self.policy))
+        rows: Any = self.rows(batch)
+        return replace(batch, teacher_logprobs=self.learner.logprobs(rows, self.policy))
+
+    def logprobs(self, micro: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Log-probabilities under the policy, and the divergence from the teacher at each token, with gradients.
+
+        Args:
+            micro: a micro-batch.
+        """
+        temperature = self.learner.config.temperature
+        found: list[_Side] = []
+
+        def keep(batch: Padded, states: Tensor, head: Any) -> Tensor:
+            weight = head.weight.clone() if self.learner.ranks.world > 1 else head.weight
+            found.append(_Side(batch, states, weight, getattr(head, "bias", None)))
+            return states.new_zeros(len(states))
+
+        def compare(batch: Padded, states: Tensor, head: Any) -> Tensor:
+            student = _Side(batch, states, head.weight, getattr(head, "bias", None))
+            transforms = self.learner.policy.root.logits, self.policy.root.logits
+            return self._in_blocks(student, found[0], transforms, temperature)
+
+        with torch.no_grad():
+            self.policy.compare(self.rows(micro), temperature, keep)
+        logprobs, divergence = self.learner.policy.compare(micro.rows, temperature, compare)
+        return logprobs, {"divergence": divergence}
+
+    def _in_blocks(
+        self,
+        student: _Side,
+        teacher: _Side,
+        transforms: tuple[LogitsTransform, LogitsTransform],
+        temperature: float,
+    ) -> Tensor:
+        algorithm: Any = self.learner.algorithm
+        order = _order(student.batch, teacher.batch)
+        size = max(1, _BLOCK // len(student.weight))
+
+        def of_block(own: Tensor, weight: Tensor, theirs: Tensor) -> Tensor:
+            mine = _log_softmax(own, weight, student.bias, transforms[0], temperature)
+            with torch.no_grad():
+                other = _log_softmax(
+                    theirs, teacher.weight, teacher.bias, transforms[1], temperature
+                )[:, : mine.shape[1]]
+            found: Tensor = algorithm.divergence(mine, other)
+            return found
+
+        blocks = zip(student.states.split(size), teacher.states[order].split(size), strict=True)
+        run = partial(checkpoint, of_block, use_reentrant=False)
+        return torch.cat([run(own, student.weight, theirs) for own, theirs in blocks])
 
     def after(self, batch: Batch) -> dict[str, float]:
         assert batch.teacher_logprobs is not None
         gap = (batch.behaviour_logprobs - batch.teacher_logprobs)[batch.completion_mask]
         return {"teacher_kl": float(gap.mean())} if len(gap) else {}
+
+
+class SelfTeacher(Teacher):
+    """The reference policy, whose prompts show the task's reference."""
+
+    def __init__(self, learner: Learner) -> None:
+        LearnerPart.__init__(self, learner)
+        self._prompts: Sequence[Sequence[int]] = ()
+
+    @classmethod
+    def of(cls, learner: Learner) -> SelfTeacher | None:
+        return cls(learner) if learner.algorithm.teaches_itself else None
+
+    @property
+    def policy(self) -> Policy:  # type: ignore[override]  # another part has it
+        reference = self.learner.part(Reference)
+        assert reference is not None
+        return reference.policy
+
+    def rows(self, batch: Batch) -> Sequence[Tokenized]:
+        assert batch.group is not None
+        groups: list[int] = batch.group.tolist()
+        return [
+            TokenRow(self._prompts[group], row.completion_ids, row.truncated)
+            for group, row in zip(groups, batch.rows, strict=True)
+        ]
+
+    def before(self, batch: Batch) -> Batch:
+        ranks = self.learner.ranks
+        self._prompts = ranks.from_first(self._shown(batch) if ranks.first else None)
+        return super().before(batch)
+
+    def _shown(self, batch: Batch) -> list[Sequence[int]]:
+        """The teacher's prompt of each group, in tokens."""
+        assert batch.group is not None
+        rows: dict[int, Rollout] = dict(zip(batch.group.tolist(), batch.rows, strict=True))
+        algorithm: Any = self.learner.algorithm
+        encode = self.learner.policy.tokenization.encode
+        return [encode(_with_reference(rows[i], algorithm.shown)) for i in range(len(rows))]
+
+
+class _Side(NamedTuple):
+    """What a policy's logits are made from: of N tokens, in the order of a micro-batch."""
+
+    batch: Padded
+    states: Tensor
+    weight: Tensor
+    bias: Tensor | None
+
+
+def _order(student: Padded, teacher: Padded) -> Tensor:
+    """For each token of the policy's micro-batch, its place in the teacher's, whose rows may lie otherwise."""
+    place = torch.zeros(teacher.height, teacher.width, dtype=torch.long, device=teacher.rows.device)
+    place[teacher.rows, teacher.columns] = torch.arange(len(teacher.rows), device=place.device)
+    return place[student.rows, student.columns]
+
+
+def _log_softmax(
+    states: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    transform: LogitsTransform,
+    temperature: float,
+) -> Tensor:
+    z = torch.nn.functional.linear(states, weight.to(states.dtype), bias)
+    logits = z.to(torch.promote_types(z.dtype, torch.float32)) * transform.scale
+    if transform.softcap is not None:
+        logits = transform.softcap * (logits / transform.softcap).tanh()
+    return (logits / temperature).log_softmax(dim=-1)
+
+
+def _with_reference(rollout: Rollout, shown: str) -> Prompt:
+    """The prompt of a rollout's task with its reference."""
+    task = rollout.task
+    if task.reference is None:
+        raise UsageError(
+            f"task {task.id!r} has no reference, which the teacher would be shown; use another algorithm"
+        )
+    prompt = task.prompt
+    if isinstance(prompt, str):
+        return _filled(shown, prompt, task.reference)
+    last = {**prompt[-1], "content": _filled(shown, str(prompt[-1]["content"]), task.reference)}
+    return [*prompt[:-1], last]
+
+
+def _filled(shown: str, prompt: str, reference: object) -> str:
+    """The text with both put in; braces in either stay as they are."""
+    before, _, after = shown.partition("{prompt}")
+    parts = (before, prompt, after)
+    return "".join(
+        part if part is prompt else part.replace("{reference}", str(reference)) for part in parts
+    )
 
 
 def _require_same_tokens(name: str, teacher: Policy, student: Policy) -> None:

@@ -13,6 +13,8 @@ import torch
 
 from rlvr.algo import aggregation
 from rlvr.algo.kl import kl_loss
+from rlvr.algo.masks import zero_masked
+from rlvr.algo.objectives import Losses
 from rlvr.algo.papers import NAMES, load_algorithm
 from rlvr.algo.papers.base import Algorithm, Inputs
 from rlvr.algo.preferences import gains
@@ -25,7 +27,7 @@ DRAW = np.random.default_rng(3)
 OLD = -DRAW.uniform(0.1, 2.0, (8, T))
 NEW = np.minimum(OLD + 0.6 * DRAW.standard_normal((8, T)), -0.01)
 REF = OLD + 0.3 * DRAW.standard_normal((8, T))
-TEACHER = OLD + 0.8 * DRAW.standard_normal((8, T))
+TEACHER = np.minimum(OLD + 0.8 * DRAW.standard_normal((8, T)), -0.01)
 VALUES = DRAW.uniform(-0.5, 0.5, (8, T))
 AFTER = [
     0.0,
@@ -435,7 +437,28 @@ def distill():
     return by_token(lambda i, t: ratio(i, t) * advantage(i, t))
 
 
+def gkd(beta=0.5):
+    """Of two tokens, the sampled one and another, which have all the probability."""
+
+    def kl(p, q):
+        return p * log(p / q) + (1 - p) * log((1 - p) / (1 - q))
+
+    def value(i, t):
+        q, p = exp(new(i, t)), exp(TEACHER[i, t])
+        m = beta * p + (1 - beta) * q
+        if beta in (0, 1):
+            return -(kl(p, q) if beta == 0 else kl(q, p))
+        return -beta * kl(p, m) - (1 - beta) * kl(q, m)
+
+    return by_token(value)
+
+
 CASES = {
+    "gkd": (gkd, {}),
+    "gkd, uneven": (lambda: gkd(0.1), {"beta": 0.1}),
+    "gkd, forward": (lambda: gkd(0.0), {"beta": 0.0}),
+    "gkd, the likeliest": (gkd, {"top_k": 1}),
+    "sdft": (lambda: gkd(1.0), {}),
     "distill": (distill, {"gamma": 0.5, "reward_weight": 0.1}),
     "kl_cov": (kl_cov, {"share": 0.2, "beta": 0.7}),
     "clip_cov": (clip_cov, {"share": 1.0, "low": 0.2, "high": 1.5}),
@@ -497,6 +520,12 @@ def known_of_groups(beta):
     }
 
 
+def of_two(logprobs):
+    """Log-probabilities of a sampled token and of the only other one."""
+    one = torch.as_tensor(logprobs)
+    return torch.stack([one, torch.log1p(-one.exp())], dim=-1)
+
+
 def loss_of(case: str, new: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
     """The class's loss of one update, and the log-probabilities that carry its gradient."""
     return loss_with(load_algorithm(case.split(",")[0], **CASES[case][1]), new)
@@ -527,7 +556,11 @@ def loss_with(made: Algorithm, new: np.ndarray = NEW) -> tuple[torch.Tensor, tor
     generator = torch.Generator().manual_seed(0)
     given["selected"] = made.select(Inputs(made, given | {"generator": generator}))
     given |= {"logprobs": logprobs, "log_ratio": log_r, "ratio": log_r.exp()}
-    losses = made.loss(Inputs(made, given | {"ref_logprobs": tensor(REF)})).losses
+    if "divergence" in made.reads:
+        divergence = made.divergence(of_two(logprobs.where(mask, tensor(-1.0))), of_two(TEACHER))
+        given["divergence"] = zero_masked(divergence, mask)
+    losses = made.loss(Inputs(made, given | {"ref_logprobs": tensor(REF)}))
+    losses = losses.losses if isinstance(losses, Losses) else losses
     if made.kl is not None and not in_reward:
         penalty = kl_loss(logprobs, tensor(REF), mask, estimator=made.kl.estimator)
         losses = losses + made.kl.coefficient * penalty

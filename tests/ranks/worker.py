@@ -2,6 +2,7 @@
 
 torchrun --nproc-per-node 2 tests/ranks/worker.py gradients full|lora tied|untied
 torchrun --nproc-per-node 2 tests/ranks/worker.py parts
+torchrun --nproc-per-node 2 tests/ranks/worker.py names TEACHER grpo,dapo
 torchrun --nproc-per-node 2 tests/ranks/worker.py run FOLDER '{"steps": 4}'
 """
 
@@ -17,17 +18,26 @@ import torch
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.parts import Correction, EntropyTarget, Kl, Mixing
-from rlvr.samplers.protocol import TokenRow
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch
 from rlvr.train.learner import Learner
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.tiny import tiny
+from rlvr.types import Rollout, Task
 from tests.train.bandit import CHARSET, Bandit, Turns, trainer
 
 ROWS = [
-    TokenRow([1, 5 + i % 3, 6], [7 + (i + k) % 9 for k in range(2 + 3 * (i % 4))]) for i in range(7)
+    Rollout(
+        Task(f"t/{i}", "1=", reference=str(i)),
+        "",
+        [1, 5 + i % 3, 6],
+        [7 + (i + k) % 9 for k in range(length)],
+        [True] * length,
+        [0.0] * length,
+        0,
+    )
+    for i, length in enumerate([2, 5, 8, 11, 2, 5, 8])
 ]
 
 
@@ -41,7 +51,7 @@ def batch() -> Batch:
     advantages = torch.where(mask, torch.randn(len(ROWS), 1, generator=draw), 0.0)
     advantages[2] = 0.0
     behaviour = torch.where(mask, -2.5 + 0.1 * torch.randn(mask.shape, generator=draw), 0.0)
-    return Batch(ROWS, mask, behaviour, advantages)
+    return Batch(ROWS, mask, behaviour, advantages, group=torch.arange(len(ROWS)))
 
 
 def learner(ranks: Ranks, trained: str, tied: bool) -> Learner:
@@ -136,12 +146,8 @@ def compare_parts() -> None:
 def compare_parts_on(ranks: Ranks) -> None:
     for name, changes in PARTS.items():
         algorithm = replace(load_algorithm(name), **changes)
-        wanted, found = (taught(one, algorithm) for one in (Ranks(), ranks))
+        _, found = compare_one(ranks, algorithm)
         state = whole(found.state_dict())
-        worst = farthest(state, wanted.state_dict())
-        assert worst < 1e-6, (name, worst)
-        if ranks.first:
-            print(f"{name} differs by {worst:.1e} at most")
         found.load_state_dict(state)
         assert farthest(state, whole(found.state_dict())) == 0.0
 
@@ -157,10 +163,30 @@ def whole(tree: object) -> object:
     return tree
 
 
-def taught(ranks: Ranks, algorithm: Algorithm) -> Learner:
+def compare_one(ranks: Ranks, algorithm: Algorithm, teacher: str = "") -> list[Learner]:
+    """The learners of one rank and of all, after the same two steps."""
+    both = [taught(one, algorithm, teacher) for one in (Ranks(), ranks)]
+    alone, together = (whole(one.state_dict()) for one in both)
+    worst = farthest(together, alone)
+    assert worst < 1e-6, (algorithm.label, worst)
+    if ranks.first:
+        print(f"{algorithm.label} differs by {worst:.1e} at most")
+    return both
+
+
+def compare_names(teacher: str, names: list[str]) -> None:
+    """Two steps with each algorithm at its own numbers, on all ranks and on one."""
+    with Ranks.of_environment(torch.device("cpu")) as ranks:
+        for name in names:
+            compare_one(ranks, load_algorithm(name), teacher)
+        gc.collect()
+
+
+def taught(ranks: Ranks, algorithm: Algorithm, teacher: str = "") -> Learner:
     model, tokenizer = tiny(CHARSET, hidden=16, heads=2, layers=2, dtype=torch.float64)
     policy = Policy(model, tokenizer, share_prompts=False, max_tokens=24)
-    config = Config(env="x", model="x", run=Path("x"), algorithm=algorithm, lr=1e-2)
+    more = {"teacher": teacher} if algorithm.needs_teacher else {}
+    config = Config(env="x", model="x", run=Path("x"), algorithm=algorithm, lr=1e-2, **more)
     made = Learner(policy, config, ranks)
     for step in range(2):
         prepared = made.prepared(batch())
@@ -207,6 +233,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1] == "parts":
         compare_parts()
+    elif sys.argv[1] == "names":
+        compare_names(sys.argv[2], sys.argv[3].split(","))
     elif sys.argv[1] == "gradients":
         compare(sys.argv[2], sys.argv[3] == "tied")
     else:

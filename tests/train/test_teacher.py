@@ -1,8 +1,15 @@
 """Distillation: what the policy samples comes nearer to a teacher, without any reward."""
 
 import pytest
+import torch
 
+import rlvr
+from rlvr.algo.papers import load_algorithm
 from rlvr.errors import UsageError
+from rlvr.samplers.protocol import TokenRow
+from rlvr.train.config import Config
+from rlvr.train.credit import collate
+from rlvr.train.learner import Learner
 from rlvr.train.metrics import read_metrics
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
@@ -24,15 +31,57 @@ def teacher(folder, charset=CHARSET) -> str:
     return str(folder)
 
 
-def test_the_policy_comes_near_its_teacher(tmp_path):
+@pytest.mark.parametrize("algorithm", ["distill", "gkd"])
+def test_the_policy_comes_near_its_teacher(tmp_path, algorithm):
     """The reverse KL of sampled tokens falls to less than half, though every score is 0."""
-    settings = {"algorithm": "distill", "teacher": teacher(tmp_path / "teacher"), "prompts": 16}
+    settings = {"algorithm": algorithm, "teacher": teacher(tmp_path / "teacher"), "prompts": 16}
     with trainer(tmp_path / "run", env=Blank(), steps=30, lr=3e-2, **settings) as made:
         made.run()
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     first, last = (sum(row["teacher_kl"] for row in part) / 5 for part in (rows[:5], rows[-5:]))
     assert 0 < last < first / 2
     assert {row["reward"] for row in rows} == {0.0}
+
+
+def test_the_policy_is_its_own_teacher_where_it_is_shown_the_reference(tmp_path):
+    """As a prompt in which both stand; a task without a reference is refused."""
+    made = policy()
+    algorithm = load_algorithm("sdft", shown="{prompt}b={reference}=")
+    config = Config(env="x", model="x", run=tmp_path, algorithm=algorithm)
+    learner = Learner(made, config)
+    groups = [group("1=", "{prompt}2"), group("22=", "3")]
+    found = learner.prepared(collate(groups)).teacher_logprobs
+    for row, prompt in zip(found, ["1=b={prompt}2=", "22=b=3="], strict=True):
+        seen = TokenRow(made.tokenization.encode(prompt), [6, 7, 2])
+        with torch.no_grad():
+            torch.testing.assert_close(row, made.logprobs([seen])[0])
+    with pytest.raises(UsageError, match="task '1=' has no reference, which the teacher would be"):
+        learner.prepared(collate([group("1=", None)]))
+
+
+def group(prompt, reference):
+    task = rlvr.Task(prompt, prompt, reference)
+    ids = policy().tokenization.encode(prompt)
+    return rlvr.Group(task, [rlvr.Rollout(task, "", ids, [6, 7, 2], [True] * 3, [-1.0] * 3, 0)])
+
+
+@pytest.mark.parametrize("changes", [{}, {"beta": 1.0}, {"top_k": 3}])
+def test_the_divergence_is_that_of_whole_distributions(tmp_path, changes, monkeypatch):
+    """In blocks of two tokens, with rows of several lengths: as from the full logits of both."""
+    monkeypatch.setattr("rlvr.train.teacher._BLOCK", 2 * len(CHARSET))
+    made, algorithm = policy(), load_algorithm("gkd", **changes)
+    settings = {"algorithm": algorithm, "teacher": teacher(tmp_path / "t"), "temperature": 0.7}
+    learner = Learner(made, Config(env="x", model="x", run=tmp_path / "run", **settings))
+    batch = collate([group("1=", "2"), group("22=", "3"), group("1=", "4")])
+    [part] = [one for one in learner.parts if one.makes_logprobs]
+    logprobs, found = part.logprobs(batch)
+    with torch.no_grad():
+        torch.testing.assert_close(logprobs, made.logprobs(batch.rows, 0.7))
+    for row, divergence in zip(batch.rows, found["divergence"], strict=True):
+        ids = torch.tensor([[*row.prompt_ids, *row.completion_ids]])
+        at = slice(len(row.prompt_ids) - 1, -1)
+        both = [(one.model(ids).logits[0, at] / 0.7).log_softmax(-1) for one in (made, part.policy)]
+        torch.testing.assert_close(divergence, algorithm.divergence(*both))
 
 
 def test_a_teacher_with_other_tokens_is_refused(tmp_path):

@@ -156,6 +156,8 @@ class Absent:
 INPUTS: Final[Mapping[str, str]] = {
     "ref_logprobs": "log-probabilities under the reference policy",
     "teacher_logprobs": "log-probabilities under the teacher",
+    "divergence": "how far the policy's distribution is from the teacher's at each token, with its gradient: what the "
+    "class's `divergence(policy, teacher)` makes of log-probabilities over the vocabulary",
     "entropies": "the policy's entropy at each token, with its gradient",
     "values": "the critic's value before each token",
     "returns": "the critic's targets",
@@ -229,6 +231,7 @@ class Algorithm(Absent):
         examples: what is learned from instead of advantages; None for algorithms with advantages.
         regularised: whether the loss has a gradient where advantages are 0.
         takes_rewards: whether a KL penalty can be in the reward.
+        teaches_itself: whether the teacher is the reference policy, which is shown the task's reference.
         takes_steps: whether rewards of steps count, see `rlvr.train.step_rewards`.
         forks: where new completions give prefix values: K of them at every step, or a greedy one at the prompt.
         spec: what `--algorithm` was, for one from a user's file.
@@ -248,6 +251,7 @@ class Algorithm(Absent):
     regularised: ClassVar[bool] = False
     takes_rewards: ClassVar[bool] = True
     takes_steps: ClassVar[bool] = False
+    teaches_itself: ClassVar[bool] = False
     forks: ClassVar[Literal["steps", "greedy"]] = "steps"
     spec: ClassVar[str] = ""
     digest: ClassVar[str] = ""
@@ -278,7 +282,12 @@ class Algorithm(Absent):
     @property
     def has_reference(self) -> bool:
         """Whether the loss or the reward compares with a reference policy."""
-        return self.kl is not None or "ref_logprobs" in self.reads
+        return self.kl is not None or "ref_logprobs" in self.reads or self.teaches_itself
+
+    @property
+    def needs_teacher(self) -> bool:
+        """Whether it learns from another model."""
+        return bool({"teacher_logprobs", "divergence"} & self.reads) and not self.teaches_itself
 
     def advantages(self, groups: Inputs) -> Any:
         """The advantages of a batch, without gradient.
