@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from rlvr.environment.base import Environment
+from rlvr.environment.plain import environment_class, is_plain
 from rlvr.errors import RlvrError, UnknownEnvironment, UntrustedPlace, UsageError, brief
 from rlvr.validate import nearest
 
@@ -112,8 +113,12 @@ def register(id: str) -> Callable[[_C], _C]:
         )
 
     def decorate(cls: _C) -> _C:
+        if is_plain(cls):
+            cls = cast("_C", environment_class(cls))  # type: ignore[arg-type]
         if not (isinstance(cls, type) and issubclass(cls, Environment)):
-            raise UsageError(f"register({id!r}) is for subclasses of rlvr.Environment, not {cls!r}")
+            raise UsageError(
+                f"register({id!r}) is for subclasses of rlvr.Environment, and classes with task and verify, not {cls!r}"
+            )
         other = _registered.get(id)
         if other is not None and _where(other) != _where(cls):
             raise UsageError(
@@ -154,6 +159,8 @@ def load(id: str) -> type[Environment]:
         )
     if ":" in id:
         found = object_at(id)
+        if is_plain(found):
+            return environment_class(found)
         if not _is_class(found):
             raise UnknownEnvironment(f"{id!r} is {brief(found)}, not an environment class")
         return cast("type[Environment]", found)
@@ -324,7 +331,7 @@ def only_places(places: Iterable[str]) -> Iterator[None]:
 
 
 def _is_class(found: Any) -> bool:
-    return isinstance(found, type) and issubclass(found, Environment)
+    return is_plain(found) or (isinstance(found, type) and issubclass(found, Environment))
 
 
 def _is_factory(found: Any) -> bool:

@@ -218,7 +218,8 @@ class ToolEpisode(Episode):
             self._fault = self._over if self.env.outputs else ""
             return
         _each(self._state, "freeze")
-        what, read = "final", partial(self.env.final, self.task, self._state)
+        what = "final"
+        read: Callable[[], Any] = partial(self.env.final, self.task, self._state)
         if self.env.outputs:
             what, read = "grade", self._graded
         final = self._own(what, read)

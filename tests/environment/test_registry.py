@@ -131,7 +131,7 @@ def test_a_forgotten_pair_of_parentheses_is_told():
 @pytest.mark.parametrize("given", [lambda: None, dict, Environment.tasks, "Echo"])
 def test_only_environments_are_registered(given: Any):
     """Not a function that makes one."""
-    message = "register('x-v1') is for subclasses of rlvr.Environment, not"
+    message = "register('x-v1') is for subclasses of rlvr.Environment, and classes with task and verify, not"
     assert message in refusal(lambda: register("x-v1")(given))
     assert rlvr.environment_ids() == []
 

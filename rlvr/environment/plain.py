@@ -1,0 +1,89 @@
+"""A class that has `task` or `tasks` and `verify`, and no base of ours, as an environment.
+
+    @dataclass(frozen=True, slots=True)
+    class Sums:
+        terms: int = 3                                   # the fields of a dataclass are options
+        def task(self, index): ...
+        def verify(self, task, completion): ...
+
+`rlvr.make("sums.py:Sums", terms=4)` and `@rlvr.register("sums-v1")` take it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+from rlvr.environment.base import Environment
+
+__all__ = ["environment_class", "is_plain"]
+
+_METHODS: Final = (
+    "task tasks verify example find task_from reference_of setup tools user final grade "
+    "turn_rewards example_episode"
+).split()
+_SETTINGS: Final = ("id", "reward", "domain", "max_concurrent", "outputs")
+
+
+def is_plain(cls: Any) -> bool:
+    """Whether a class can be an environment and is none yet.
+
+    Args:
+        cls: anything.
+    """
+    return (
+        isinstance(cls, type)
+        and not issubclass(cls, Environment)
+        and callable(getattr(cls, "verify", None))
+        and any(callable(getattr(cls, name, None)) for name in ("task", "tasks"))
+    )
+
+
+@lru_cache(maxsize=256)
+def environment_class(cls: type) -> type[Environment]:
+    """The environment of such a class; the same one each time.
+
+    Args:
+        cls: the class.
+    """
+    options = [
+        one
+        for one in (dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ())
+        if one.init
+    ]
+    names = [one.name for one in options]
+
+    def post_init(self: Any) -> None:
+        self._own = cls(**{name: getattr(self, name) for name in names})
+
+    body: dict[str, Any] = {
+        "__doc__": cls.__doc__,
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__annotations__": {one.name: one.type for one in options},
+        "__post_init__": post_init,
+        "id": cls.__name__,
+    }
+    body |= {one.name: _default(one) for one in options if _default(one) is not None}
+    body |= {name: getattr(cls, name) for name in _SETTINGS if hasattr(cls, name)}
+    body |= {name: _forwarded(name) for name in _METHODS if hasattr(cls, name)}
+    return type(cls.__name__, (Environment,), body)
+
+
+def _default(option: dataclasses.Field[Any]) -> Any:
+    """What stands for an option's default in the body of a class; None for none."""
+    if option.default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=option.default_factory)
+    return (
+        None if option.default is dataclasses.MISSING else dataclasses.field(default=option.default)
+    )
+
+
+def _forwarded(name: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._own, name)(*args, **kwargs)
+
+    method.__name__ = name
+    return method
