@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from rlvr.text import (
     ANSWER_TAGS,
@@ -479,7 +479,8 @@ def _as_meant(text: str, found: Extraction) -> Extraction:
         return found
     begin = _CLOSED.match(text, found.stop)
     stop = begin.end() if begin else found.stop
-    after, flaw = text[stop : stop + _AFTER].lower(), cast("Flaw", "")
+    after = text[stop : stop + _AFTER].lower()
+    flaw: Flaw = ""
     before = text[max(0, found.start - _NEAR) : found.start].lower()
     if after.startswith("?") and found.method in ("box", "bare-box", "tag"):
         flaw = "asked"

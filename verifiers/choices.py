@@ -23,10 +23,13 @@ LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NAMED = (
     r"(?:the )?(?:final |best |correct |right )?(?:answer|option|choice)(?: (?:is|would be))?[: ]*"
 )
-_LETTER = re.compile(rf"(?:{_NAMED})*\(?\s*([A-Za-z])\s*\)?[.):]?", re.IGNORECASE)
+_LETTER = re.compile(rf"(?:{_NAMED})*[(\[]?\s*([A-Za-z])\s*[)\]]?[.):]?", re.IGNORECASE)
 _LETTER_AND_TEXT = re.compile(
     rf"(?i:{_NAMED})*(?:\(([A-Z])\)[.:,]?|([A-Z])[.):,]|([A-Z]) ?[-–—=]|([A-Z])(?= \())\s*(\S.*)",
     re.DOTALL,
+)
+_BESIDE = re.compile(  # "B Lyon" and "Lyon (B)", if the text is that option's
+    r"(?P<letter>[A-Z])\s+(?P<text>\S.*)|(?P<before>\S.{2,}?)\s*[(\[](?P<after>[A-Z])[)\]]", re.DOTALL
 )
 _SENTENCE = re.compile(
     r"(?i:(?:the )?(?:option|choice|answer)(?: is)?:? )?\(?([A-Z])\)? is (?i:the )?"
@@ -169,6 +172,10 @@ def _named(answer: str, options: tuple[str, ...]) -> frozenset[int] | None:
         return frozenset((index,)) if index < len(options) else None
     if same:
         return same
+    if beside := _BESIDE.fullmatch(said.rstrip(".")):
+        index = LETTERS.index(beside["letter"] or beside["after"])
+        if index in _matching(beside["text"] or beside["before"], options):
+            return frozenset((index,))
     if found := _LETTER_AND_TEXT.fullmatch(said) or _SENTENCE.fullmatch(said.rstrip(".")):
         index = LETTERS.index(next(filter(None, found.groups())))
         text = found[5] if found.re is _LETTER_AND_TEXT else ""

@@ -81,6 +81,7 @@ _TIME: Final = re.compile(
     r"(?P<hour>\d{1,2})(?:[:.](?P<minute>\d{2}))? ?(?P<half>[ap])\.?m\.?|(?P<h>\d{1,2}):(?P<m>\d{2})(?: ?h)?",
     re.IGNORECASE,
 )
+_CODE_NAME: Final = re.compile(r"[A-Za-z_][\w.]*_[\w.]*(?:\(\))?")  # such as max_len
 _YES_NO: Final = {"yes": True, "true": True, "no": False, "false": False}
 
 
@@ -103,6 +104,8 @@ def same_answer(answer: str, gold: str) -> bool:
         return True
     if is_question(said) and not is_question(right):
         return False
+    if _CODE_NAME.fullmatch(right):
+        return said.strip("`'\"").rstrip(".") == right
     for read in (_date, _time):
         if (wanted := read(right)) is not None:
             return read(said) == wanted
@@ -197,6 +200,8 @@ def _amount(text: str) -> Amount | None:
     found = _NUMBER.fullmatch(bare)
     if found is None or not (found["whole"] or found["part"] or found["vulgar"]):
         return _spelt(bare)
+    if found["sign"] and found["minus"]:
+        return None
     whole = (found["whole"] or "0").replace(",", "")
     if len(whole) > 1 and whole.startswith("0"):
         return None  # "007" and "03/05" are codes
