@@ -29,7 +29,8 @@ _LETTER_AND_TEXT = re.compile(
     re.DOTALL,
 )
 _BESIDE = re.compile(  # "B Lyon" and "Lyon (B)", if the text is that option's
-    r"(?P<letter>[A-Z])\s+(?P<text>\S.*)|(?P<before>\S.{2,}?)\s*[(\[](?P<after>[A-Z])[)\]]", re.DOTALL
+    r"(?P<letter>[A-Z])\s+(?P<text>\S.*)|(?P<before>\S.{2,}?)\s*[(\[](?P<after>[A-Z])[)\]]",
+    re.DOTALL,
 )
 _SENTENCE = re.compile(
     r"(?i:(?:the )?(?:option|choice|answer)(?: is)?:? )?\(?([A-Z])\)? is (?i:the )?"
