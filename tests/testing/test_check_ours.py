@@ -112,6 +112,7 @@ OURS = {
     "math-v3": (MATH, {}),
     "humaneval-v3": ([DOUBLE], {"cpu_s": 1.0}),
     "mbpp-v3": ([ADD], {"cpu_s": 1.0}),
+    "code-drills-v1": (None, {"level": 2}),
     "code-stdio-v3": ([NEXT], {"cpu_s": 1.0}),
     "countdown-v2": (None, {}),
     "game24-v2": (None, {}),

@@ -1,0 +1,337 @@
+"""Code drills: functions of one to five lines, made without end, whose hidden tests tell them from their neighbours."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Final
+
+import rlvr
+from rlvr.envs.code import CodeEnv
+from rlvr.validate import require_one_of, require_whole
+
+__all__ = ["CodeDrills"]
+
+_SPLITS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # tenths
+_POOL: Final = 240
+"""Inputs from which the tests of a task are chosen."""
+_FEWEST: Final = 8
+"""Tests of a task at least, with results that differ where they can: no constant passes."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One operation: `{x}` is its operand and `{c}` its constant, in the code and in the words.
+
+    Attributes:
+        takes, gives: kinds of value: "int", "str" or "list" (of int).
+        code, words: of the result.
+        constants: what `{c}` may be; empty for none.
+    """
+
+    takes: str
+    gives: str
+    code: str
+    words: str
+    constants: tuple[Any, ...] = ()
+
+
+_SMALL: Final = tuple(range(1, 10))
+_STEPS: Final = (
+    _Step("int", "int", "{x} + {c}", "{x} plus {c}", _SMALL),
+    _Step("int", "int", "{x} - {c}", "{x} minus {c}", _SMALL),
+    _Step("int", "int", "{x} * {c}", "{x} times {c}", _SMALL[1:]),
+    _Step("int", "int", "{c} - {x}", "{c} minus {x}", _SMALL),
+    _Step("int", "int", "{x} % {c}", "the remainder of {x} divided by {c}", _SMALL[1:]),
+    _Step("int", "int", "{x} // {c}", "{x} divided by {c}, rounded down", _SMALL[1:]),
+    _Step("int", "int", "abs({x})", "the absolute value of {x}"),
+    _Step("int", "int", "{x} ** 2", "the square of {x}"),
+    _Step("int", "int", "max({x}, {c})", "the larger of {x} and {c}", _SMALL),
+    _Step("int", "int", "min({x}, {c})", "the smaller of {x} and {c}", _SMALL),
+    _Step("int", "str", "str({x})", "{x} as a string"),
+    _Step("int", "list", "list(range({x} % 7))", "the list of the integers from 0 up to, without, {x} modulo 7"),
+    _Step("str", "int", "len({x})", "the length of {x}"),
+    _Step("str", "int", "{x}.count({c!r})", "how often {c!r} occurs in {x}", tuple("abe")),
+    _Step("str", "str", "{x}.upper()", "{x} in upper case"),
+    _Step("str", "str", "{x}[::-1]", "{x} reversed"),
+    _Step("str", "str", "{x} + {c!r}", "{x} followed by {c!r}", ("!", "?", "ing", "s")),
+    _Step("str", "str", "{x} * {c}", "{x} repeated {c} times", (2, 3)),
+    _Step("str", "str", "{x}[:{c}]", "the first {c} characters of {x}", (1, 2, 3)),
+    _Step("str", "str", "{x}[{c}:]", "{x} without its first {c} characters", (1, 2, 3)),
+    _Step("str", "str", "{x}.replace({c!r}, '')", "{x} without every {c!r}", tuple("abe")),
+    _Step("list", "int", "len({x})", "the length of {x}"),
+    _Step("list", "int", "sum({x})", "the sum of {x}"),
+    _Step("list", "int", "max({x}, default={c})", "the largest item of {x}, or {c} if it is empty", (0, 1)),
+    _Step("list", "int", "{x}.count({c})", "how often {c} occurs in {x}", _SMALL[:4]),
+    _Step("list", "list", "sorted({x})", "{x} in ascending order"),
+    _Step("list", "list", "{x}[::-1]", "{x} reversed"),
+    _Step("list", "list", "{x} + [{c}]", "{x} with {c} appended", _SMALL),
+    _Step("list", "list", "[v + {c} for v in {x}]", "the list of each item of {x} plus {c}", _SMALL),
+    _Step("list", "list", "[v * {c} for v in {x}]", "the list of each item of {x} times {c}", _SMALL[1:]),
+    _Step("list", "list", "[v for v in {x} if v > {c}]", "the items of {x} greater than {c}", _SMALL),
+    _Step("list", "list", "[v for v in {x} if v % {c} == 0]", "the items of {x} divisible by {c}", (2, 3)),
+)  # fmt: skip
+
+_CONDITIONS: Final = (
+    _Step("int", "bool", "{x} > {c}", "{x} is greater than {c}", _SMALL),
+    _Step("int", "bool", "{x} < {c}", "{x} is less than {c}", _SMALL),
+    _Step("int", "bool", "{x} % {c} == 0", "{x} is divisible by {c}", (2, 3, 5)),
+    _Step("str", "bool", "len({x}) > {c}", "{x} has more than {c} characters", (2, 3, 4, 5)),
+    _Step("str", "bool", "{c!r} in {x}", "{x} contains {c!r}", tuple("abe")),
+    _Step("list", "bool", "len({x}) > {c}", "{x} has more than {c} items", (1, 2, 3)),
+    _Step("list", "bool", "{c} in {x}", "{x} contains {c}", _SMALL[:4]),
+)
+_NEAR: Final = {" > ": (" >= ", " < "), " < ": (" <= ", " > "), " == 0": (" != 0",)}
+"""What a condition is changed to for a neighbour."""
+
+_ARGUMENTS: Final = {"int": "n", "str": "text", "list": "items"}
+
+
+@dataclass(frozen=True)
+class _Applied:
+    """A step with its constant."""
+
+    step: _Step
+    constant: Any = None
+
+    def code(self, operand: str) -> str:
+        return self.step.code.format(x=operand, c=self.constant)
+
+    def words(self, operand: str) -> str:
+        return self.step.words.format(x=operand, c=self.constant)
+
+    def neighbours(self, steps: Sequence[_Step]) -> Iterator[_Applied]:
+        """The same with another constant, and other steps between the same kinds of value."""
+        for constant in self.step.constants:
+            if constant != self.constant:
+                yield replace(self, constant=constant)
+        for step in steps:
+            if (step.takes, step.gives) == (self.step.takes, self.step.gives) and step != self.step:
+                near = [c for c in step.constants if c == self.constant] or step.constants[:1]
+                yield _Applied(step, near[0] if near else None)
+
+
+@dataclass(frozen=True)
+class _Drill:
+    """A function of one argument: steps one after the other; with a condition, other steps where it does not hold."""
+
+    kind: str
+    steps: tuple[_Applied, ...]
+    condition: _Applied | None = None
+    otherwise: tuple[_Applied, ...] = ()
+    test: str = ""
+    """The condition's code, where a neighbour has another than the condition's own."""
+
+    def code(self, name: str = "f") -> str:
+        """The function; a line for each step beyond the first."""
+        x = _ARGUMENTS[self.kind]
+        lines = [f"def {name}({x}):"]
+        if self.condition is not None:
+            lines += [f"    if {self.test or self.condition.code(x)}:"]
+            lines += _body(self.steps, x, 8)
+            return "\n".join([*lines, *_body(self.otherwise, x, 4)]) + "\n"
+        return "\n".join([*lines, *_body(self.steps, x, 4)]) + "\n"
+
+    def words(self) -> str:
+        """What it returns."""
+        x = f"`{_ARGUMENTS[self.kind]}`"
+        first = _said(self.steps, x)
+        if self.condition is None:
+            return first
+        return f"{first} if {self.condition.words(x)}, and otherwise {_said(self.otherwise, x)}"
+
+    def neighbours(self, *, same_steps: bool = False) -> Iterator[_Drill]:
+        """Functions that differ in one place: what a slip would write.
+
+        Args:
+            same_steps: only those with other constants, or without one of the steps.
+        """
+        steps = () if same_steps else _STEPS
+        for field in ("steps", "otherwise"):
+            applied: tuple[_Applied, ...] = getattr(self, field)
+            for at, one in enumerate(applied):
+                for other in one.neighbours(steps):
+                    yield replace(self, **{field: (*applied[:at], other, *applied[at + 1 :])})
+            for at in range(len(applied) * (len(applied) > 1)):
+                rest = (*applied[:at], *applied[at + 1 :])
+                if _fits(self.kind, rest):
+                    yield replace(self, **{field: rest})
+        if self.condition is None:
+            return
+        yield replace(self, steps=self.otherwise, otherwise=self.steps)
+        yield replace(self, condition=None)
+        yield replace(self, steps=self.otherwise, condition=None)
+        text = self.condition.code(_ARGUMENTS[self.kind])
+        for sign, others in _NEAR.items():
+            for other in others if sign in text else ():
+                yield replace(self, test=text.replace(sign, other))
+        for near in self.condition.neighbours(() if same_steps else _CONDITIONS):
+            yield replace(self, condition=near)
+
+
+def _body(steps: Sequence[_Applied], x: str, indent: int) -> list[str]:
+    """The lines that compute the steps from the argument and return the last."""
+    lines = [" " * indent + f"{x} = {one.code(x)}" for one in steps[:-1]]
+    return [*lines, " " * indent + f"return {steps[-1].code(x)}"]
+
+
+def _said(steps: Sequence[_Applied], x: str) -> str:
+    said = steps[0].words(x)
+    for one in steps[1:]:
+        said += f"; of that, {one.words('the result')}"
+    return said
+
+
+def _fits(kind: str, steps: Sequence[_Applied]) -> bool:
+    """Whether each step takes what the one before it gives."""
+    for one in steps:
+        if one.step.takes != kind:
+            return False
+        kind = one.step.gives
+    return True
+
+
+@rlvr.register("code-drills-v1")
+class CodeDrills(CodeEnv):
+    """Write a function of one to five lines; hidden tests tell it from all its neighbours.
+
+    A neighbour differs in one constant, operation, step, branch or condition.  The tests hold, for each neighbour
+    that differs on one of 240 inputs at all, an input on which it does.
+
+    Options:
+        level: 1: one operation; 2: two; 3: a condition between two operations; 4: a condition between two times two.
+        shown: number of asserts in the prompt; they are among the tests, which have others besides.
+        instruction: what follows the description in the prompt.
+        partial, report, cpu_s, memory_mib, packages, allow_missing, sandbox: see `CodeEnv`.
+
+    `split` is train, validation or test; a hash of its code assigns each function to one of them.
+    """
+
+    domain = "programs"
+    level: int = 1
+    shown: int = 2
+    instruction: str = "Answer with the whole function in a ```python block."
+    cpu_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        require_whole("level", self.level, 1, 4)
+        require_whole("shown", self.shown, 0)
+        require_one_of("split", self.split, _SPLITS)
+        super().__post_init__()
+
+    def task(self, index: int) -> rlvr.Task:
+        rng = rlvr.seeded(self.id, self.split, self.level, index)
+        while True:
+            drill = _drill(rng, self.level)
+            own = rlvr.seeded(self.id, drill.code())  # the same function has the same tests
+            if _tenth(drill) in _SPLITS[self.split] and (tests := _tests(drill, own)):
+                break
+        name, x = "f", _ARGUMENTS[drill.kind]
+        kind = {"int": "an integer", "str": "a string", "list": "a list of integers"}[drill.kind]
+        asserts = [f"assert {name}({given!r}) == {expected!r}" for given, expected in tests]
+        shown = "\n".join(asserts[: self.shown])
+        parts = (
+            f"Write a Python function `{name}({x})` that takes {kind} and returns {drill.words()}.",
+            shown and f"For example:\n\n```python\n{shown}\n```",
+            self.instruction,
+        )
+        reference = {"test": "\n".join(asserts), "style": "asserts", "entry_point": name}
+        return rlvr.Task(
+            f"{self.id}/{self.split}/{self.level}/{index}",
+            "\n\n".join(filter(None, parts)),
+            reference,
+            {"solution": drill.code(name)},
+        )
+
+
+def _applied(rng: Random, step: _Step) -> _Applied:
+    return _Applied(step, rng.choice(step.constants) if step.constants else None)
+
+
+def _drill(rng: Random, level: int) -> _Drill:
+    """A function of this level, of any kind of argument."""
+    kind = rng.choice(sorted(_ARGUMENTS))
+    count = 1 if level in (1, 3) else 2
+    steps = _chain(rng, kind, count, gives=None)
+    if level <= 2:
+        return _Drill(kind, steps)
+    condition = _applied(rng, rng.choice([one for one in _CONDITIONS if one.takes == kind]))
+    return _Drill(kind, steps, condition, _chain(rng, kind, count, steps[-1].step.gives))
+
+
+def _chain(rng: Random, kind: str, count: int, gives: str | None) -> tuple[_Applied, ...]:
+    """Steps that fit each other, the last of which gives this kind of value; None for any."""
+    while True:
+        steps, now = [], kind
+        for _ in range(count):
+            step = rng.choice([one for one in _STEPS if one.takes == now])
+            steps.append(_applied(rng, step))
+            now = step.gives
+        if gives in (None, now):
+            return tuple(steps)
+
+
+def _tests(drill: _Drill, rng: Random) -> list[tuple[Any, Any]]:
+    """Inputs with results that tell the drill from its neighbours; [] if it does nothing of interest.
+
+    Inputs are taken greedily: each next one refutes the most of the neighbours that are left, or has a new result.
+    """
+    pool = list({repr(given): given for given in _inputs(drill.kind, rng)}.values())
+    right = _results(drill, pool)
+    if len({repr(one) for one in right}) < 3 or repr(right) == repr(pool):
+        return []
+    left: list[set[int]] = []
+    vague = {one.code() for one in drill.neighbours(same_steps=True)}
+    for near in dict.fromkeys(one.code() for one in drill.neighbours()):
+        differs = {
+            at for at, one in enumerate(_results(near, pool)) if repr(one) != repr(right[at])
+        }
+        if not differs and near not in vague:
+            continue  # the same function, written otherwise
+        if not differs:
+            return []  # a constant or a step that hardly ever matters
+        left.append(differs)
+    chosen: list[int] = []
+    while left or len(chosen) < _FEWEST:
+        known = {repr(right[at]) for at in chosen}
+        best = max(
+            (at for at in range(len(pool)) if at not in chosen),
+            key=lambda at: (sum(at in differs for differs in left), repr(right[at]) not in known),
+        )
+        chosen.append(best)
+        left = [differs for differs in left if best not in differs]
+    rng.shuffle(chosen)
+    return [(pool[at], right[at]) for at in chosen]
+
+
+def _results(drill: _Drill | str, pool: Sequence[Any]) -> list[Any]:
+    """What the function gives for each input; its code is ours, made of the tables above."""
+    scope: dict[str, Any] = {}
+    exec(drill if isinstance(drill, str) else drill.code(), scope)  # noqa: S102  # no text of others
+    function: Callable[[Any], Any] = scope["f"]
+    return [function(given) for given in pool]
+
+
+def _inputs(kind: str, rng: Random) -> Iterator[Any]:
+    """Inputs of a kind: what is special about it, then drawn ones."""
+    words = ("apple", "banana", "sea", "tree", "be", "data", "ocean", "abbey", "level", "cabbage")
+    special: dict[str, list[Any]] = {
+        "int": [0, 1, -1, 2, *range(3, 13)],
+        "str": ["", "a", "ab", "abc", *words],
+        "list": [[], [1], [2, 2], [3, 1, 2], [9, 8, 7, 6]],
+    }
+    yield from special[kind]
+    for _ in range(_POOL - len(special[kind])):
+        if kind == "int":
+            yield rng.randrange(-30, 100)
+        elif kind == "str":
+            yield "".join(rng.choices("abcdeXY ", k=rng.randrange(1, 9)))
+        else:
+            yield [rng.randrange(-5, 15) for _ in range(rng.randrange(1, 7))]
+
+
+def _tenth(drill: _Drill) -> int:
+    """From 0 to 9, by a hash of the function's code."""
+    return int.from_bytes(hashlib.sha256(drill.code().encode()).digest()[:4], "big") % 10
