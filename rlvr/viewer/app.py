@@ -50,6 +50,8 @@ _STATIC: Final = {
     "viewer.js": "viewer.js",
     "overlay.js": "overlay.js",
     "heat.js": "heat.js",
+    "tex.js": "tex.js",
+    "katex.js": "vendor/katex/katex.min.js",
     "uplot.js": "vendor/uplot/uPlot.iife.min.js",
     "uplot.css": "vendor/uplot/uPlot.min.css",
 }
@@ -197,7 +199,8 @@ def app_of(
         n = _of_path(request, "n")
         state = read(source, n >> 32)
         piece, token = _number(request, "start", 0), _number(request, "token", 0)
-        found = pages.row_page(source, n, piece, request.query.get("colour", ""), token)
+        rendered = request.query.get("view") == "rendered"
+        found = pages.row_page(source, n, piece, request.query.get("colour", ""), token, rendered)
         if found is None and not state["whole"]:
             message = f"Still reading ({state['progress']}): there is no such row yet."
             return _page("message.html", _READING_S, sources=sources, message=message)
@@ -209,8 +212,20 @@ def app_of(
         key, source = rows_of(request)
         step, query = _number(request, "step", 0), request.query
         state = read(source, step)
-        found = pages.group_page(source, query.get("task", ""), query.get("env", ""), step)
+        rendered = query.get("view") == "rendered"
+        found = pages.group_page(
+            source, query.get("task", ""), query.get("env", ""), step, rendered
+        )
         return _page("group.html", **state, key=key, **found)
+
+    def diff(request: HttpRequest) -> WholeResponse:
+        key, source = rows_of(request)
+        numbers = _of_path(request, "n"), _of_path(request, "m")
+        state = read(source, numbers[0] >> 32)
+        found = pages.diff_page(source, *numbers)
+        if found is None:
+            raise _missing()
+        return _page("diff.html", **state | {"renew_s": 0}, key=key, numbers=numbers, **found)
 
     def text(request: HttpRequest) -> WholeResponse:
         _, source = rows_of(request)
@@ -275,6 +290,7 @@ def app_of(
         "/{key}/rows": rows,
         "/{key}/changes": step_changes,
         "/{key}/row/{n}": row,
+        "/{key}/diff/{n}/{m}": diff,
         "/{key}/group": group,
         "/{key}/text/{n}/{name}": text,
     }

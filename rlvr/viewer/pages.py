@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.errors import UsageError
 from rlvr.viewer.curves import panels
@@ -13,12 +13,16 @@ from rlvr.viewer.index import parts_of
 from rlvr.viewer.rendering import templates
 from rlvr.viewer.reports import Report, told
 from rlvr.viewer.sources import RunSource, Source
-from rlvr.viewer.texts import answer_at, as_text, excerpt, piece
+from rlvr.viewer.texts import PIECE, answer_at, as_text, excerpt, piece, word_diff
 from rlvr.viewer.tokens import COLOURS, coloured
+
+if TYPE_CHECKING:
+    from rlvr.viewer.markdown import RenderedText
 
 __all__ = [
     "FIELDS",
     "comparison",
+    "diff_page",
     "group_page",
     "row_page",
     "row_text",
@@ -172,7 +176,12 @@ def _records(source: Source, found: Sequence[tuple[Any, ...]]) -> list[dict[str,
 
 
 def row_page(
-    source: Source, n: int, start: int | None, colour: str = "", token: int = 0
+    source: Source,
+    n: int,
+    start: int | None,
+    colour: str = "",
+    token: int = 0,
+    rendered: bool = False,
 ) -> dict[str, Any] | None:
     """One row with its texts; None if there is no such row.
 
@@ -182,6 +191,7 @@ def row_page(
         start: first character of the completion that is shown; None for the part with the answer.
         colour: by what tokens are coloured, see `rlvr.viewer.tokens`; "" for none.
         token: number of the first one that is shown.
+        rendered: whether prompt and completion are shown as Markdown.
     """
     found = source.index.query(f"SELECT {_ROW} FROM rows WHERE n = ?", [n])
     whole = source.index.rows([n]).get(n)
@@ -196,6 +206,7 @@ def row_page(
         "SELECT (SELECT max(n) FROM rows WHERE n < ?), (SELECT min(n) FROM rows WHERE n > ?)",
         [n, n],
     )
+    prompt, shown = _prompt(row), piece(text, start or 0, mark)
     others = {
         name: excerpt(as_text(row[name]), _NOTE)
         for name in (
@@ -218,8 +229,10 @@ def row_page(
         "row_parts": parts_of(row),
         "answer": None if answer is None else excerpt(as_text(answer), _NOTE),
         "mark": mark,
-        "prompt": excerpt(_prompt(row), _NOTE),
-        "text": piece(text, start or 0, mark),
+        "prompt": excerpt(prompt, _NOTE),
+        "text": shown,
+        "rendered": _rendered(text, shown.start, shown.end, mark) if rendered else None,
+        "rendered_prompt": _rendered(prompt, 0, _NOTE, None) if rendered else None,
         "tokens": coloured(row, colour, token) if colour else None,
         "has_tokens": bool(row.get("tokens")),
         "turns": turns_of(row),
@@ -227,6 +240,28 @@ def row_page(
         "before": before,
         "after": after,
     }
+
+
+def _rendered(text: str, start: int, end: int, mark: tuple[int, int] | None) -> RenderedText:
+    """A part of a text as Markdown; the parser is imported with the first."""
+    from rlvr.viewer.markdown import render_text
+
+    return render_text(text[start:end], mark and (mark[0] - start, mark[1] - start))
+
+
+def diff_page(source: Source, first: int, second: int) -> dict[str, Any] | None:
+    """Two completions as one text, with the words that only one of them has; None if there is no such row.
+
+    Args:
+        source: whose rows they are.
+        first, second: their numbers.
+    """
+    found = source.index.rows([first, second])
+    if not {first, second} <= found.keys():
+        return None
+    rows = [found[first], found[second]]
+    texts = [it if isinstance(it, str) else as_text(it.get("completion")) for it in rows]
+    return {"diff": word_diff(*texts), "cut": max(map(len, texts)) > PIECE}
 
 
 def _prompt(row: Mapping[str, Any]) -> str:
@@ -292,18 +327,22 @@ def row_text(source: Source, n: int, name: str) -> str | None:
     return None if value is None or value == "" else as_text(value)
 
 
-def group_page(source: Source, task: str, env: str, step: int) -> dict[str, Any]:
+def group_page(
+    source: Source, task: str, env: str, step: int, rendered: bool = False
+) -> dict[str, Any]:
     """The completions of one task side by side.
 
     Args:
         source: whose rows they are.
         task, env, step: of the rows.
+        rendered: whether they are shown as Markdown.
     """
     where, values = "task = ? AND env = ? AND step = ? AND error IS NULL", [task, env, step]
     [(count,)] = source.index.query(f"SELECT count(*) FROM rows WHERE {where}", values)
-    sides = _sides(source, where, values, _MOST_SIDES)
+    sides = _sides(source, where, values, _MOST_SIDES, rendered=rendered)
     first = sides[0] if sides else {"prompt": "", "reference": ""}
     shared = {"prompt": first["prompt"], "reference": first["reference"]}
+    shared["rendered"] = rendered
     return {**shared, "sides": sides, "count": count, "task": task, "env": env, "step": step}
 
 
@@ -321,7 +360,9 @@ def rows_of_reason(
     return _sides(source, where, [outcome, reason], most)
 
 
-def _sides(source: Source, where: str, values: Sequence[Any], most: int) -> list[dict[str, Any]]:
+def _sides(
+    source: Source, where: str, values: Sequence[Any], most: int, *, rendered: bool = False
+) -> list[dict[str, Any]]:
     """Rows as they stand side by side."""
     found = source.index.query(
         f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY n LIMIT {most}", values
@@ -333,11 +374,13 @@ def _sides(source: Source, where: str, values: Sequence[Any], most: int) -> list
         row = whole.get(facts["n"], {})
         row = {"completion": row} if isinstance(row, str) else row
         text = as_text(row.get("completion"))
+        mark = answer_at(text, row.get("answer"))
         facts |= {
             "why": excerpt(as_text(row.get("why")), 500),
             "parts": parts_of(row),
             "answer": None if row.get("answer") is None else excerpt(as_text(row["answer"]), 300),
-            "text": excerpt(text, _CELL, answer_at(text, row.get("answer"))),
+            "text": excerpt(text, _CELL, mark),
+            "rendered": _rendered(text, 0, _CELL, mark) if rendered else None,
             "prompt": excerpt(_prompt(row), _NOTE),
             "reference": excerpt(as_text(row.get("reference")), 500),
         }

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup, escape
 
 from rlvr.text import after_thinking, inert
 
-__all__ = ["PIECE", "Piece", "answer_at", "as_text", "excerpt", "piece"]
+__all__ = ["PIECE", "Piece", "answer_at", "as_text", "excerpt", "piece", "word_diff"]
 
 PIECE: Final = 20_000
-"""Characters of a text that a page shows at once."""
+"""Characters of a text that a page shows at once, or compares."""
 
 _BREAKS = re.compile(r"\n{30,}")
+_WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 _TRIES = 1000  # places of an answer that are looked at
 
 
@@ -65,6 +67,25 @@ def excerpt(text: str, most: int, mark: tuple[int, int] | None = None) -> Markup
     end = min(len(text), start + most - head)
     parts = [_marked(text, 0, head, mark), _left_out(start - head), _marked(text, start, end, mark)]
     return Markup("").join([*parts, _left_out(len(text) - end)])
+
+
+def word_diff(first: str, second: str) -> Markup:
+    """Two texts as one: words that only one of them has are marked as taken away or put in.
+
+    Args:
+        first, second: the texts, of which the first `PIECE` characters are compared.
+    """
+    a, b = (_WORDS.findall(text[:PIECE]) for text in (first, second))
+    parts = []
+    for kind, i, j, k, m in SequenceMatcher(None, a, b).get_opcodes():
+        old, new = (_as_html("".join(words)) for words in (a[i:j], b[k:m]))
+        if kind == "equal":
+            parts.append(old)
+            continue
+        parts += [
+            Markup("<{0}>{1}</{0}>").format(*it) for it in (("del", old), ("ins", new)) if it[1]
+        ]
+    return Markup("").join(parts)
 
 
 def _left_out(count: int) -> Markup:

@@ -57,6 +57,8 @@ PAGES = {
     "scored": "/0/",
     "filtered": "/0/rows?outcome=wrong&q=First",
     "row": "/0/row/3",
+    "row rendered": "/0/row/3?view=rendered",
+    "difference": "/0/diff/0/3",
     "group": "/0/group?task=sums/0&env=sums",
     "run": "/1/",
     "rollouts": "/1/rows?step=1",

@@ -40,6 +40,7 @@ function kind(node) {
 function put(old, now) {
   if (old.isEqualNode(now)) return;
   if (old.nodeType !== Node.ELEMENT_NODE) { old.data = now.data; return; }
+  if (old.matches(".tex") && old.dataset.tex === now.textContent) return; // tex.js has rendered it
   if (old.matches("form, .plot")) return; // the reader may be typing; overlay.js draws
   for (const { name, value } of now.attributes) {
     if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
@@ -70,6 +71,7 @@ async function renew() {
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (!isPaused() && page.querySelector("main")) {
         put(document.querySelector("main"), page.querySelector("main"));
+        document.dispatchEvent(new Event("renewed"));
         document.title = page.title;
         body.dataset.renew = page.body.dataset.renew || "";
       }
