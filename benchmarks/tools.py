@@ -92,7 +92,7 @@ def main(episodes: int = 64) -> None:
     ]
     records = [{**records[i % len(records)], "id": str(i)} for i in range(1000)]
     began = time.monotonic()
-    differ = sum(map(bool, rlvr.replay(records, workers=0)))
+    differ = sum(map(bool, rlvr.replay(records, workers=0, allow=[place])))
     print(
         f"replay of 1,000 records: {differ} differ, {time.monotonic() - began:.2f} s, no tool run"
     )

@@ -89,7 +89,7 @@ def check(
         config=_json_able(env.config),
         guess=done.guess,
         floor=done.floor,
-        rows_left_out=env.rows_left_out,
+        rows_left_out=env.rows_left_out if count else {},
     )
 
 

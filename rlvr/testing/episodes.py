@@ -32,6 +32,7 @@ Breach: TypeAlias = tuple[str, str, str, str]
 _TURNS = 100
 _ENDLESS = 1000
 _LONG = 100_000  # characters of an observation
+_SECRET = 100  # characters of a text that could be named in an action
 _NAMED = re.compile(
     r"secret|answer|target|solution|goal|word|number|reference|hidden|truth|key", re.IGNORECASE
 )
@@ -110,7 +111,8 @@ def episode_breaches(env: Environment, seed: int) -> list[Breach]:
 def greedy_breaches(env: Environment, seed: int) -> list[Breach]:
     """What a policy could earn with what it is told, with many answers in one action, and with one action many times.
 
-    What decides an episode is told by the names of the environment's attributes, such as `_secret`.
+    What decides an episode is found by behaviour: state that differs by seed and is paid as an action.  Some states are
+    no action themselves, and are told by their names, such as `_secret`.
 
     Args:
         env: the environment.
@@ -138,6 +140,10 @@ def _greedy_breaches(env: Environment, seed: int) -> Iterator[Breach]:
         for one in _begun(env, other)[2]
         if one not in secrets
     ]
+    for secret in _paid_state(env, seed):
+        if not _is_paid(_first_step(env, seed, secret)):
+            what = "a reset with the same seed decides the episode otherwise: what was paid is not paid again"
+            yield _breach("nondeterministic", what, secret)
     for secret in secrets:
         if _holds(f"{told} {info}", secret) and not any(
             _holds(f"{told} {info}", one) for one in others
@@ -189,21 +195,38 @@ def _again(env: Environment, seed: int, action: str) -> Iterator[Breach]:
 
 
 def _begun(env: Environment, seed: int) -> tuple[str, str, list[str]]:
-    """The first observation, its info, and texts under attributes that are no options, and so decide the episode."""
+    """The first observation, its info, and the texts in its state that decide the episode."""
+    paid = _paid_state(env, seed)
     told, info = env.reset(seed=seed)
+    named = [value for name, value in _state(env).items() if _NAMED.search(name)]
+    return str(told), str(info), list(dict.fromkeys([*named, *paid]))
+
+
+def _state(env: Environment) -> dict[str, str]:
+    """Short texts and numbers in the attributes that are no options."""
     options = getattr(type(env), "__dataclass_fields__", {})
-    first = {
-        name: value
+    return {
+        name: str(value)
         for name, value in vars(env).items()
-        if name not in options or name.startswith("_")
+        if (name not in options or name.startswith("_"))
+        and isinstance(value, (str, int))
+        and not isinstance(value, bool)
+        and 0 < len(str(value)) < _SECRET
     }
-    kept = [value for name, value in first.items() if _NAMED.search(name)]
-    found = [
-        str(value)
-        for value in kept
-        if isinstance(value, (str, int)) and not isinstance(value, bool)
-    ]
-    return str(told), str(info), [one for one in dict.fromkeys(found) if 0 < len(one) < 100]
+
+
+def _paid_state(env: Environment, seed: int) -> list[str]:
+    """What of the state is paid as the first action of its own episode, and is not the same under another seed."""
+    env.reset(seed=seed + 1)
+    other = _state(env)
+    env.reset(seed=seed)
+    paid = []
+    for name in _state(env):
+        env.reset(seed=seed)
+        value = _state(env).get(name)
+        if value is not None and value != other.get(name) and _is_paid(env.step(value)):
+            paid.append(value)
+    return paid
 
 
 def _first_step(env: Environment, seed: int, action: str) -> Any:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import rlvr
+from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.testing import check
 from rlvr.testing.episodes import episode_breaches, greedy_breaches
 from rlvr.testing.findings import Severity
@@ -254,3 +255,42 @@ GAMES = {
 def test_a_planted_hole_of_a_game_is_found(cls):
     """In episodes of Gymnasium's form too."""
     assert GAMES[cls] in breaches(cls())
+
+
+class Nameless(MultiTurnEnv):
+    """Guess a number that stands under a name that says nothing."""
+
+    def reset(self, *, seed=None, options=None):
+        self._s, self._t = rlvr.seeded(self.id, seed or 0).randint(1, 100), 0
+        return "Guess 1 to 100.", {}
+
+    def step(self, action):
+        self._t += 1
+        right = action.strip() == str(self._s)
+        verdict = rlvr.Verdict("correct" if right else "wrong", why="guessed")
+        score = rlvr.Score(verdict.value, {"correct": verdict.value}, verdict)
+        return "", verdict.value, right or self._t == 5, False, {"score": score}
+
+
+class Shows(Nameless):
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return f"Guess 1 to 100 (debug {self._s}).", {}
+
+
+class Unseeded(Nameless):
+    """Its replies agree whatever the number is."""
+
+    numbers = itertools.count(1)
+
+    def reset(self, *, seed=None, options=None):
+        told = super().reset(seed=seed)
+        self._s = next(self.numbers)
+        return told
+
+
+@pytest.mark.parametrize(("cls", "hole"), [(Shows, "secret"), (Unseeded, "nondeterministic")])
+def test_what_decides_an_episode_is_found_by_what_it_pays(cls, hole):
+    """Whatever its name is: it differs by seed, and is paid as an action."""
+    assert breaches(cls()) == {hole}
+    assert breaches(Nameless()) == set()
