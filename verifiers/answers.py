@@ -217,16 +217,16 @@ _WITHDRAWN = re.compile(
     r"(?:scratch|disregard|ignore|forget) (?:that|this|the (?:above|box))\b)",
     re.IGNORECASE,
 )
-_BULLET = r"[\s*_#>•.()\d-]{0,12}"
-_KIND = r"(?:option|case|candidate|possibility|alternative|choice|scenario)"
+_BULLET = r"[\s*_#>•.()\d-]{0,12}(?:\(?(?:[ivx]{1,4}|[a-z])[).] )?"
+_KIND = r"(?:option|case|candidate|possibility|alternative|choice|scenario|(?:possible )?answer|solution|guess)"
 _CANDIDATE = re.compile(
     rf"{_BULLET}(?:{_KIND}s? ?#?(?:\d+|[a-z]|one|two)\b|"
     rf"(?:the )?(?:first|second|third|one|other|another) {_KIND}\b|"
-    r"(?:if|when|either|otherwise|else|or)\b)",
+    r"(?:if|when|for|either|otherwise|else|or)\b)",
     re.IGNORECASE,
 )
 _ALSO = re.compile(
-    rf"{_BULLET}(?:alternatively|or(?: else| maybe| perhaps)?|perhaps|maybe|possibly|"
+    rf"{_BULLET}(?:alternatively|another {_KIND}|or(?: else| maybe| perhaps)?|perhaps|maybe|possibly|"
     r"it (?:could|might|may)(?: also)? be)\b",
     re.IGNORECASE,
 )
