@@ -17,7 +17,8 @@ RIGHT = {
     "notation that is rare": [
         (r"\frac34", "^3/_4"), (r"\frac34", r"{}^3\!/_4"), (r"\frac34", r"\genfrac{}{}{}{}{3}{4}"),
         (r"\binom{n}{k}", r"\genfrac(){0pt}{}{n}{k}"), ("x\\le3", "x\u2266" "3"), ("-3", "\u8d1f3"), ("2+5i", "2+i5"),
-        ("2+5i", r"2+5\imath"), (r"3\operatorname{cis}60^\circ", r"3e^{i\pi/3}"), (r"3e^{i\pi/3}", r"3\angle 60^\circ"),
+        ("2-5i", "2.0 + -5.0i"), ("y=C+Dx", "y=Ax+B"), (r"y=C+\frac{D}{x}", r"y=\frac{A}{x}+B"), ("2+5i", r"2+5\imath"),
+        (r"3\operatorname{cis}60^\circ", r"3e^{i\pi/3}"), (r"3e^{i\pi/3}", r"3\angle 60^\circ"),
         (r"|t|", r"t\operatorname{sgn}(t)"), (r"4\text{ kg}", r"4\text{ kilos}"),
         (r"6:45\text{ PM}", r"6.45\text{ pm}"),
     ],
@@ -240,7 +241,8 @@ RIGHT = {
 
 WRONG = {
     "notation that is rare": [
-        ("2-5i", "2+i5"), (r"3e^{i\pi/3}", r"3\angle 30^\circ"), ("4x", "x4"), ("6:45", "6.45"), ("x\\le3", "x\u22673"),
+        ("2-5i", "2+i5"), ("2+5i", "2 + -5i"), ("1-\\sqrt2", "1+-\\sqrt2"), ("y=C+Dx", "y=Ax+A"),
+        (r"3e^{i\pi/3}", r"3\angle 30^\circ"), ("4x", "x4"), ("6:45", "6.45"), ("x\\le3", "x\u22673"),
     ],
     "what is said behind an answer": [
         ("x=-1", r"x=7\ (x=-1\text{ rejected})"), ("x=7", r"x=7\text{ (wrong)}"), ("7", r"7\text{ (rejected)}"),

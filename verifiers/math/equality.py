@@ -32,6 +32,7 @@ __all__ = ["same"]
 _PARAMETERS = frozenset(("k", "n", "m", "l", "j", "ell"))
 _ARBITRARY = re.compile(r"[Cc](?:_\{[0-9]\})?")
 _ARBITRARY_IN_ANSWER = re.compile(r"[ABCDKck]|[Cck](?:_\{[0-9]\})")
+_BESIDE_C = frozenset("ABDK")
 _MOST_PAIRS = 2500
 
 
@@ -211,6 +212,8 @@ def _progression(node: Node, name: str) -> tuple[Node, Node]:
 def _with_other_constants(a: Node, b: Node) -> bool:
     """A e^x + B e^{-x} for C_1 e^x + C_2 e^{-x}: each constant of the reference is a factor of a term of its own."""
     theirs = sorted(name for name in free_symbols(b) if _ARBITRARY.fullmatch(name))
+    if theirs:  # beside a C, other capital letters are constants too
+        theirs = sorted({*theirs, *(free_symbols(b) & _BESIDE_C)})
     mine = sorted(name for name in free_symbols(a) if _ARBITRARY_IN_ANSWER.fullmatch(name))
     if (
         not 1 <= len(theirs) == len(mine) <= 3
@@ -236,7 +239,8 @@ def _are_factors(node: Node, names: Sequence[str]) -> bool:
     found: list[str] = []
     for term in terms:
         inner = term.args[0] if term.op == "neg" else term
-        factors = inner.args if inner.op == "mul" else (inner,)
+        above = inner.args[0] if inner.op == "div" else inner
+        factors = above.args if above.op == "mul" else (above,)
         here = [factor.value for factor in factors if factor.op == "sym" and factor.value in names]
         if len(here) > 1 or sum(
             below.op == "sym" and below.value in names for below in walk(term)

@@ -222,7 +222,7 @@ def _is_open_product(node: Node) -> bool:
     constant = not free_symbols(node)
     return (
         len(numbers) > 1
-        or (constant and any(arg.op == "num" and arg.value in (0, 1) for arg in numbers))
+        or (constant and _I not in factors and any(arg.value in (0, 1) for arg in numbers))
         or _is_repeated([base for arg in factors if not _is_number(arg) for base in _bases(arg)])
         or sum(arg.op == "add" and not free_symbols(arg) for arg in factors) > 1
         or _is_repeated([arg.args[1] for arg in factors if _is_root(arg)])

@@ -207,7 +207,8 @@ class Parser:
 
     def _signed(self, left: Node, *, first: bool = False) -> Node:
         sign = self.take().text
-        right = self.product()
+        turned = sign == "+" and self.peek.spaced and self.accept("-")  # 14 + -1.0i; +- may be \\pm
+        right = Node("neg", (self.product(),)) if turned else self.product()
         if sign in (r"\pm", r"\mp"):
             return Node("pm", (left, right), "+" if sign == r"\pm" else "-")
         if sign == "-" and left.op in _OF_SETS and right.op in _OF_SETS:
