@@ -13,10 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlvr.algo.papers import NAMES, algorithm_class
 from rlvr.data.rollouts import read_rollouts
 from rlvr.errors import UsageError
 from rlvr.train import checkpoint
+from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
+from rlvr.train.tiny import tiny
+from tests.train.bandit import CHARSET
 
 WORKER = Path(__file__).with_name("worker.py")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
@@ -81,6 +85,16 @@ def test_ranks_add_up_to_the_gradient_of_one_process(world, trained, head):
     Norm and logged numbers too; what `whole` and `frozen` give computes what the sharded policy does.
     """
     assert "gradients differ by" in finish(start(world, "gradients", trained, head))
+
+
+def test_every_algorithm_trains_alike_on_ranks(tmp_path):
+    """Two steps with each name at its own numbers, to 1e-6; preferences and a trust region are of one process."""
+    teacher = tmp_path / "teacher"
+    Policy(*tiny(CHARSET, hidden=16, heads=2, layers=1, seed=5)).save(teacher)
+    kinds = {name: algorithm_class(name) for name in NAMES}
+    names = [name for name, kind in kinds.items() if kind.examples is None and name != "trpo"]
+    said = finish(start(2, "names", teacher, ",".join(names)))
+    assert [line.split()[0] for line in said.splitlines() if "differs by" in line] == names
 
 
 def test_every_part_of_an_update_is_the_same_on_ranks():
