@@ -16,13 +16,14 @@ from rlvr.data.rollouts import write_rollouts
 STEPS, KEPT, TASKS, SIBLINGS = 100, range(10, 101, 10), 12, 8
 
 
-def story(run: Path) -> Path:
+def story(run: Path, seed: int = 7) -> Path:
     """Write the run's folder.
 
     Args:
         run: the folder, which is made.
+        seed: of what is drawn.
     """
-    draw = random.Random(7)
+    draw = random.Random(seed)
     (run / "rollouts").mkdir(parents=True)
     settings = {
         "env": "arithmetic-v1",
@@ -30,6 +31,8 @@ def story(run: Path) -> Path:
         "steps": STEPS,
         "lr": 1e-6,
         "group_size": SIBLINGS,
+        "algorithm": {"name": "grpo"},
+        "seed": seed,
     }
     (run / "config.json").write_text(
         json.dumps({"settings": settings, "versions": {"rlvr": "0.2.0"}})
@@ -43,7 +46,7 @@ def story(run: Path) -> Path:
             for row in group:
                 row["advantage"] = row["score"] - mean
                 row["advantages"] = [row["advantage"]] * len(row["tokens"])
-        lines.append(_metrics(draw, step, rows))
+        lines.append(_metrics(draw, step, rows) | _evaluation(step, rows))
         if step in KEPT:
             write_rollouts(run / "rollouts" / f"step-{step:08d}.parquet", rows)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -97,6 +100,14 @@ def _rollout(draw: random.Random, step: int, task: int, number: int) -> dict[str
         "behaviour_logprobs": old,
         "logprobs": [value + draw.choice((-0.6, -0.1, 0.0, 0.1, 0.4)) for value in old],
     }
+
+
+def _evaluation(step: int, rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Every ten steps, from the step's own rollouts."""
+    if step not in KEPT:
+        return {}
+    share = sum(row["outcome"] == "correct" for row in rows) / len(rows)
+    return {"eval/avg@8": share, "eval/avg@8/low": share - 0.08, "eval/avg@8/high": share + 0.08}
 
 
 def _metrics(draw: random.Random, step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
