@@ -7,6 +7,7 @@ collect_batch ─▶ collate ─▶ credit ─▶ update per mini-batch ─▶ s
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import resource
@@ -129,6 +130,7 @@ class Trainer:
         )  # fails now, not after the data
         with ExitStack() as self._open:
             self.ranks = self._open.enter_context(Ranks.of_environment(device))
+            self._open.callback(self._free_shards)
             if not self.ranks.first:
                 self._console = PlainConsole(quiet=True)
             self._activity = Activity(self._console)
@@ -625,8 +627,15 @@ class Trainer:
             save_batch(path, mini)
 
     def close(self) -> None:
-        """End threads and workers, and free the run's folder."""
+        """End threads and workers, and free the run's folder; on several ranks also policy and learner."""
         self._open.close()
+
+    def _free_shards(self) -> None:
+        """What is sharded goes before its process group: if it outlives that, it can abort the process."""
+        if self.ranks.world > 1:
+            for name in ("learner", "policy", "sampler", "collector"):
+                vars(self).pop(name, None)
+            gc.collect()
 
     def __enter__(self) -> Trainer:
         return self

@@ -561,7 +561,7 @@ def _lengths(rows: Sequence[Tokenized]) -> list[int]:
     return [len(row.prompt_ids) + len(row.completion_ids) for row in rows]
 
 
-_BUCKET_BYTES: Final = 512 * 2**20
+_BUCKET_BYTES: Final = 256 * 2**20
 
 
 def _buckets(model: Any, state: Mapping[str, Tensor]) -> Iterator[list[str]]:

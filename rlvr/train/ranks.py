@@ -38,6 +38,9 @@ _PATIENCE: Final = timedelta(days=7)
 """Ranks wait for rank 0 while it collects, which may take hours.  A rank that ends closes its connections, and the
 others then fail at once: no timeout is needed for that."""
 
+_CONNECT: Final = timedelta(minutes=5)
+"""Ranks wait for each other to begin.  One that never comes has to be an error, and not a wait of days."""
+
 
 class RankLost(RlvrError):
     """Another rank has failed, so this one cannot go on; the other's message says why."""
@@ -89,8 +92,14 @@ class Ranks:
         ours = not dist.is_initialized()
         if ours:
             try:
+                store, number, world = next(dist.rendezvous("env://", timeout=_CONNECT))
+                store.set_timeout(_PATIENCE)
                 dist.init_process_group(
-                    "nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE
+                    "nccl" if device.type == "cuda" else "gloo",
+                    store=store,
+                    rank=number,
+                    world_size=world,
+                    timeout=_PATIENCE,
                 )
             except RuntimeError as error:  # torch's errors of stores and back ends are such
                 where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"

@@ -5,9 +5,11 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -220,6 +222,21 @@ def test_several_processes_that_cannot_find_each_other_are_refused(monkeypatch):
             UsageError,
             match=r"WORLD_SIZE is 2, and RANK, .* is not set; start several processes with",
         ),
+        Ranks.of_environment(torch.device("cpu")),
+    ):
+        pass
+
+
+def test_a_rank_that_never_comes_is_an_error_and_no_wait_of_days(monkeypatch):
+    """The first of two, alone: it says whom it has not found, and where."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    places = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for name, value in places.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("rlvr.train.ranks._CONNECT", timedelta(seconds=1))
+    with (
+        pytest.raises(UsageError, match=rf"rank 0 of 2 does not find the others at .*:{port} "),
         Ranks.of_environment(torch.device("cpu")),
     ):
         pass
