@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeAlias, cast
 
 from rlvr.data.hub import at_once
-from rlvr.data.lines import ROW_BYTES, Line, LongLine, Row, json_lines, parquet
+from rlvr.data.lines import MOST_VALUES, ROW_BYTES, Line, LongLine, Row, json_lines, parquet
 from rlvr.errors import DataError
 
 __all__ = [
@@ -280,14 +280,19 @@ def _is_begun(line: bytes) -> bool:
     return len(line) >= ROW_BYTES and not line.endswith(b"\n")
 
 
+def _is_wide(line: bytes) -> bool:
+    """Whether this JSON may hold more values than a row may; commas in texts are counted, too."""
+    return len(line) > MOST_VALUES and line.count(b",") + line.count(b"[") > MOST_VALUES
+
+
 def _whole_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The same lines; of one that comes in parts, the beginning and the size."""
+    """The same lines; of one that comes in parts or has too many values, the beginning and the size."""
     lines = iter(lines)
     for line in lines:
-        if not _is_begun(line):
-            yield line
-            continue
         begin, size = line[:_SHOWN_BYTES], len(line)
+        if not _is_begun(line):
+            yield LongLine(b"%b ... %d bytes\n" % (begin, size)) if _is_wide(line) else line
+            continue
         del line
         for part in lines:
             size += len(part)
@@ -321,7 +326,7 @@ def _json(opened: Callable[[], IO[bytes]], name: str, through: Through | None) -
         if first.startswith(b"[") and not _is_list_without_rows(first):
             yield from _array(every)
             return
-        is_long = bool(head) and _is_begun(head[-1])
+        is_long = bool(head) and (_is_begun(head[-1]) or _is_wide(head[-1]))
         if (
             not is_long and first.startswith(b"{") and not _is_json(first)
         ):  # goes on in the next line, or the first row is damaged
@@ -369,7 +374,7 @@ def _array(blocks: Iterable[bytes]) -> Iterator[Line]:
             if end == len(text.held) and not text.ended:
                 raise ValueError("it may go on")
         except (ValueError, RecursionError) as error:
-            if text.ended:
+            if text.ended or len(text.held) - at > ROW_BYTES:
                 yield Line(
                     number,
                     None,

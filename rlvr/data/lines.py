@@ -20,6 +20,7 @@ __all__ = [
     "Line",
     "LongLine",
     "MARK",
+    "MOST_VALUES",
     "ROW_BYTES",
     "Row",
     "checked_lines",
@@ -68,8 +69,12 @@ class Line:
     checked: bool = False
 
 
+MOST_VALUES: Final = 1_000_000
+"""Of a line of JSON: so many take 100 MiB in memory, of which 16 MB of brackets are eight times as many."""
+
+
 class LongLine(bytes):
-    """The beginning and the size of a line that is too long."""
+    """The beginning and the size of a line that is too long, or that has too many values."""
 
 
 def json_lines(
@@ -84,7 +89,8 @@ def json_lines(
     """
     for number, raw, damage, checked in checked_lines(lines):
         if isinstance(raw, LongLine):
-            damage = f"it has more than {ROW_BYTES >> 20} MiB; write it as several rows"
+            most = f"{ROW_BYTES >> 20} MiB or {MOST_VALUES:,} values"
+            damage = f"it has more than {most}; write it as several rows"
         if damage:
             yield Line(number, None, damage, raw.decode("utf-8", "replace"))
             continue

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 
+_GROUP_ROWS = 4096  # of Parquet, which are in memory together
 _BUFFER = 1 << 18  # bytes; with the usual 8 KiB a tenth of the time goes into calls of the system
 
 
@@ -383,23 +384,42 @@ def _to_parquet(source: Path, target: Path, notes: Mapping[str, str], *, checksu
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [line.row for line in _kept(source) if line.row is not None]
     try:
-        table = pa.Table.from_pylist(
-            [{name: _packed(name, value) for name, value in row.items()} for row in rows]
-        )
-        if checksums:
-            table = table.append_column(
-                CHECKSUM, [[crc_of_cells(row) for row in table.to_pylist()]]
-            )
-        marks = {**notes, MARK: "1"} | ({CHECKSUM: str(len(rows))} if checksums else {})
+        cells, count = pa.schema([]), 0
+        for rows in _groups(source):
+            both = [cells, _schema_of(rows)]
+            cells, count = pa.unify_schemas(both, promote_options="permissive"), count + len(rows)
+        marks = {**notes, MARK: "1"} | ({CHECKSUM: str(count)} if checksums else {})
+        columns = cells.append(pa.field(CHECKSUM, pa.string())) if checksums else cells
         with target.open("wb") as file:
-            pq.write_table(table.replace_schema_metadata(marks), file)
+            with pq.ParquetWriter(file, columns.with_metadata(marks)) as writer:
+                for rows in _groups(source):
+                    table = pa.Table.from_pylist(rows, schema=cells)
+                    if checksums:
+                        crcs = [crc_of_cells(row) for row in table.to_pylist()]
+                        table = table.append_column(CHECKSUM, pa.array(crcs, pa.string()))
+                    writer.write_table(table)
             sync_file(file)
     except pa.ArrowException as error:
         raise DataError(
             f"Parquet cannot hold these rows ({error}); they stand in {source}, which is JSONL"
         ) from error
+
+
+def _groups(source: Path) -> Iterator[list[Row]]:
+    """The rows of a partial file as Parquet has them, as many at a time as are held in memory."""
+    rows = (line.row for line in _kept(source) if line.row is not None)
+    packed = ({name: _packed(name, value) for name, value in row.items()} for row in rows)
+    while group := list(itertools.islice(packed, _GROUP_ROWS)):
+        yield group
+
+
+def _schema_of(rows: Sequence[Row]) -> Any:
+    """Names and types of the columns of rows, of which each may have others."""
+    import pyarrow as pa
+
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.schema([(name, pa.array([row.get(name) for row in rows]).type) for name in names])
 
 
 class KeptLines:

@@ -224,3 +224,24 @@ def test_an_array_on_one_line_may_be_longer_than_a_row(tmp_path, monkeypatch):
     path = tmp_path / "in.json"
     path.write_text(json.dumps([{"a": n} for n in range(100)]))
     assert [line.row for line in read_rows(path)] == [{"a": n} for n in range(100)]
+
+
+def test_a_row_of_too_many_values_is_left_out_before_it_is_read(tmp_path, monkeypatch):
+    """Brackets take eight times their size in memory."""
+    monkeypatch.setattr("rlvr.data.formats.MOST_VALUES", 50)
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"a": [[]] * n}) + "\n" for n in (20, 30, 20)))
+    first, second, third = read_rows(path)
+    assert first.row == third.row == {"a": [[]] * 20}
+    assert "values; write it as several rows" in second.error
+
+
+def test_an_array_with_a_row_that_is_too_long_ends_there(tmp_path, monkeypatch):
+    """What follows cannot be found without reading the row."""
+    monkeypatch.setattr("rlvr.data.formats.ROW_BYTES", 100)
+    monkeypatch.setattr("rlvr.data.formats._BLOCK", 50)
+    path = tmp_path / "in.json"
+    path.write_text(json.dumps([{"a": 1}, {"a": "x" * 500}, {"a": 2}]))
+    first, second = read_rows(path)
+    assert first.row == {"a": 1}
+    assert "no row behind it can be read" in second.error

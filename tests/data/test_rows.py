@@ -506,3 +506,17 @@ def test_a_data_set_that_cannot_be_had_says_what_works_too(monkeypatch):
         DataError, match=r"data set 'some/set', split 'test': ConnectionError: no network; a local"
     ):
         load_dataset("some/set", "test")
+
+
+def test_parquet_is_written_a_group_at_a_time(tmp_path, monkeypatch):
+    """Columns that come later, whole numbers before fractions and nothing before texts are those of one group."""
+    rows = [{"id": f"{n}", "score": n if n < 4 else n + 0.5, "why": None} for n in range(9)]
+    rows += [{"id": "9", "score": None, "why": "late", "more": [1, {"a": 2}]}]
+    journal(tmp_path / "one.parquet", rows)
+    monkeypatch.setattr("rlvr.data.rows._GROUP_ROWS", 3)
+    journal(tmp_path / "many.parquet", rows)
+    assert pq.read_metadata(tmp_path / "many.parquet").num_row_groups == 4
+    assert lines(tmp_path / "many.parquet") == lines(tmp_path / "one.parquet")
+    assert [row for _, row in lines(tmp_path / "many.parquet")] == [
+        {"more": None, **row} for row in rows
+    ]
