@@ -406,7 +406,7 @@ def _to_parquet(source: Path, target: Path, notes: Mapping[str, str], *, checksu
         ) from error
 
 
-def _groups(source: Path) -> Iterator[list[Row]]:
+def _groups(source: Path) -> Iterator[list[dict[str, Any]]]:
     """The rows of a partial file as Parquet has them, as many at a time as are held in memory."""
     rows = (line.row for line in _kept(source) if line.row is not None)
     packed = ({name: _packed(name, value) for name, value in row.items()} for row in rows)
