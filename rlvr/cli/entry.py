@@ -38,6 +38,7 @@ _ABOUT = (
 _MORE = (
     "`rlvr COMMAND --help` explains the flags of a command; `rlvr --version` prints the version."
 )
+_SHELLS = ("bash", "zsh", "fish")
 
 
 class _Command(Protocol):
@@ -222,10 +223,16 @@ def _parse(argv: Sequence[str]) -> _Command:
     import tyro  # `rlvr --help` does without it
 
     plain = (tyro.conf.FlagCreatePairsOff,)
-    if argv and argv[0].startswith("--tyro-"):  # scripts for tab completion: of all commands
+    if argv and argv[0] == "--print-completion":  # of all commands
+        if argv[1:] not in ([shell] for shell in _SHELLS):
+            raise UsageError(f"--print-completion takes one of {', '.join(_SHELLS)}")
         every = {name: listed.load() for name, listed in COMMANDS.items()}
         chosen: _Command = tyro.extras.subcommand_cli_from_dict(
-            every, prog="rlvr", description=f"{_ABOUT}\n\n{_MORE}", args=argv, config=plain
+            every,
+            prog="rlvr",
+            description=f"{_ABOUT}\n\n{_MORE}",
+            args=["--tyro-print-completion", argv[1]],
+            config=plain,
         )
         return chosen
     if not argv or argv[0] not in COMMANDS:
@@ -250,7 +257,7 @@ def _no_command(argv: Sequence[str]) -> str:
     if not argv:
         return f"name a command: {', '.join(COMMANDS)}; `rlvr --help` explains each"
     is_flag = argv[0].startswith("-")
-    choices = ("--help", "--version") if is_flag else tuple(COMMANDS)
+    choices = ("--help", "--version", "--print-completion") if is_flag else tuple(COMMANDS)
     meant = nearest(argv[0], choices) or f"; there are {', '.join(choices)}."
     kind = "flag before the command" if is_flag else "command"
     return f"there is no {kind} {argv[0]!r}{meant}  `rlvr --help` lists the commands"
