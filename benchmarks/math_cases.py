@@ -238,14 +238,6 @@ def short_fraction(x: str) -> str | None:
     return re.sub(r"\\frac\{(\d)\}\{(\d)\}", r"\\frac\1\2", x)
 
 
-def unreduced_fraction(x: str) -> str | None:
-    return re.sub(
-        r"^(-?)\\frac\{(\d+)\}\{(\d+)\}$",
-        lambda m: rf"{m[1]}\frac{{{3 * int(m[2])}}}{{{3 * int(m[3])}}}",
-        x,
-    )
-
-
 def exact_decimal(x: str) -> str | None:
     fraction = re.fullmatch(r"(-?)\\frac\{(\d+)\}\{(\d+)\}", x)
     if not fraction or 10**6 % int(fraction[3]):
@@ -352,7 +344,7 @@ def full_stop(x: str) -> str | None:
 
 
 REWRITINGS: tuple[Callable[[str], str | None], ...] = (
-    display_fractions, fraction_as_quotient, short_fraction, unreduced_fraction, exact_decimal, decimal_places,
+    display_fractions, fraction_as_quotient, short_fraction, exact_decimal, decimal_places,
     thousands, latex_thousands, no_thousands, wide_operators, no_spaces, sized_brackets, plain_brackets, sum_reversed,
     list_reversed, union_reversed, set_brackets, unicode_signs, degree_brace, text_command, bare_words, in_dollars,
     full_stop,
