@@ -108,6 +108,11 @@ def test_every_part_of_an_update_is_the_same_on_ranks():
     assert said.count("differs by") == 6
 
 
+def test_no_rank_holds_a_second_copy_to_save_or_sync(tmp_path):
+    """By /proc: a checkpoint adds less than two layers and the writers' buffers, on the first rank, too."""
+    assert finish(start(2, "peaks", tmp_path)).count("of a model of") == 2
+
+
 @pytest.mark.parametrize("settings", [{}, {"lora_rank": 2}], ids=["full", "LoRA"])
 def test_a_run_goes_on_to_the_last_bit_and_opens_on_another_number_of_ranks(tmp_path, settings):
     """2 ranks: stopped and resumed is uninterrupted.  Written by 2, by 1 and by 2 again: the same bits.

@@ -2,6 +2,7 @@
 
 torchrun --nproc-per-node 2 tests/ranks/worker.py gradients full|lora tied|untied
 torchrun --nproc-per-node 2 tests/ranks/worker.py parts
+torchrun --nproc-per-node 2 tests/ranks/worker.py peaks FOLDER
 torchrun --nproc-per-node 2 tests/ranks/worker.py names TEACHER grpo,dapo
 torchrun --nproc-per-node 2 tests/ranks/worker.py run FOLDER '{"steps": 4}'
 """
@@ -10,7 +11,10 @@ import gc
 import json
 import os
 import sys
+from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,6 +22,7 @@ import torch
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.parts import Correction, EntropyTarget, Kl, Mixing
+from rlvr.train import checkpoint
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch
 from rlvr.train.learner import Learner
@@ -210,6 +215,49 @@ def farthest(a: object, b: object) -> float:
     return 0.0 if a == b else abs(a - b)
 
 
+def peaks(folder: str) -> None:
+    """What weights in buckets, the saved model and a checkpoint add to a rank's memory, of a model of 192 MiB."""
+    with Ranks.of_environment(torch.device("cpu")) as ranks:
+        peaks_on(ranks, Path(folder))
+        gc.collect()
+
+
+def peaks_on(ranks: Ranks, folder: Path) -> None:
+    policy = Policy(*tiny(CHARSET, hidden=512, heads=2, layers=12))
+    config = Config(env="x", model="x", run=Path("x"), algorithm="grpo")
+    made = Learner(policy, config, ranks)
+    moments = ((p, {"exp_avg": torch.zeros_like(p)}) for p in made.parameters)
+    made.optimizer.state.update(moments)
+    size = sum(p.numel() * p.element_size() for p in made.parameters) / 2**20
+    layer = size / 12
+    save = partial(checkpoint.save, folder, 1, {"learner": made.state_dict()}, keep=1, ranks=ranks)
+    found = {
+        "checkpoint": added_mib(save),
+        "buckets": added_mib(lambda: deque(policy.weights(), maxlen=0)),
+        "model": added_mib(lambda: policy.save(folder / "model")),
+    }
+    numbers = {name: round(value) for name, value in found.items()}
+    print(f"rank {ranks.rank} of a model of {size:.0f} MiB: {numbers}")
+    assert size > 100
+    assert found["checkpoint"] < 2 * layer + 32, numbers
+    most = size if ranks.first else 0.0  # its buckets: all of a model that is smaller than one
+    assert max(found["buckets"], found["model"]) < most + 2 * layer + 32, numbers
+
+
+def added_mib(call: Callable[[], object]) -> float:
+    """What a call takes at its peak beyond what there is before it, by /proc."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")
+    before = status_mib("VmRSS")
+    call()
+    return status_mib("VmHWM") - before
+
+
+def status_mib(field: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+
+
 class Fails(Bandit):
     """Breaks down after some tasks."""
 
@@ -233,6 +281,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1] == "parts":
         compare_parts()
+    elif sys.argv[1] == "peaks":
+        peaks(sys.argv[2])
     elif sys.argv[1] == "names":
         compare_names(sys.argv[2], sys.argv[3].split(","))
     elif sys.argv[1] == "gradients":
