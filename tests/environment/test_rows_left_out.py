@@ -44,7 +44,9 @@ def test_what_was_left_out_is_counted_in_reports_and_runs(tmp_path):
     assert count == 1
     assert why.startswith("row 30: ")
     assert mixed == {f"{env.id}: {why}": 1}
-    assert check(env, tasks=2, only=["tasks"]).as_dict()["rows_left_out"] == {why: 1}
+    assert check(env, tasks=2, only=["references"], workers=1).as_dict()["rows_left_out"] == {
+        why: 1
+    }
     with claim_run_dir(tmp_path / "run", {"settings": {}}, print, [env, None]):
         kept = json.loads((tmp_path / "run" / "config.json").read_text())
     assert kept["rows_left_out"] == {env.split: {why: 1}}
