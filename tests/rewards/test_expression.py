@@ -143,8 +143,12 @@ def test_an_environment_takes_it_as_an_option_and_keeps_it(tmp_path):
         assert "format" in str(env.reward)
     changed = rlvr.make("arithmetic-v1", reward=text).with_reward(rlvr.Correct())
     assert "reward" not in changed.config
-    with pytest.raises(rlvr.UsageError, match="several turns and computes its score itself"):
-        rlvr.make("guess-v1", reward=text)
+    guess = rlvr.make("guess-v1", reward="2*correct - 1")  # of several turns
+    task = guess.task(0)
+    episode = guess.open(task)
+    episode.reply(f"[{task.reference}]")
+    with episode:
+        assert guess.score(task, episode.completion()).total == 1
 
 
 def test_a_record_names_no_code_by_its_reward(tmp_path):
