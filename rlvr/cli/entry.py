@@ -224,7 +224,7 @@ def _parse(argv: Sequence[str]) -> _Command:
 
     plain = (tyro.conf.FlagCreatePairsOff,)
     if argv and argv[0] == "--print-completion":  # of all commands
-        if argv[1:] not in ([shell] for shell in _SHELLS):
+        if len(argv) != 2 or argv[1] not in _SHELLS:
             raise UsageError(f"--print-completion takes one of {', '.join(_SHELLS)}")
         every = {name: listed.load() for name, listed in COMMANDS.items()}
         chosen: _Command = tyro.extras.subcommand_cli_from_dict(
