@@ -11,6 +11,7 @@ from typing import Final
 import orjson
 
 from rlvr.errors import DataError
+from rlvr.viewer.index import parquet_columns
 from rlvr.viewer.reports import Report, read_report
 
 __all__ = ["find_sources", "is_run", "require_shown"]
@@ -91,13 +92,7 @@ def _is_scored(path: Path) -> bool:
     with path.open("rb") as file:
         first = file.readline(_LONGEST_LINE)
     if first.startswith(b"PAR1"):
-        import pyarrow.parquet as pq
-
-        try:
-            names = set(pq.read_schema(path).names)
-        except (OSError, ValueError):  # pyarrow's own errors are these
-            return False
-        return names.issuperset(_COLUMNS)
+        return parquet_columns(path).issuperset(_COLUMNS)
     try:
         row = orjson.loads(first)
     except ValueError:  # NaN is rare: the whole line need not be read for these names

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-__all__ = ["Index", "RowsFile", "outcome_table", "parts_of", "short"]
+__all__ = ["Index", "RowsFile", "outcome_table", "parquet_columns", "parts_of", "short"]
 
 _BATCH = 4000  # rows that are added to the table at once
 _BATCH_BYTES = 1 << 24  # or fewer, if they are long
@@ -630,6 +630,19 @@ def _require_record(row: Row, path: Path) -> None:
             f"{path} holds no scored completions: its rows lack {' and '.join(sorted(missing))}, and have "
             f"{short(', '.join(map(str, row)), 200)}; `rlvr score` makes a file that has them"
         )
+
+
+def parquet_columns(path: Path) -> set[str]:
+    """The names of a Parquet file's columns; none of a file that cannot be read.
+
+    Args:
+        path: the file.
+    """
+    import pyarrow.parquet as pq
+
+    with suppress(OSError, ValueError):  # pyarrow's own errors are these
+        return set(pq.read_schema(path).names)
+    return set()
 
 
 def outcome_table(rows: Sequence[tuple[Any, ...]], *, by_id: bool) -> pa.Table:

@@ -32,6 +32,7 @@ def runs(tmp_path: Path) -> Path:
     evaluated(tmp_path / "runs/old/run-9", [0.2, 0.5], model="m2", lr=1, env="sums")
     run_folder(tmp_path / "runs/plain", lr=2)
     write(tmp_path / "runs/scored.jsonl", [record(i) for i in range(4)])
+    (tmp_path / "runs/cut.parquet").write_bytes(b"PAR1 cut")
     write(tmp_path / "runs/prompts.jsonl", [{"prompt": "p", "answer": "a"}])
     (tmp_path / "runs/model").mkdir()
     for name in ("config.json", "tokenizer.json"):
