@@ -274,7 +274,8 @@ def _own_paths() -> dict[str, str]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        with path.open("rb", buffering=0) as file:  # several of them are read in each run
+            return file.read().decode()
     except OSError:
         return ""
 

@@ -80,21 +80,19 @@ class Compiler:
             return {}, {}, Run(Ending.IE, why=str(missing(language)))
         files, built = files_of(program), _NOTHING
         if LANGUAGES[language].compile:
-            binary, built = self._binary(program, command, (cpu_s, wall_s))
+            binary, built = self._binary(program, files, command, (cpu_s, wall_s))
             files[PROGRAM] = binary, 0o755
         argv = [*self._filled(LANGUAGES[language].run, command, program), *program.args]
         return {"kind": "exec", "argv": argv, "env": dict(LANGUAGES[language].env)}, files, built
 
     def _binary(
-        self, program: Program, command: str, most_s: tuple[float, float]
+        self, program: Program, files: Files, command: str, most_s: tuple[float, float]
     ) -> tuple[bytes, Run]:
         main = _sources(program)
         argv = self._filled(LANGUAGES[program.language].compile, command, program)
         # What the command line names is read when it runs: a checker is compiled once, not for each output.
         read = {
-            name: file
-            for name, file in files_of(program).items()
-            if name not in program.args or name in main
+            name: file for name, file in files.items() if name not in program.args or name in main
         }
         key = _digest(argv, {name: content for name, (content, _) in read.items()})
         with self._guard:
@@ -124,7 +122,7 @@ class Compiler:
             "{entry}": program.entry,
             PRECOMPILED: self._precompiled,
         }
-        folder = str(Path(command).parent)
+        folder = command.rpartition("/")[0]
         line: list[str] = []
         for word in words:
             if word == "{sources}":

@@ -202,6 +202,8 @@ class CaseRunner:
         if min(cpu_s, wall_s) < _SHORTEST_S:
             return None
         cpu_s, wall_s = min(cpu_s, cases * limits.cpu_s), min(wall_s, cases * limits.wall)
+        if (cpu_s, wall_s) == (limits.cpu_s, limits.wall):
+            return limits
         return dataclasses.replace(limits, cpu_s=cpu_s, wall_s=wall_s)
 
     def _spent(self, done: _T, run_of: Callable[[_T], Run]) -> _T:
