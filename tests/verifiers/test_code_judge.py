@@ -121,7 +121,7 @@ def test_time_without_a_core_is_not_the_program_s():
     box = Scripted(lambda asked: ok(asked["stdin"], wall_s=4.0, starved_s=3.0))
     found = judge(PROGRAM, cases(3), sandbox=box, total_wall_s=4)
     assert found.verdict == "AC"
-    assert found.wall_s == pytest.approx(3.0)
+    assert 3.0 <= found.wall_s < 4.0  # a second for each case, and the CPU time of reading; not 12
 
 
 def test_a_run_over_its_time_is_not_tried_again():
