@@ -86,8 +86,8 @@ def _spelled_sum(node: Node) -> tuple[int, Any]:
     return lead, ("sum", tuple((sign * lead, body) for sign, body in terms))
 
 
-def _body_first(term: tuple[int, Any]) -> str:
-    return repr(term[1])
+def _body_first(term: tuple[int, Any]) -> tuple[str, int]:
+    return repr(term[1]), -term[0]
 
 
 def _terms(node: Node, sign: int) -> Iterable[tuple[int, Any]]:

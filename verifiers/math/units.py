@@ -250,9 +250,6 @@ SAYS_MORE = frozenset(
         "per-cent "
     ).split()
 )
-_NUMERIC = frozenset(
-    ("times", "half", "quarter")
-)  # in `SAYS_MORE`, but a unit where nothing else is said
 # Two letters that are read as a unit without quotes; `cd` and `nm` may be products.
 _NO_PRODUCTS = frozenset(
     "mm cm dm km in ft yd mi mg gm kg Kg KG KM CM oz lb ml mL cl cL qt ms hr wk yr Hz hz kW kw kJ kj "

@@ -27,7 +27,7 @@ __all__ = ["compiled", "is_zero", "proportional", "value_of", "vanishes"]
 _MOST_NODES = 120
 _MOST_DIGITS = 200  # of a literal
 _MOST_EXPONENT = 5000
-_MOST_OPERATIONS = 10_000  # about 0.2 s of CPU
+_MOST_OPERATIONS = 12_000  # about 0.2 s of CPU
 _STEPS = 4  # of a pair's that an operation takes
 _MOST_FOR_A_PROOF = 60_000
 
