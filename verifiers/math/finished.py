@@ -169,10 +169,10 @@ def _is_finished_number(leaf: Node) -> bool:
     if leaf.op in ("ratio", "clock", "word", "choice"):
         return True
     if leaf.op == "rel":  # 5 = x, |x| < 3
-        sides = (
+        bare = [
             arg.args[0] if arg.op == "call" and arg.value == "abs" else arg for arg in leaf.args
-        )
-        return all(arg.op in ("sym", "term") or is_written_out(arg) for arg in sides)
+        ]
+        return all(arg.op in ("sym", "term") or is_written_out(arg) for arg in bare)
     if leaf.op == "builder":  # {x | x < 2 or x > 3}
         sides = [side for node in walk(leaf) if node.op == "rel" for side in node.args]
         return all(side.op in ("sym", "const") or is_written_out(side) for side in sides)
