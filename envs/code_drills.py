@@ -148,16 +148,10 @@ class _Drill:
         Args:
             same_steps: only those with other constants, or without one of the steps.
         """
-        steps = () if same_steps else _STEPS
-        for field in ("steps", "otherwise"):
-            applied: tuple[_Applied, ...] = getattr(self, field)
-            for at, one in enumerate(applied):
-                for other in one.neighbours(steps):
-                    yield replace(self, **{field: (*applied[:at], other, *applied[at + 1 :])})
-            for at in range(len(applied) * (len(applied) > 1)):
-                rest = (*applied[:at], *applied[at + 1 :])
-                if _fits(self.kind, rest):
-                    yield replace(self, **{field: rest})
+        for near in self._near(self.steps, same_steps):
+            yield replace(self, steps=near)
+        for near in self._near(self.otherwise, same_steps):
+            yield replace(self, otherwise=near)
         if self.condition is None:
             return
         yield replace(self, steps=self.otherwise, otherwise=self.steps)
@@ -167,8 +161,18 @@ class _Drill:
         for sign, others in _NEAR.items():
             for other in others if sign in text else ():
                 yield replace(self, test=text.replace(sign, other))
-        for near in self.condition.neighbours(() if same_steps else _CONDITIONS):
-            yield replace(self, condition=near)
+        for condition in self.condition.neighbours(() if same_steps else _CONDITIONS):
+            yield replace(self, condition=condition)
+
+    def _near(self, steps: tuple[_Applied, ...], same: bool) -> Iterator[tuple[_Applied, ...]]:
+        """The steps with one changed, and without one of them."""
+        for at, one in enumerate(steps):
+            for other in one.neighbours(() if same else _STEPS):
+                yield (*steps[:at], other, *steps[at + 1 :])
+        for at in range(len(steps) * (len(steps) > 1)):
+            rest = (*steps[:at], *steps[at + 1 :])
+            if _fits(self.kind, rest):
+                yield rest
 
 
 def _body(steps: Sequence[_Applied], x: str, indent: int) -> list[str]:

@@ -17,7 +17,7 @@ from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source, State
 if TYPE_CHECKING:
     from rlvr.viewer.metrics import RunMetrics
 
-__all__ = ["HomeFilters", "HomeRow", "Score", "home_page"]
+__all__ = ["HomeFilters", "HomeRow", "EvaluationScore", "home_page"]
 
 _MOST: Final = 1000  # rows of the page
 _SETTINGS: Final = 60  # by which runs can be grouped
@@ -40,7 +40,7 @@ _SORTS: Final = {
 _TEXTS: Final = frozenset(("name", "model", "algorithm", "environment", "state"))
 
 
-class Score(NamedTuple):
+class EvaluationScore(NamedTuple):
     """An evaluation: the value sorts first."""
 
     value: float
@@ -80,8 +80,8 @@ class HomeRow:
     step: int | None = None
     steps: str = ""
     metric: str = ""
-    last: Score | None = None
-    best: Score | None = None
+    last: EvaluationScore | None = None
+    best: EvaluationScore | None = None
     reward: float | None = None
     unscored: float | None = None
     duration_s: float | None = None
@@ -233,7 +233,7 @@ def _run(key: int, source: RunSource, settings: Mapping[str, str] | None) -> Hom
     )
 
 
-def _scores(metrics: RunMetrics) -> tuple[str, list[Score]]:
+def _scores(metrics: RunMetrics) -> tuple[str, list[EvaluationScore]]:
     """The evaluations by their first mean over completions, `eval/avg@N`."""
     names = [it for it in metrics.columns if it.startswith("eval/avg@") and it.count("/") == 1]
     if not names:
@@ -241,7 +241,7 @@ def _scores(metrics: RunMetrics) -> tuple[str, list[Score]]:
     name = names[0]
     low, high = (dict(_pairs(metrics, f"{name}/{end}")) for end in ("low", "high"))
     return name, [
-        Score(value, low.get(step, math.nan), high.get(step, math.nan), step)
+        EvaluationScore(value, low.get(step, math.nan), high.get(step, math.nan), step)
         for step, value in _pairs(metrics, name)
     ]
 
