@@ -17,7 +17,7 @@ from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source, State
 if TYPE_CHECKING:
     from rlvr.viewer.metrics import RunMetrics
 
-__all__ = ["HomeFilters", "HomeRow", "EvaluationScore", "home_page"]
+__all__ = ["EvaluationScore", "HomeFilters", "HomeRow", "home_page"]
 
 _MOST: Final = 1000  # rows of the page
 _SETTINGS: Final = 60  # by which runs can be grouped
