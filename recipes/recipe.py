@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tyro import MISSING
 
@@ -16,11 +16,9 @@ from rlvr.algo.papers.numbers import changed as with_numbers
 from rlvr.algo.papers.numbers import numbers
 from rlvr.environment.registry import object_at
 from rlvr.errors import UsageError
+from rlvr.recipes.flags import Flags
 from rlvr.train.config import Config
 from rlvr.validate import nearest, require_one_of
-
-if TYPE_CHECKING:
-    from rlvr.recipes.common import Flags
 
 __all__ = [
     "Recipe",
@@ -173,8 +171,6 @@ class Recipe:
         Raises:
             UsageError: the recipe has no such size.
         """
-        from rlvr.recipes.common import Flags  # needs torch, and the list of recipes does not
-
         require_one_of("--size", size, ["paper", *self.sizes])
         values = {name: one.value for name, one in self.settings.items()}
         values |= self.sizes.get(size, {})

@@ -81,9 +81,8 @@ def recipe_named(name: str) -> Recipe | None:
         UsageError: there is none.
     """
     if name.endswith((".py", ".toml")):
-        from rlvr.recipes.recipe import load_recipe
-
-        return load_recipe(Path(name))
+        own: Recipe = import_module("rlvr.recipes.recipe").load_recipe(Path(name))
+        return own
     if name not in RECIPES:
         raise UsageError(
             f"there is no recipe {name!r}{nearest(name, RECIPES)} (there are {', '.join(RECIPES)}; "

@@ -1,0 +1,67 @@
+"""The flags of a recipe: its settings, and the environments that they name.  Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import OmitArgPrefixes, Suppress, UseAppendAction, arg
+
+import rlvr
+from rlvr.cli.arguments import RewardText, options_of, with_reward
+from rlvr.environment.registry import defaults_of, is_mixture
+from rlvr.train.config import Config
+
+__all__ = ["Flags"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """A recipe's settings; each can be changed by a flag."""
+
+    config: OmitArgPrefixes[Annotated[Config, arg(name="")]]
+    own_task: Suppress[tuple[str, str | None]]
+    """Environment and data of the recipe as it is."""
+    data: str | None = None
+    """Tasks: a hub id, a .jsonl or .parquet file, or a folder with a file per split.  None: the recipe's own; with
+    another --env, that environment's own."""
+    eval_data: str | None = None
+    """Evaluation tasks, as for `data`.  None: the evaluation split of `data`, or the first tenth of a single file,
+    which is then not trained on."""
+    option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
+    """An option of the environment, NAME=VALUE; may be repeated."""
+    reward: RewardText = None
+
+    def environments(self) -> tuple[rlvr.Environment, rlvr.Environment]:
+        """The environment to train on, and the one to evaluate on.
+
+        Raises:
+            UsageError: there is no such environment, or its options cannot work.
+        """
+        given = with_reward(self.option, self.reward)
+        options = options_of(defaults_of(self.config.env), given)
+        train, test = options.pop("split", None), self.config.eval_split
+        if is_mixture(
+            self.config.env
+        ):  # where the tasks of each come from stands with its own options
+            both = (
+                rlvr.make(self.config.env, **options, split=split)
+                for split in (train or "train", test)
+            )
+            return next(both), next(both)
+        env, own_data = self.own_task
+        data = own_data if self.data is None and self.config.env == env else self.data
+        if self.eval_data is None and data is not None and Path(data).is_file():
+            is_default = test == Config.eval_split
+            if (train is None) != is_default:
+                raise rlvr.UsageError(
+                    f"{data} is one file, of which the first tenth is evaluated on; for another part give both, "
+                    "such as --option 'split=train[20%:]' --eval-split 'train[:20%]', or --eval-data"
+                )
+            train, test = (train, test) if train is not None else ("train[10%:]", "train[:10%]")
+        made = []
+        for split, place in ((train or "train", data), (test, self.eval_data or data)):
+            rows = {} if place is None else {"data": place}
+            made.append(rlvr.make(self.config.env, **{**options, "split": split, **rows}))
+        return made[0], made[1]
