@@ -66,6 +66,7 @@ ARGUMENTS = {
     "serve": [["NAME"], ["arithmetic-v1", "--keys", "NAME"], ["--reward-model", "NAME"]],
     "envs": [],
     "verifiers": [],
+    "recipes": [["NAME"], ["NAME.toml"]],
     "rewards": [],
     "identity": [["NAME"]],
     "algorithms": [["NAME"], ["NAME.py:Mine"]],

@@ -306,9 +306,9 @@ steps = 1
 
 def test_a_file_of_one_s_own_is_a_recipe(say, adder, tmp_path):
     """A .py with RECIPE or a .toml: listed, at its sizes, changed by flags, and trained."""
-    (tmp_path / "mine.py").write_text(RECIPE_FILE)
-    assert load_recipe(tmp_path / "mine.py").flags().config.algorithm.clip.high == 0.3
-    path = tmp_path / "mine.toml"
+    (tmp_path / "own_recipe.py").write_text(RECIPE_FILE)
+    assert load_recipe(tmp_path / "own_recipe.py").flags().config.algorithm.clip.high == 0.3
+    path = tmp_path / "own_recipe.toml"
     path.write_text(RECIPE_TOML)
     recipe = load_recipe(path)
     assert (recipe.flags().config.steps, recipe.flags("tiny").config.steps) == (2, 1)

@@ -352,9 +352,7 @@ def test_a_reward_model_that_cannot_be_added_is_refused(settings: dict, said: st
 
 def test_episodes_that_score_themselves_take_no_reward_model(folder: Path, tmp_path: Path):
     """There is no reward to add to."""
-    with pytest.raises(
-        UsageError, match="computes its score itself, so reward_model cannot be added"
-    ):
+    with pytest.raises(UsageError, match="computes its score itself, so it takes no reward"):
         trainer(tmp_path / "run", env=Turns(), reward_model=str(folder))
 
 
