@@ -139,6 +139,8 @@ class Flight:
             index: of the task.
             left_out: the id of a task that is not sampled; None for one that is.
         """
+        if not self._open:
+            self._next = 0
         number, self._next = self._next, self._next + 1
         if left_out is not None:
             self._open[number] = OpenGroup(place, index, 0, left_out=left_out)
@@ -310,7 +312,8 @@ class Flight:
             kept = {"place": one.place, "index": one.index, "left_out": one.left_out, "task": task}
             groups.append({"number": number, **kept, "rollouts": rollouts, "due": dues})
             self._wait_again(one, dues)
-        return {"groups": groups, "plays": self._scheduler.state_dict() if groups else None}
+        plays = self._scheduler.state_dict() if groups else None
+        return {"groups": groups, "plays": plays, "next": self._next if groups else 0}
 
     @staticmethod
     def _wait_again(one: OpenGroup, dues: Sequence[tuple[list[int], int]]) -> None:
@@ -331,6 +334,7 @@ class Flight:
         Warns:
             RuntimeWarning: an episode does not repeat what it did; its group begins anew.
         """
+        self._next = state.get("next", 0)  # not in checkpoints of before
         if not state["groups"]:
             return
         begun = {tuple(one["key"]) for kind in ("asked", "waiting") for one in state["plays"][kind]}
@@ -350,7 +354,7 @@ class Flight:
             self._wait_again(one, kept["due"])
             plays |= {key: rest.pop(key) for key in list(rest) if key in begun}
             self._scheduler.add(rest.items())
-        self._next = max(self._open) + 1
+        self._next = max(self._next, max(self._open) + 1)
         other = [cast(_Key, key) for key in self._scheduler.load_state_dict(state["plays"], plays)]
         for number in sorted({number for number, _ in other}):
             one = self._open[number]
