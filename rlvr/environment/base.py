@@ -143,6 +143,8 @@ class Environment:
     split: str = "train"
     _rng: random.Random | None = field(default=None, init=False, repr=False)
     _episode: Episode | None = field(default=None, init=False, repr=False)
+    _playing: Task | None = field(default=None, init=False, repr=False)
+    """The task of `_episode`, as this environment names it."""
 
     strict_rows: bool = field(default=False, init=False, repr=False)
     """True: a row that cannot be used stops the run, see `stop_at_bad_rows`."""
@@ -853,7 +855,7 @@ class Environment:
         """
         self.close()
         index, task = self._drawn(seed, options)
-        self._episode = episode = self.open(task)
+        self._playing, self._episode = task, (episode := self.open(task))
         info = {"task": task.id, "index": index}
         return episode.prompt, info if self.single_turn else {**info, "tools": episode.schemas}
 
@@ -882,7 +884,7 @@ class Environment:
         except Exception:
             self.close()
             raise
-        info: dict[str, Any] = {"task": episode.task.id}
+        info: dict[str, Any] = {"task": (self._playing or episode.task).id}
         if told is not None:
             return told, 0.0, False, False, info
         self.close()
@@ -901,7 +903,7 @@ class Environment:
 
     def _last_score(self, episode: Episode) -> Score:
         length = 0 if self.reward.needs_length and not self.single_turn else None  # not known here
-        score = self.score(episode.task, episode.completion(length))
+        score = self.score(self._playing or episode.task, episode.completion(length))
         if score.total is None:
             raise UsageError(
                 f"{self.id}: verify returned UNSCORED ({score.verdict.why}); here it has to raise instead"

@@ -178,3 +178,13 @@ def test_a_reward_is_changed_by_environment():
 def test_a_path_with_spaces_and_a_place_are_no_mixtures():
     """Only a piece that ends in a weight makes one."""
     assert not any(map(is_mixture, ["my envs/sums.py:Sums", "gsm8k-v3", "module:Class", "a b"]))
+
+
+def test_reset_and_step_play_a_task_of_the_mixture():
+    """Its name is the mixture's, and its score that of its own environment."""
+    env = rlvr.make("arithmetic-v1:0.5 kk-v2:0.5")
+    for seed in range(4):
+        _, info = env.reset(seed=seed)
+        task = env.find(info["task"])
+        _, reward, ended, _, after = env.step(env.example(task))
+        assert (reward, ended, after["task"]) == (1.0, True, task.id)

@@ -12,7 +12,13 @@ from tests.train.bandit import trainer
 STEPS = {"dapo": 40, "magistral": 45, "ppo_kl": 60, "trpo": 90}
 """Those that drop groups in which all agree learn later, and so does one whose penalty holds it back; for the others 25
 steps are enough."""
-NOT_ALONE = {"grpo_process": "it needs turns", "distill": "it needs a teacher"}
+NOT_ALONE = {
+    "grpo_process": "it needs turns",
+    "distill": "it needs a teacher",
+    "gkd": "it needs a teacher",
+    "sdft": "it needs tasks with references to show to its teacher",
+    "sft": "it learns from a file",
+}
 PAIR = 1 - 0.1**0.5
 """pass@k of 0.9 with k = 2: all that the algorithm of that name asks of the accuracy."""
 EVERY_DAY = [("grpo", True)]
