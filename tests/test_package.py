@@ -261,6 +261,15 @@ def test_every_command_has_help_without_extras():
     assert said.count("Example: rlvr ") >= said.count("helped: ") == len(COMMANDS)
 
 
+def test_training_names_its_extra_before_its_flags():
+    """Without any flag, too: who has no torch needs it first."""
+    code = """if True:
+        from rlvr.cli import main
+        print(main(["train"]))
+    """
+    assert python(WITHOUT_EXTRAS + code, cwd=ROOT).split() == ["2"]
+
+
 def entry_points() -> dict[str, str]:
     """Name → `module:object` of every script and entry point that we declare."""
     groups = PROJECT["project"]["entry-points"].values()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
@@ -160,12 +161,28 @@ def train_command(argv: Sequence[str]) -> _Parsed:
     if not shows_all and (page := help_page(argv, sources.algorithm)) is not None:
         sys.stdout.write(page)
         raise SystemExit(0)
+    if "--help" not in argv:
+        _require_extra()
     default: dict[str, Any] = {}
     if sources.path:
         default = {"default": TrainFlags(sources.settings, sources.no_numbers)}
     kind: Any = TrainFlags[number_flags(type(sources.algorithm))]  # type: ignore[misc]  # made for this call
     command = tyro.cli(kind, args=argv, prog="rlvr train", **default)
     return _Parsed(command, sources)
+
+
+def _require_extra() -> None:
+    """Say that the extra is missing before flags are asked for; where it is there, nothing is imported yet.
+
+    Raises:
+        MissingDependency: torch is not installed.
+    """
+    try:
+        is_there = find_spec("torch") is not None
+    except ModuleNotFoundError:
+        is_there = False
+    if not is_there:
+        import_module("rlvr.train.loop")
 
 
 @dataclass
