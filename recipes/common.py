@@ -11,7 +11,7 @@ from rich.table import Table
 import rlvr
 from rlvr.console import PlainConsole
 from rlvr.errors import MissingDependency
-from rlvr.recipes.recipe import TINY_MODEL
+from rlvr.recipes.recipe import SUMS_ON_A_CPU, TINY_MODEL
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 from rlvr.train.metrics import read_metrics
@@ -37,9 +37,14 @@ def train(flags: RunFlags) -> int:
     Args:
         flags: the recipe's settings.
     """
-    env, eval_env = flags.environments()
     if flags.config.model == TINY_MODEL:
+        if flags.config.env != SUMS_ON_A_CPU["env"]:
+            raise rlvr.UsageError(
+                f"the model that --size tiny makes reads sums alone, and --env is {flags.config.env!r}; "
+                "give a --model"
+            )
         _make_tiny_model()
+    env, eval_env = flags.environments()
     with Trainer(flags.config, env=env, eval_env=eval_env) as trainer:
         trainer.run()
     return show_results(trainer)

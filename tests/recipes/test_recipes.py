@@ -355,6 +355,7 @@ def test_a_number_without_source_is_refused(say, tmp_path):
     for line, says in [
         (["train", "math_dapo", "--size", "huge"], "--size is 'huge'"),
         (["train", "math_dapo", "--size"], "--size needs a value"),
+        (["train", "math_dapo", "--size", "tiny", "--env", "kk-v2"], "give a --model"),
         (["train", tmp_path / "no.toml"], "is no recipe"),
         (["train", tmp_path / "no.py"], "no.py"),
         (["recipes", tmp_path / "none.py"], "there is no file"),
