@@ -220,14 +220,16 @@ class Trainer:
             NothingScored: every rollout was UNSCORED in `bad_steps` steps in a row.
         """
         config = self._settings
-        ranks, stop = self.ranks, False
+        ranks = self.ranks
         with self._loggers() as log, checkpoint.stop_requested(self._say) as stopped:
             self._set_generators()  # last, so that numbers drawn during the set-up do not change the run
             if self.step == 0:
                 numbers = self._looks(True)
                 if numbers and ranks.first:
                     log(0, numbers)
-            while self.step < config.steps and not (stop := stop or ranks.any(stopped())):
+            stop = ranks.any(stopped())
+            # Asked once a step: what a second question finds after the save would end the run without one.
+            while self.step < config.steps and not stop:
                 started = time.perf_counter()
                 numbers = self._one_step() if ranks.first else self._one_step_of_others()
                 numbers |= self._looks(False)

@@ -153,17 +153,15 @@ class OfflineTrainer:
             self._set_generators()
             if self.step == 0 and self._eval_env is not None:
                 log(0, self._evaluate())
-            while self.step < config.steps and not stopped():
+            stop = stopped()
+            while self.step < config.steps and not stop:  # asked once a step, so that it is saved
                 started = time.perf_counter()
                 numbers = self._one_step()
                 if self._eval_env is not None and self._is_due(config.eval_every or 0):
                     numbers |= self._evaluate()
                 log(self.step, numbers | self._costs(numbers, time.perf_counter() - started))
-                if (
-                    self.step % config.checkpoint_every == 0
-                    or self.step == config.steps
-                    or stopped()
-                ):
+                stop = stopped()
+                if self.step % config.checkpoint_every == 0 or self.step == config.steps or stop:
                     self.save()
         if self.step == config.steps:
             with whole_folder(

@@ -1,6 +1,8 @@
 """The loop as a whole: what reaches the update, what reaches the sampler, and how a run ends."""
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import signal
@@ -294,6 +296,20 @@ def test_a_signal_finishes_the_step_and_saves(tmp_path, number):
         "step-00000003.pt"
     ]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("question", [1, 2, 3])
+def test_a_stop_is_saved_at_whatever_question_it_is_seen(tmp_path, monkeypatch, question):
+    """A signal can come between any two lines of the loop: what was trained is in a checkpoint."""
+    answers = itertools.chain([False] * question, itertools.repeat(True))
+    monkeypatch.setattr(
+        checkpoint, "stop_requested", lambda say: contextlib.nullcontext(lambda: next(answers))
+    )
+    with trainer(tmp_path / "run", steps=50, quietly=True) as made:
+        made.run()
+        assert made.step == question
+        saved = [path.name for path in (made.config.run / "checkpoints").iterdir()]
+    assert saved == [f"step-{question:08d}.pt"]
 
 
 def test_losses_that_are_not_finite_end_the_run_with_their_batches_kept(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Training on preferences: losses by hand, gradients that know nothing of batching, files, and where a run goes on."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -313,6 +314,18 @@ def test_a_file_is_learnt_and_a_stopped_run_goes_on_to_the_last_bit(name: str, t
     assert logged(tmp_path / "whole") == logged(tmp_path / "parts")
     rows = logged(tmp_path / "whole")
     assert rows[-1]["loss"] < rows[0]["loss"]
+
+
+def test_a_stop_is_saved_at_whatever_question_it_is_seen(tmp_path: Path, monkeypatch):
+    """As in the loop that collects."""
+    answers = iter([False, False, True, True])
+    monkeypatch.setattr(
+        checkpoint, "stop_requested", lambda say: contextlib.nullcontext(lambda: next(answers))
+    )
+    with offline(tmp_path / "run", digits(tmp_path / "pairs.jsonl"), checkpoint_every=100) as made:
+        made.run()
+        assert made.step == 2
+    assert (tmp_path / "run" / "checkpoints" / "step-00000002.pt").is_file()
 
 
 def test_another_file_is_another_run(tmp_path: Path):
