@@ -23,11 +23,14 @@ from rlvr.cli.arguments import (
     say_if_unprotected,
     say_line,
 )
+from rlvr.cli.rejected import rejected_row, show_left_out
 from rlvr.console import labelled
 from rlvr.data.files import whole_file
 from rlvr.data.formats import read_rows
+from rlvr.data.lines import Line
 from rlvr.data.rows import Journal, dump_row, read_whole
 from rlvr.data.tokens import PromptFrame
+from rlvr.display import LeftOut
 from rlvr.errors import UsageError
 from rlvr.samplers.chat import ChatSettings, prompts_line, recorded_format
 from rlvr.text import one_line
@@ -41,7 +44,8 @@ class FilterCommand:
 
     Example: rlvr filter scored.jsonl -o tasks.jsonl --min-rate 0.1 --max-rate 0.9 --min-n 4 --tests test.jsonl
 
-    Dropped tasks are written to OUT.dropped.jsonl with the reason.  Exit code 1 if no task is left.
+    Dropped tasks and rows that cannot be read are written to OUT.dropped.jsonl with the reason.  Exit code 1 if no task
+    is left.
     """
 
     file: InputFile
@@ -79,6 +83,8 @@ class FilterCommand:
     template_option: TemplateOptions = ()
     processes: int | None = None
     """Number of processes that compare prompts; by default one per core, 0 for none but this one."""
+    strict: bool = False
+    """Stop at the first row that cannot be used, instead of leaving it out."""
     overwrite: Overwrite = False
 
     def run(self, out: Console, err: Console) -> int:
@@ -98,20 +104,30 @@ class FilterCommand:
             self._frame(err),
         )
         dropped_path = self.output.with_name(self.output.name + ".dropped.jsonl")
-        read_rows(self.file)
+        rows = read_rows(self.file)
         say_if_unprotected(self.file, err)
         require_outputs(
             [self.output, dropped_path], [self.file, self.tests], overwrite=self.overwrite
         )
         tests = [] if self.tests is None else _column(self.tests, self.test_column)
-        kept, dropped = 0, Counter[str]()
+        kept, dropped, unusable = 0, Counter[str](), LeftOut()
         with (
             whole_file(dropped_path) as dropped_file,
             Journal(self.output, overwrite=self.overwrite) as journal,
         ):
-            rows = read_whole(self.file)
+
+            def left_out(line: Line, why: str) -> None:
+                unusable.add(f"line {line.number}", why)
+                dropped["unusable"] += 1
+                dropped_file.write(rejected_row(line, why))
+
             for one in filtered(
-                rows, rules, tests, prompt=self.prompt_column, processes=self.processes
+                rows,
+                rules,
+                tests,
+                prompt=self.prompt_column,
+                processes=self.processes,
+                left_out=None if self.strict else left_out,
             ):
                 if isinstance(one, Kept):
                     journal.write(one.row())
@@ -127,6 +143,7 @@ class FilterCommand:
                 labelled("nothing is left:", f"removed the old {self.output}"),
                 soft_wrap=True,
             )
+        show_left_out(err, unusable, dropped_path)
         table = Table("", "tasks")
         table.add_row("kept", str(kept))
         for reason, count in dropped.most_common():

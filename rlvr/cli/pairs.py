@@ -11,10 +11,12 @@ from rich.table import Table
 from tyro.conf import arg
 
 from rlvr.cli.arguments import InputFile, Overwrite, print_json, require_outputs, say_if_unprotected
+from rlvr.cli.rejected import show_left_out
 from rlvr.console import labelled
 from rlvr.data.formats import STDIN
 from rlvr.data.pairs import PairReport, PairRules, preference_rows
 from rlvr.data.rows import Journal
+from rlvr.display import LeftOut
 from rlvr.errors import UsageError
 
 __all__ = ["PairsCommand"]
@@ -53,6 +55,8 @@ class PairsCommand:
     """Add the column margin for reward models: this times the difference in credit.  Useful with partial credit."""
     seed: int = 0
     """Draws between completions that are equally good."""
+    strict: bool = False
+    """Stop at the first row that cannot be used, instead of leaving it out."""
     overwrite: Overwrite = False
     json: bool = False
     """Print the report as JSON instead of a table."""
@@ -71,9 +75,17 @@ class PairsCommand:
         )
         require_outputs([self.output], [self.file], overwrite=self.overwrite)
         say_if_unprotected(self.file, err)
+        unusable = LeftOut()
         rows, report = preference_rows(
-            self.file, rules, form=self.form, margin_scale=self.margin_scale
+            self.file,
+            rules,
+            form=self.form,
+            margin_scale=self.margin_scale,
+            left_out=None
+            if self.strict
+            else lambda line, why: unusable.add(f"line {line.number}", why),
         )
+        show_left_out(err, unusable)
         written, labels = 0, set()
         with Journal(self.output, overwrite=self.overwrite) as journal:
             for row in rows:

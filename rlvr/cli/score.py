@@ -32,11 +32,12 @@ from rlvr.cli.arguments import (
     environment_of,
     rows_with,
 )
+from rlvr.cli.rejected import rejected_row, show_left_out
 from rlvr.console import labelled
 from rlvr.data.columns import Columns
 from rlvr.data.formats import STDIN, count_rows, read_rows, sources
 from rlvr.data.lines import Line, Row
-from rlvr.data.rows import Journal, KeptLines, dump_row
+from rlvr.data.rows import Journal, KeptLines
 from rlvr.display import LeftOut, progress_bar
 from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError
@@ -57,7 +58,6 @@ _FILES_HELP = (
     "(owner/name:split), - for stdin."
 )
 _FLUSH_S = 0.1  # a kill loses the rows of so long a time; they are scored again
-_SHOWN = 20  # reasons for which rows were rejected, on the terminal
 
 
 @dataclass
@@ -635,20 +635,10 @@ class _RejectedRows:
             return
         if not self.count:
             self._file = self._stack.enter_context(self.path.open("wb"))
-        entry: dict[str, Any] = {} if place is None else {"place": place}
-        entry |= {"line": line.number, "why": str(error), "row": line.row, "text": line.text}
-        try:
-            kept = dump_row(entry)
-        except DataError:  # the row was rejected because it is no JSON
-            kept = dump_row(entry | {"row": None, "text": repr(line.row)})
-        self._file.write(kept)
+        self._file.write(rejected_row(line, str(error), place))
 
     def show(self, err: Console) -> None:
-        for message in self._left_out.lines(_SHOWN):
-            err.print(labelled("left out:", message), soft_wrap=True)
-        if self.count:
-            where = "" if self.path is None else f"; all of them are in {one_line(self.path)}"
-            err.print(f"{self.count} rows left out{where}", soft_wrap=True)
+        show_left_out(err, self._left_out, self.path)
 
     def summary(self) -> str:
         """One line for a file of which no row could be used; empty if none was rejected."""

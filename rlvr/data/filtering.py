@@ -17,14 +17,15 @@ import pickle
 import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-from rlvr.data.lines import Row
+from rlvr.data.lines import Line, Row
 from rlvr.data.overlap import TestSetOverlap, digest_of, folded, near_duplicates
 from rlvr.data.parallel import in_chunks, mapped
+from rlvr.data.rows import usable
 from rlvr.data.tokens import PromptFrame, lengths, load_tokenizer
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.types import Outcome, Prompt
@@ -378,12 +379,13 @@ def filter_tasks(
 
 
 def filtered(
-    rows: Iterable[Row],
+    rows: Iterable[Row | Line],
     rules: FilterRules | None = None,
     tests: Sequence[str] = (),
     *,
     prompt: str = "prompt",
     processes: int | None = None,
+    left_out: Callable[[Line, str], object] | None = None,
 ) -> Iterator[Kept | DroppedTask]:
     """Every task in the order of the rows, kept or dropped.  All rows are read before the first comes.
 
@@ -391,14 +393,17 @@ def filtered(
     holds.
 
     Args:
-        rows: records of `rlvr score`; or tasks with a prompt and `reference`, if no rule looks at rollouts.
+        rows: records of `rlvr score`; or tasks with a prompt and `reference`, if no rule looks at rollouts; as
+            mappings, or as lines of a file.
         rules: the rules; by default only duplicates are dropped.
         tests: prompts of a test set that must not be trained on.
         prompt: the column of the prompts.
         processes: number of processes that compare prompts; None for one per core, 0 for this one.
+        left_out: is told each row that is neither, and why; None if the first is an error.
 
     Raises:
-        DataError: a row is neither, or a rule looks at rollouts and no row has an outcome.
+        DataError: no row can be used, or, without `left_out`, one cannot; or a rule looks at rollouts and no row has
+            an outcome.
     """
     rules = rules or FilterRules()
     if rules.tokenizer is not None:
@@ -406,8 +411,12 @@ def filtered(
             rules.tokenizer
         )  # so that one that is not there is said before a million rows are read
     with _Tasks(prompt, bool(tests) or rules.looks_at_prompts, bool(tests)) as tasks:
-        for number, row in enumerate(rows, 1):
-            tasks.add(row, number)
+        lines = (
+            row if isinstance(row, Line) else Line(number, row)
+            for number, row in enumerate(rows, 1)
+        )
+        for _ in usable(lines, tasks.add, "the rows", left_out):
+            pass
         if rules.need_rollouts and len(tasks) and not tasks.rolled_out:
             raise DataError(
                 "no row has an outcome, so that there are no pass rates: give what `rlvr score` wrote"

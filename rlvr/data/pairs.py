@@ -12,15 +12,16 @@ import itertools
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from rlvr.data.filtering import key_of_task
-from rlvr.data.lines import Row
+from rlvr.data.formats import read_rows
+from rlvr.data.lines import Line, Row
 from rlvr.data.overlap import digest_of
-from rlvr.data.rows import read_whole
+from rlvr.data.rows import read_whole, usable
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Prompt
 from rlvr.validate import is_number, require_number, require_one_of, require_whole
@@ -336,7 +337,12 @@ class PairReport:
 
 
 def preference_rows(
-    path: Path, rules: PairRules, *, form: Form = "pairs", margin_scale: float | None = None
+    path: Path,
+    rules: PairRules,
+    *,
+    form: Form = "pairs",
+    margin_scale: float | None = None,
+    left_out: Callable[[Line, str], object] | None = None,
 ) -> tuple[Iterator[dict[str, Any]], PairReport]:
     """Rows of preference data, in TRL's columns, and counts; from a file that `rlvr score` wrote.
 
@@ -349,19 +355,19 @@ def preference_rows(
         form: see `Form`.
         margin_scale: give each pair a column `margin`, this times the difference of the verdicts' credit; None for no
             such column.
+        left_out: is told each line that cannot be used, and why; None if the first is an error.
 
     Raises:
-        DataError: a row lacks a column, or cannot be read.
+        DataError: no row can be used; or, without `left_out`, one cannot.
     """
     require_one_of("form", form, get_args(Form))
     if margin_scale is not None:
         require_number("margin_scale", margin_scale, above=0)
     tasks: dict[bytes, list[tuple[int, Candidate, int]]] = {}
     in_tokens = True
-    for number, row in enumerate(read_whole(path), 1):
-        key, candidate = _candidate(row, number)
-        in_tokens = in_tokens and isinstance(row.get("length_tokens"), int)
-        tasks.setdefault(key, []).append((number, candidate, len(row["completion"])))
+    for line, (key, candidate, characters) in usable(read_rows(path), _candidate, path, left_out):
+        in_tokens = in_tokens and isinstance((line.row or {}).get("length_tokens"), int)
+        tasks.setdefault(key, []).append((line.number, candidate, characters))
     report = PairReport()
     wanted: dict[
         int, list[tuple[int, int]]
@@ -417,8 +423,9 @@ def _with_texts(
 ) -> Iterator[dict[str, Any]]:
     names = ("chosen", "rejected") if form == "pairs" else ("completion",)
     halves: dict[int, dict[str, Any]] = {}
-    for number, row in enumerate(read_whole(path), 1):
-        for output, side in wanted.get(number, ()):
+    for line in read_rows(path):
+        row = line.row or {}
+        for output, side in wanted.get(line.number, ()):
             texts = halves.setdefault(output, {"task": str(row.get("task") or row.get("id") or "")})
             texts["prompt"] = row["prompt"]
             text = row["completion"]
@@ -433,8 +440,8 @@ def _with_texts(
                 }
 
 
-def _candidate(row: Row, number: int) -> tuple[bytes, Candidate]:
-    """The key of a row's task, and its completion without the text."""
+def _candidate(row: Row, number: int) -> tuple[bytes, Candidate, int]:
+    """The key of a row's task, its completion without the text, and the text's characters."""
     for name in ("prompt", "completion", "outcome"):
         if name not in row:
             raise DataError(
@@ -465,7 +472,7 @@ def _candidate(row: Row, number: int) -> tuple[bytes, Candidate]:
         float(total) if is_number(total) else None,
         bool(row.get("truncated")),
     )
-    return key_of_task(row, own, prompt), candidate
+    return key_of_task(row, own, prompt), candidate, len(text)
 
 
 # ------------------------------------------------------------------------------------------ reading

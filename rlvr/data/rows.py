@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from rlvr.data.files import lock_file, publish, sync_file, sync_folder
 from rlvr.data.formats import ENDINGS, ending_of, hub_rows, read_rows
@@ -39,7 +39,10 @@ __all__ = [
     "load_dataset",
     "read_whole",
     "require_output",
+    "usable",
 ]
+
+Made = TypeVar("Made")
 
 
 _GROUP_ROWS = 4096  # of Parquet, which are in memory together
@@ -581,3 +584,39 @@ def read_whole(path: str | Path) -> Iterator[Row]:
     """
     for line in read_rows(path):
         yield _readable(line, path)
+
+
+def usable(
+    lines: Iterable[Line],
+    use: Callable[[Row, int], Made],
+    where: str | Path,
+    left_out: Callable[[Line, str], object] | None = None,
+) -> Iterator[tuple[Line, Made]]:
+    """What is made of each row; one that cannot be read or used is left out.
+
+    Args:
+        lines: of a file, as `read_rows` gives them.
+        use: makes something of a row and the number of its line; raises DataError for one that cannot be used.
+        where: the lines come from.
+        left_out: is told each line that is left out, and why; None if the first is an error.
+
+    Yields:
+        The line, and what is made of it.
+
+    Raises:
+        DataError: no row can be used; or, without `left_out`, one cannot.
+    """
+    first, any_used = None, False
+    for line in lines:
+        try:
+            made = use(_readable(line, where), line.number)
+        except DataError as error:
+            if left_out is None:
+                raise
+            first = first or error
+            left_out(line, line.error or str(error))
+            continue
+        any_used = True
+        yield line, made
+    if first is not None and not any_used:
+        raise first
