@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rlvr.algo import subsets
 from rlvr.algo.advantages import batch_mean
 from rlvr.algo.kl import penalised
 from rlvr.algo.papers.base import Algorithm, Inputs
@@ -31,11 +30,11 @@ __all__ = [
     "Batch",
     "Credit",
     "GroupInputs",
-    "chosen",
     "collate",
     "credit",
     "group_numbers",
     "laid_out",
+    "owners_of",
     "rows_of",
     "save_batch",
     "totals",
@@ -127,7 +126,7 @@ def group_numbers(groups: Sequence[Group]) -> list[int]:
         groups: of the batch.
     """
     own = [number for number, group in enumerate(groups) for _ in group.rollouts]
-    return [*own, *(own[i] for i in _owners(groups))]
+    return [*own, *(own[i] for i in owners_of(groups))]
 
 
 def rows_of(groups: Sequence[Group]) -> list[Rollout]:
@@ -140,8 +139,12 @@ def rows_of(groups: Sequence[Group]) -> list[Rollout]:
     return [*rollouts, *chain.from_iterable(rollout.branches for rollout in rollouts)]
 
 
-def _owners(groups: Sequence[Group]) -> list[int]:
-    """For each branch, the index of its rollout."""
+def owners_of(groups: Sequence[Group]) -> list[int]:
+    """For each branch, the index of its rollout.
+
+    Args:
+        groups: of the batch.
+    """
     rollouts = list(chain.from_iterable(group.rollouts for group in groups))
     return [i for i, rollout in enumerate(rollouts) for _ in rollout.branches]
 
@@ -187,7 +190,7 @@ def credit(
         UsageError: the algorithm needs rewards of steps, and no rollout has them; or it gives each token an advantage
             of its own, and an episode has branches.
     """
-    if owners := _owners(groups):
+    if owners := owners_of(groups):
         return _credit_of_branches(groups, owners, batch, algorithm, minibatch_of, values, average)
     if len({len(group.rollouts) for group in groups}) > 1:
         return _credit_of_sizes(groups, batch, algorithm, minibatch_of, values, average)
@@ -247,30 +250,6 @@ def _credit_of_branches(
         )
     whole = torch.cat([of_row, of_row[list(owners)]])
     return Credit(torch.where(batch.completion_mask, whole[:, None], 0.0))
-
-
-def chosen(
-    groups: Sequence[Group], batch: Batch, algorithm: Algorithm, generator: torch.Generator
-) -> Batch:
-    """The batch with the rows masked that `Algorithm.subset` leaves out; it is unchanged without one.
-
-    Args:
-        groups: of the batch.
-        batch: with advantages.
-        algorithm: has the subset.
-        generator: for subsets that are drawn.
-    """
-    if algorithm.subset is None:
-        return batch
-    scores, scored = totals(groups)
-    choose = getattr(subsets, algorithm.subset.rule)
-    there = (
-        torch.arange(scores.shape[1])
-        < torch.tensor([len(group.rollouts) for group in groups])[:, None]
-    )
-    keep = choose(scores, scored, size=algorithm.subset.size, generator=generator)[there]
-    mask = batch.completion_mask & torch.cat([keep, keep[_owners(groups)]])[:, None]
-    return replace(batch, completion_mask=mask, advantages=torch.where(mask, batch.advantages, 0.0))
 
 
 def _credit_of_sizes(

@@ -37,7 +37,7 @@ from rlvr.train import checkpoint
 from rlvr.train.alarm import Alarms, OpinionAlarm, ScoringAlarm, SecondOpinion, lr_alarm
 from rlvr.train.canary import Canary
 from rlvr.train.config import Config
-from rlvr.train.credit import Batch, chosen, collate, credit, rows_of, save_batch, update_rows
+from rlvr.train.credit import Batch, collate, credit, rows_of, save_batch, update_rows
 from rlvr.train.learner import Learner
 from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.metrics import Log, evaluation_metrics, keep_evaluation, open_loggers
@@ -45,7 +45,6 @@ from rlvr.train.parts import MovingBaseline
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_groups
 from rlvr.train.ranks import Ranks
-from rlvr.train.replay import ReplayBuffer
 from rlvr.train.rollout_batch import RolloutBatch, collect_batch
 from rlvr.train.rollout_log import Trained, log_rollouts, rollout_table, trained_rollouts
 from rlvr.train.run_dir import claim_run_dir, identity_of_run, keep_chat
@@ -58,7 +57,6 @@ from rlvr.train.setup import (
     prepare_policy,
     say_prompts,
 )
-from rlvr.train.step_rewards import StepRewards
 from rlvr.train.validation import Standing, validation_split
 from rlvr.types import Task
 from rlvr.workers.threads import Threads
@@ -115,8 +113,6 @@ class Trainer:
         self._trained: dict[
             int, Trained
         ] = {}  # of this step's rollouts, where they are shown or kept
-        replay = config.algorithm.replay
-        self._replay = None if replay is None else ReplayBuffer(replay, config.seed)
         self._alarm = ScoringAlarm(config.bad_steps)
         self._opinion: OpinionAlarm | None = None
         if second_opinion is not None:
@@ -195,7 +191,6 @@ class Trainer:
                 activity=self._activity,
             )
         )
-        self._step_rewards = StepRewards.of(config, str(self.policy.device))
         self._eval_scorer = self._scorer(self.eval_env)
         self._validation_scorer = self._scorer(self.validation_env)
         prompt_tokens = longest_prompt(self.collector.groups)
@@ -263,17 +258,17 @@ class Trainer:
         opinion = (
             {} if self._opinion is None else self._opinion.check(sampled.groups, self.step + 1)
         )
-        trained = sampled if self._replay is None else self._replay.extended(sampled, self.step)
+        trained = sampled
+        for part in self.learner.parts:
+            trained = part.extend(trained, self.step, self.collector.groups)
         if self._settings.max_staleness and self.step + 1 < self._settings.steps:
             later = self._thread.submit(self._collect, self.step + 1)
         numbers = {
-            **sampled.stats,
+            **trained.stats,
             **opinion,
             **trained.staleness(self.step),
             "collect_s": sampled.wall_s,
         }
-        if self._replay is not None:
-            numbers["replayed"] = float(len(trained.groups) - len(sampled.groups))
         if self._settings.sampler_sleep:
             sampler: Any = self.sampler  # of vLLM, which alone sleeps
             sampler.sleep()
@@ -297,13 +292,10 @@ class Trainer:
     def _collect(self, step: int) -> RolloutBatch:
         """Collect the batch that a step trains on; `step` is also the version of the weights that it begins with."""
         config = self._settings
-        forks = "prefix_values" in config.algorithm.reads and config.algorithm.forks
         return collect_batch(
             self.collector,
             config.prompts,
-            vine_k=config.vine_k if forks == "steps" else None,
-            greedy=forks == "greedy",
-            step_rewards=self._step_rewards,
+            parts=self.learner.parts,
             ahead=min(max(0, config.max_staleness - 1), config.steps - 1 - step),
             trained_at=step,
         )
@@ -353,7 +345,8 @@ class Trainer:
             )
             self.learner.observe(sampled.groups)
             batch = replace(batch, advantages=found.advantages, returns=found.returns)
-            batch = chosen(sampled.groups, batch, algorithm, draw)
+            for part in self.learner.parts:
+                batch = part.choose(sampled.groups, batch, draw)
         batch = replace(batch, **ranks.from_first(_credited(batch)))
         prepared_s = time.perf_counter() - started
         numbers = self.learner.update(
@@ -549,7 +542,6 @@ class Trainer:
             self._ahead and self._ahead.state_dict(),
             [self._standing.state_dict(), self._opinion and self._opinion.state_dict()],
             checkpoint.rng_state(self.policy.device),
-            self._replay and self._replay.state_dict(),
         )
         state = dict(zip(_STATE, parts, strict=True))
         return write(state)
@@ -572,8 +564,6 @@ class Trainer:
         self.learner.load_state_dict(state["learner"])
         if self.ranks.first:
             self.collector.load_state_dict(state["collector"])
-            if self._replay is not None and state["replay"]:
-                self._replay.load_state_dict(state["replay"], self.collector)
             self._ahead = state["ahead"] and RolloutBatch.from_state(state["ahead"], self.collector)
         standing, opinion = state["validation"]
         self._standing.load_state_dict(standing)
@@ -658,7 +648,7 @@ def _credited(batch: Batch) -> dict[str, Any]:
     return {name: getattr(batch, name) for name in names}
 
 
-_STATE = ("step", "learner", "collector", "ahead", "validation", "rng", "replay")
+_STATE = ("step", "learner", "collector", "ahead", "validation", "rng")
 """What a checkpoint holds."""
 
 

@@ -34,7 +34,7 @@ from rlvr.train.config import Config
 from rlvr.train.metrics import evaluation_metrics, keep_evaluation, open_loggers
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_file
-from rlvr.train.reward_model import RewardLearner
+from rlvr.train.reward_learner import RewardLearner
 from rlvr.train.run_dir import claim_run_dir, keep_chat
 from rlvr.train.setup import (
     describe_run,

@@ -1,6 +1,7 @@
-"""The seam of an update: what algorithms share is a part, and the learner calls its parts in order.
+"""The seam of a step: what algorithms share is a part, and loop and learner call all parts in order.
 
-before ─▶ per update: select ─▶ per micro-batch: weigh, penalty ─▶ backward, step, moved ─▶ after, end_step
+gather ─▶ extend ─▶ before ─▶ advantages ─▶ choose ─▶ the updates ─▶ after, end_step
+per update: select ─▶ per micro-batch: weigh, penalty ─▶ backward, step, moved
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Generator, Tensor
 
 from rlvr.algo.aggregation import Denominators
 from rlvr.algo.ratios import RatioStats
+from rlvr.collect.groups import Groups
 from rlvr.train.credit import Batch
+from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.types import Group
 
 if TYPE_CHECKING:  # it calls the parts
@@ -89,6 +92,37 @@ class LearnerPart:
     def holds_policy(self) -> bool:
         """Whether the policy stays as it is in this step."""
         return False
+
+    def gather(self, sampled: RolloutBatch, by: Groups) -> RolloutBatch:
+        """A step's rollouts with what has to be sampled or asked for them; only on the rank that collects.
+
+        With `max_staleness` it is called ahead of the step, in a thread.
+
+        Args:
+            sampled: at least one group.
+            by: samples and scores.
+        """
+        return sampled
+
+    def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
+        """What a step trains on: its rollouts, and perhaps others; only on the rank that collects.
+
+        Args:
+            sampled: what was collected for the step; perhaps no group.
+            step: steps done, also the version of the weights that are trained.
+            by: samples and scores.
+        """
+        return sampled
+
+    def choose(self, groups: Sequence[Group], batch: Batch, generator: Generator) -> Batch:
+        """The batch with the rows masked that are not trained on; only on the rank that collects.
+
+        Args:
+            groups: of the batch.
+            batch: with advantages.
+            generator: of this step.
+        """
+        return batch
 
     def before(self, batch: Batch) -> Batch:
         """The batch with what is computed under the weights before the step.

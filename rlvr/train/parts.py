@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from rlvr.algo import subsets
 from rlvr.algo.advantages import moving_average
 from rlvr.algo.control import next_beta, next_entropy_coefficient, ziegler_beta
 from rlvr.algo.corrections import composed
@@ -21,10 +22,15 @@ from rlvr.algo.masks import zero_masked
 from rlvr.algo.papers.base import Inputs, PolicyGradient
 from rlvr.algo.terms import entropy_bonus, top_entropy
 from rlvr.algo.trust_region import dual_ascent
+from rlvr.collect.groups import Groups
+from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.samplers.protocol import rollout_seed
-from rlvr.train.credit import Batch, totals
+from rlvr.train.credit import Batch, owners_of, totals
 from rlvr.train.critic import CriticLearner
 from rlvr.train.part import LearnerPart, Micro
+from rlvr.train.replay import ReplayBuffer
+from rlvr.train.rollout_batch import RolloutBatch
+from rlvr.train.step_rewards import StepRewards
 from rlvr.train.teacher import Reference, SelfTeacher, Teacher
 from rlvr.train.trust_region import RegionStep
 from rlvr.types import Group
@@ -35,15 +41,54 @@ if TYPE_CHECKING:  # it calls the parts
 __all__ = [
     "Corrections",
     "EntropyBonus",
+    "Forks",
     "HighEntropy",
     "KlPenalty",
     "MovingBaseline",
     "OptimizerReset",
     "ReferenceMixing",
     "Selection",
+    "SubsetChoice",
     "TrustPenalty",
     "parts_of",
 ]
+
+
+class Forks(LearnerPart):
+    """Values of prefixes: from K new completions at every step (VinePPO), or a greedy one at the prompt (ReMax)."""
+
+    @classmethod
+    def of(cls, learner: Learner) -> Forks | None:
+        return cls(learner) if "prefix_values" in learner.algorithm.reads else None
+
+    def gather(self, sampled: RolloutBatch, by: Groups) -> RolloutBatch:
+        rollouts = sampled.rollouts
+        options: dict[str, Any] = {"k": self.learner.config.vine_k}
+        if self.learner.algorithm.forks == "greedy":
+            steps = [sorted({0, len(rollout.completion_ids)}) for rollout in rollouts]
+            options = {"k": 1, "greedy": True, "steps": steps}
+        values, costs = prefix_values_and_costs(by, rollouts, **options)
+        return sampled.with_costs(costs, values=values)
+
+
+class SubsetChoice(LearnerPart):
+    """Some completions of each group are trained on, with advantages from all of them (PODS, arXiv:2504.13818, 3.2)."""
+
+    @classmethod
+    def of(cls, learner: Learner) -> SubsetChoice | None:
+        return None if learner.algorithm.subset is None else cls(learner)
+
+    def choose(self, groups: Sequence[Group], batch: Batch, generator: torch.Generator) -> Batch:
+        settings = self.learner.algorithm.subset
+        assert settings is not None
+        rule = getattr(subsets, settings.rule)
+        scores, scored = totals(groups)
+        sizes = torch.tensor([len(group.rollouts) for group in groups])
+        is_there = torch.arange(scores.shape[1]) < sizes[:, None]
+        keep = rule(scores, scored, size=settings.size, generator=generator)[is_there]
+        mask = batch.completion_mask & torch.cat([keep, keep[owners_of(groups)]])[:, None]
+        advantages = torch.where(mask, batch.advantages, 0.0)
+        return replace(batch, completion_mask=mask, advantages=advantages)
 
 
 class HighEntropy(LearnerPart):
@@ -326,6 +371,10 @@ class Selection(LearnerPart):
 
 
 _PARTS: tuple[type[LearnerPart], ...] = (
+    Forks,
+    StepRewards,
+    ReplayBuffer,
+    SubsetChoice,
     HighEntropy,
     Corrections,
     Reference,

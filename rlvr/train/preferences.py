@@ -42,34 +42,18 @@ from rlvr.train.learner import Learner
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.teacher import Reference
+from rlvr.train.trained_rows import TrainedRow, step_row, tokenized
 from rlvr.train.update_sizes import LEAST_GROUPS
-from rlvr.types import Group, Outcome, Prompt, Rollout
+from rlvr.types import Group, Outcome, Rollout
 
 __all__ = [
     "Example",
     "Examples",
     "PreferenceLearner",
-    "TrainedRow",
     "examples_of_file",
     "examples_of_groups",
     "mismatched",
-    "step_row",
-    "tokenized",
 ]
-
-
-class TrainedRow(NamedTuple):
-    """A completion in tokens.
-
-    Attributes:
-        prompt_ids: at least one.
-        completion_ids: at least one; the last is the end token, unless the completion was truncated.
-        completion_mask: True for trained tokens, of which there is at least one.
-    """
-
-    prompt_ids: Sequence[int]
-    completion_ids: Sequence[int]
-    completion_mask: Sequence[bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,50 +473,3 @@ def examples_of_file(
             f"with max_tokens={max_tokens}, the rows of {path} that are left all have one label; raise it"
         )
     return Examples(found), read - len(found)
-
-
-def tokenized(
-    tokenization: Tokenization, prompt: Prompt, completions: Sequence[tuple[str, bool]]
-) -> tuple[TrainedRow, ...]:
-    """A row for each completion of a prompt: the prompt's tokens, the text's own tokens, and the end token.
-
-    The text is tokenised apart from the prompt, since a sampler continues the prompt's tokens.
-
-    Args:
-        tokenization: of the policy.
-        prompt: a text or chat messages.
-        completions: (text, truncated) of each; a truncated one has no end token.
-
-    Raises:
-        UsageError: the tokenizer has no end token.
-    """
-    prompt_ids, end = tokenization.encode(prompt), tokenization.closing_id
-    rows = []
-    for text, truncated in completions:
-        ids = tokenization.encode_reply(text, prompt_ids) + ([] if truncated else [end])
-        rows.append(TrainedRow(prompt_ids, ids, [True] * len(ids)))
-    return tuple(rows)
-
-
-def step_row(
-    tokenization: Tokenization, prompt: Prompt, steps: Sequence[str]
-) -> tuple[TrainedRow, list[int]]:
-    """A completion in steps as a row, and the number of its tokens up to each step's end.
-
-    Args:
-        tokenization: of the policy.
-        prompt: a text or chat messages.
-        steps: the completion's parts in order, with what separates them.
-
-    Raises:
-        UsageError: the tokenizer has no end token.
-    """
-    prompt_ids, ids, ends = tokenization.encode(prompt), list[int](), list[int]()
-    for number, step in enumerate(steps):
-        if number == 0:
-            ids += tokenization.encode_reply(step, prompt_ids)
-        else:
-            ids += tokenization.encode(step, after=prompt_ids)
-        ends.append(len(ids))
-    ids.append(tokenization.closing_id)
-    return TrainedRow(prompt_ids, ids, [True] * len(ids)), ends

@@ -4,69 +4,72 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlvr.algo.parts import Replay
-from rlvr.collect import Collector
+from rlvr.collect.groups import Groups
 from rlvr.collect.serialization import group_as_dict, group_from_dict
 from rlvr.environment import seeded
+from rlvr.train.part import LearnerPart
 from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.types import Group
+
+if TYPE_CHECKING:  # it calls the parts
+    from rlvr.train.learner import Learner
 
 __all__ = ["ReplayBuffer"]
 
 
-class ReplayBuffer:
+class ReplayBuffer(LearnerPart):
     """The groups of the last steps; each step gets some of them, drawn at random, beside its own.
 
     A replayed group is a group of its own: its advantages are computed within it, as in RePO (arXiv:2506.09340, 3.2).
     The correction for older weights is the algorithm's, token by token.
-
-    Args:
-        settings: how many, and how old.
-        seed: of the draws.
     """
 
-    def __init__(self, settings: Replay, seed: int) -> None:
-        self._settings, self._seed = settings, seed
+    name = "replay"
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
         self._groups: list[tuple[int, Group]] = []  # with the index of its task; the oldest first
+        self._saved: Sequence[Mapping[str, Any]] = ()  # of a checkpoint, not read yet
 
-    def __len__(self) -> int:
-        return len(self._groups)
+    @classmethod
+    def of(cls, learner: Learner) -> ReplayBuffer | None:
+        return None if learner.algorithm.replay is None else cls(learner)
 
-    def extended(self, sampled: RolloutBatch, step: int) -> RolloutBatch:
+    def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
         """A step's batch with replayed groups behind its own; its own can be replayed by later steps.
 
         Args:
             sampled: what was collected for the step.
             step: also the version of the weights that are trained.
-        """
-        oldest = step - self._settings.max_versions
-        self._groups = [one for one in self._groups if _oldest(one[1]) >= oldest]
-        count = min(self._settings.groups, len(self._groups)) if sampled.groups else 0
-        drawn = sorted(seeded("replay", self._seed, step).sample(range(len(self._groups)), count))
-        again = [self._groups[i][1] for i in drawn]
-        self._groups += [(sampled.indices[group.task.id], group) for group in sampled.groups]
-        return replace(sampled, groups=[*sampled.groups, *again])
-
-    def state_dict(self) -> list[dict[str, Any]]:
-        """All groups as plain JSON, with the indices of their tasks."""
-        return [{"index": index, "group": group_as_dict(group)} for index, group in self._groups]
-
-    def load_state_dict(self, state: Sequence[Mapping[str, Any]], collector: Collector) -> None:
-        """Continue with the groups of `state_dict`.
-
-        Args:
-            state: what it returned.
-            collector: of the same environment.
+            by: has the tasks.
 
         Raises:
-            UsageError: the tasks have changed since.
+            UsageError: the tasks have changed since the checkpoint.
         """
-        self._groups = [
-            (one["index"], group_from_dict(one["group"], collector.groups.task(one["index"])))
-            for one in state
-        ]
+        settings, seed = self.learner.algorithm.replay, self.learner.config.seed
+        assert settings is not None
+        for one in self._saved:
+            index = one["index"]
+            self._groups.append((index, group_from_dict(one["group"], by.task(index))))
+        self._saved = ()
+        oldest = step - settings.max_versions
+        self._groups = [one for one in self._groups if _oldest(one[1]) >= oldest]
+        count = min(settings.groups, len(self._groups)) if sampled.groups else 0
+        drawn = sorted(seeded("replay", seed, step).sample(range(len(self._groups)), count))
+        again = [self._groups[i][1] for i in drawn]
+        self._groups += [(sampled.indices[group.task.id], group) for group in sampled.groups]
+        extended = replace(sampled, groups=[*sampled.groups, *again])
+        return extended.with_costs({"replayed": float(count)})
+
+    def state(self) -> list[Mapping[str, Any]]:
+        """All groups as plain JSON, with the indices of their tasks."""
+        read = [{"index": index, "group": group_as_dict(group)} for index, group in self._groups]
+        return [*self._saved, *read]
+
+    def load(self, state: Sequence[Mapping[str, Any]]) -> None:
+        self._saved = state
 
 
 def _oldest(group: Group) -> int:

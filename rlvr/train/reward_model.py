@@ -1,10 +1,6 @@
-"""Reward models: a scalar head on a language model, trained on pairs or on the counts of steps.
+"""Reward models: a scalar head on a language model; `rlvr.train.reward_learner` trains them.
 
-A completion's reward is read after its last token, a step's after the step.  The head is float32 and begins at 0.
-
-    bradley_terry     pairs: -log σ(r_w - r_l - margin), with centring               RUN/model scores completions
-    step_label_loss   completions with verdicts, cross-entropy                       RUN/model scores completions
-    step_label_loss   steps with counts of right continuations, cross-entropy        RUN/model scores steps
+A completion's reward is read after its last token, a step's after the step.
 
 A reward model guesses; only a verifier's verdict says what is right.  So what it says of completions is a part of a
 reward, with bounds, and never a verdict; `rlvr audit --reward-model` measures it against labels.
@@ -20,35 +16,41 @@ from typing import Any, Self
 
 import torch
 from jaxtyping import Float
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from rlvr.algo.preferences import weighted_mean
-from rlvr.display import Activity
 from rlvr.errors import RewardError, UsageError, described
 from rlvr.samplers.protocol import Tokenized, TokenRow
-from rlvr.train.config import Config
 from rlvr.train.critic import ValueModule
 from rlvr.train.policy import Policy
-from rlvr.train.preferences import Example, PreferenceLearner, _Totals, step_row, tokenized
 from rlvr.train.reward_head import HEAD, Reads, require_reads, version_of
+from rlvr.train.trained_rows import step_row, tokenized
 from rlvr.types import Message, Prompt
 
-__all__ = ["RewardLearner", "RewardModel"]
+__all__ = ["RewardModel", "numbers_of", "scorer_of"]
 
 _MOST_LETTERS = 1 << 20  # of a completion: tokenizing more would take longer than the model
 
 
-def _scorer(policy: Policy) -> tuple[Policy, ValueModule]:
-    """A policy whose `logprobs` are the head's numbers: batching, packing and precision are the policy's."""
+def scorer_of(policy: Policy) -> tuple[Policy, ValueModule]:
+    """A policy whose `logprobs` are the head's numbers: batching, packing and precision are the policy's.
+
+    Args:
+        policy: with the model's layers.
+    """
     found = copy.copy(policy)
     module = ValueModule(policy)
     found.root = module
     return found, module
 
 
-def _numbers(scorer: Policy, rows: Sequence[Tokenized]) -> Float[Tensor, "N T1"]:
-    """The numbers before each token, and after the last."""
+def numbers_of(scorer: Policy, rows: Sequence[Tokenized]) -> Float[Tensor, "N T1"]:
+    """The numbers before each token, and after the last.
+
+    Args:
+        scorer: of `scorer_of`.
+        rows: N completions of at most T tokens.
+    """
     # One token more, whatever it is, so that the state after the last one is before another.
     return scorer.logprobs([TokenRow(row.prompt_ids, [*row.completion_ids, 0]) for row in rows])
 
@@ -60,85 +62,6 @@ def _clean(text: str) -> str:
 def _cleaned(message: Message) -> Message:
     content = message.get("content")
     return {**message, "content": _clean(content)} if isinstance(content, str) else message
-
-
-class RewardLearner(PreferenceLearner):
-    """A learner that trains a reward model.
-
-    Args:
-        policy: whose layers are trained.
-        config: settings of the run; its algorithm's loss needs a head.
-
-    Raises:
-        UsageError: all weights are frozen.
-    """
-
-    def __init__(self, policy: Policy, config: Config, activity: Activity | None = None) -> None:
-        super().__init__(policy, config, activity=activity)
-        self._scorer, self._module = _scorer(policy)
-        self.parameters = [*self.parameters, *self._module.head.parameters()]
-        self.optimizer = self.fresh_optimizer()
-
-    def _micro_loss(
-        self, examples: Sequence[Example], whole: _Totals, point: Tensor | None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        rows = [row for side in zip(*(one.rows for one in examples), strict=True) for row in side]
-        numbers, device = _numbers(self._scorer, rows), self.policy.device
-        weights = torch.tensor([one.weight for one in examples], device=device)
-        if examples[0].steps:
-            return self._step_loss(examples, numbers, whole)
-        ends = torch.tensor([len(row.completion_ids) for row in rows], device=device)
-        n, rewards = len(examples), numbers.gather(1, ends[:, None]).squeeze(1)
-        margin = torch.tensor([one.margin for one in examples], device=device)
-        right = torch.tensor([one.right for one in examples], device=device)
-        inputs = {"rewards": rewards, "right": right, "margin": margin}
-        losses = self._example_losses(inputs | {"chosen": rewards[:n], "rejected": rewards[n:]})
-        terms = whole.means("gain", rewards.detach(), weights, right)
-        named = {
-            f"reward_{name.removeprefix('gain_').removeprefix('reward_')}": value
-            for name, value in terms.items()
-        }
-        return weighted_mean(losses, weights, total=whole.weight), named
-
-    def _step_loss(
-        self, examples: Sequence[Example], numbers: Tensor, whole: _Totals
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        flat = [(i, *step, one.weight) for i, one in enumerate(examples) for step in one.steps]
-        row, end, right, counts, weights = (
-            torch.tensor(values, device=numbers.device) for values in zip(*flat, strict=True)
-        )
-        logits = numbers[row, end]
-        losses = self._example_losses({"logits": logits, "right": right, "counts": counts})
-        off = (logits.detach().sigmoid() - right / counts).abs()
-        return weighted_mean(losses, weights, total=whole.counts), {
-            "step_error": weighted_mean(off * counts, weights, total=whole.counts)
-        }
-
-    def save(self, folder: Path) -> None:
-        """Write the model with its head, for `RewardModel.load`.
-
-        Args:
-            folder: where it goes; it is made.
-        """
-        super().save(folder)
-        save_file(
-            {name: value.detach().cpu() for name, value in self._module.head.state_dict().items()},
-            folder / HEAD,
-            metadata={"reads": "steps" if self.algorithm.examples == "steps" else "completions"},
-        )
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that the next update depends on."""
-        return {**super().state_dict(), "head": self._module.head.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned.
-
-        Args:
-            state: what `state_dict` returned.
-        """
-        self._module.head.load_state_dict(state["head"])
-        super().load_state_dict(state)
 
 
 class RewardModel:
@@ -154,7 +77,7 @@ class RewardModel:
     """
 
     def __init__(self, policy: Policy, head: dict[str, Tensor], version: str = "") -> None:
-        self._scorer, module = _scorer(policy)
+        self._scorer, module = scorer_of(policy)
         module.head.load_state_dict(head)
         self._tokenization, self.version = policy.tokenization, version
         text = policy.model.config.get_text_config()
@@ -198,7 +121,7 @@ class RewardModel:
         found = [0.0] * len(completions)
         if not read:
             return found
-        numbers = _numbers(self._scorer, list(read.values()))
+        numbers = numbers_of(self._scorer, list(read.values()))
         ends = torch.tensor(
             [len(row.completion_ids) for row in read.values()], device=numbers.device
         )
@@ -246,5 +169,7 @@ class RewardModel:
             steps: the completion in parts, with their delimiters.
         """
         row, ends = step_row(self._tokenization, prompt, steps)
-        found: list[float] = _numbers(self._scorer, [row])[0, torch.tensor(ends)].sigmoid().tolist()
+        found: list[float] = (
+            numbers_of(self._scorer, [row])[0, torch.tensor(ends)].sigmoid().tolist()
+        )
         return found

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr.collect import Collector, Dropped, PrefixValues, own_tokens
-from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.collect.serialization import group_as_dict, group_from_dict
-from rlvr.train.step_rewards import StepRewards
 from rlvr.types import Group, Rollout
+
+if TYPE_CHECKING:  # it has batches of these
+    from rlvr.train.part import LearnerPart
 
 __all__ = ["RolloutBatch", "collect_batch"]
 
@@ -42,6 +43,17 @@ class RolloutBatch:
     def rollouts(self) -> list[Rollout]:
         """All rollouts, group after group."""
         return [rollout for group in self.groups for rollout in group.rollouts]
+
+    def with_costs(self, costs: Mapping[str, float], **changes: Any) -> RolloutBatch:
+        """The batch with more metrics, added to those of the same name.
+
+        Args:
+            costs: by name.
+            changes: other values of fields.
+        """
+        stats = dict(self.stats)
+        stats |= {name: stats.get(name, 0.0) + spent for name, spent in costs.items()}
+        return replace(self, stats=stats, **changes)
 
     def staleness(self, version: int) -> dict[str, float]:
         """By how many weight versions the policy's tokens are behind, as metrics; nothing without rollouts.
@@ -132,36 +144,23 @@ def collect_batch(
     collector: Collector,
     prompts: int,
     *,
-    vine_k: int | None = None,
-    greedy: bool = False,
-    step_rewards: StepRewards | None = None,
+    parts: Sequence[LearnerPart] = (),
     ahead: int = 0,
     trained_at: int | None = None,
 ) -> RolloutBatch:
-    """Collect the groups of one step and, for VinePPO and ReMax, the values of their prefixes.
+    """Collect the groups of one step, and what the parts gather for them, such as VinePPO's values.
 
     Args:
         collector: samples and scores.
         prompts: number of groups.
-        vine_k: completions from each prefix (K); None for no prefix values.
-        step_rewards: splits completions into steps with rewards; None for those of the environment.
-        greedy: instead, a completion of the most likely tokens from each prompt, for ReMax.
+        parts: of the learner.
         ahead, trained_at: see `Collector.collect`.
     """
     started = time.perf_counter()
     collected = collector.collect(prompts, ahead=ahead, trained_at=trained_at)
-    values, numbers = None, dict(collected.stats)
-    if (greedy or vine_k is not None) and collected.groups:
-        rollouts = [rollout for group in collected.groups for rollout in group.rollouts]
-        forks: dict[str, Any] = {"k": vine_k}
-        if greedy:
-            steps = [sorted({0, len(rollout.completion_ids)}) for rollout in rollouts]
-            forks = {"k": 1, "greedy": True, "steps": steps}
-        values, costs = prefix_values_and_costs(collector.groups, rollouts, **forks)
-        numbers |= {name: numbers.get(name, 0.0) + spent for name, spent in costs.items()}
-    groups = collected.groups
-    if step_rewards is not None:
-        groups, costs = step_rewards(groups, collector.groups)
-        numbers |= {name: numbers.get(name, 0.0) + spent for name, spent in costs.items()}
-    wall_s = time.perf_counter() - started
-    return RolloutBatch(groups, values, numbers, collected.indices, wall_s, collected.dropped)
+    stats, indices = collected.stats, collected.indices
+    found = RolloutBatch(collected.groups, None, stats, indices, 0.0, collected.dropped)
+    if found.groups:
+        for part in parts:
+            found = part.gather(found, collector.groups)
+    return replace(found, wall_s=time.perf_counter() - started)

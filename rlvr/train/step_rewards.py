@@ -8,16 +8,19 @@ from dataclasses import replace
 from itertools import pairwise
 from numbers import Real
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.algo.papers import module_at
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values_and_costs, step_boundaries
 from rlvr.errors import UsageError, brief
 from rlvr.samplers.protocol import Sampler
-from rlvr.train.config import ResolvedConfig
-from rlvr.train.reward_model import RewardModel
-from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
+from rlvr.train.part import LearnerPart
+from rlvr.train.rollout_batch import RolloutBatch
+from rlvr.types import Outcome, Rollout, Score, Task, Turn, Verdict
+
+if TYPE_CHECKING:  # it calls the parts
+    from rlvr.train.learner import Learner
 
 __all__ = ["FORKS", "StepRewards", "StepRule"]
 
@@ -27,70 +30,67 @@ StepRule = Callable[[Task, list[str]], Sequence[float]]
 
 FORKS: Final = "forks"
 """The source that asks how much likelier a right answer is after a step than before it."""
+_OWN: Final = (None, "turns")  # the environment's turns are the steps
 
 
-class StepRewards:
+class StepRewards(LearnerPart):
     """Splits completions into steps and rewards each of them, as turns of the rollout.
 
     What a model or a rule gives is added to the completion's total, as the part "steps" of its score; with "forks" the
     steps share out the total itself.  A rule that raises, or gives too few numbers or one that is not finite, fails by
     our fault: the completion becomes UNSCORED, and is not trained on.
 
-    Args:
-        source: RUN/model of a process reward model; FILE.py:FUNCTION of a rule `function(task, steps)`, which
-            returns a number for each step; or "forks": the mean score of new completions from the step's end, minus
-            that from its beginning (VinePPO's values, arXiv:2410.01679, sec. 4).
-        delimiter: text that ends a step.
-        device: of the model.
-        k: new completions from each step's end, with "forks".
+    The setting `step_reward` is RUN/model of a process reward model; FILE.py:FUNCTION of a rule
+    `function(task, steps)`, which returns a number for each step; or "forks": the mean score of `vine_k` new
+    completions from the step's end, minus that from its beginning (VinePPO's values, arXiv:2410.01679, sec. 4).
 
     Raises:
         UsageError: there is no such model or function.
     """
 
-    def __init__(self, source: str, delimiter: str, device: str = "cpu", k: int = 9) -> None:
-        self.delimiter, self._source, self._k = delimiter, source, k
-        self._rule = None if source == FORKS else _rule_of(source, device)
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
+        config = learner.config
+        assert config.step_reward is not None
+        self._source, self._delimiter, self._k = (
+            config.step_reward,
+            config.step_delimiter,
+            config.vine_k,
+        )
+        is_forks = self._source == FORKS
+        self._rule = None if is_forks else _rule_of(self._source, str(learner.policy.device))
 
     @classmethod
-    def of(cls, config: ResolvedConfig, device: str) -> Self | None:
-        """Those of a run; None for one without, or whose steps are the environment's turns.
+    def of(cls, learner: Learner) -> StepRewards | None:
+        collects = learner.ranks.first
+        return cls(learner) if collects and learner.config.step_reward not in _OWN else None
+
+    def gather(self, sampled: RolloutBatch, by: Groups) -> RolloutBatch:
+        """The rollouts with a turn for each step, and its reward.
 
         Args:
-            config: of the run.
-            device: of a process reward model.
-        """
-        source = config.step_reward
-        if source in (None, "turns"):
-            return None
-        assert source is not None
-        return cls(source, config.step_delimiter, device, config.vine_k)
-
-    def __call__(self, groups: Sequence[Group], by: Groups) -> tuple[list[Group], dict[str, float]]:
-        """The groups with a turn for each step, and its reward; and the costs as metrics.
-
-        Args:
-            groups: of completions of one turn.
+            sampled: completions of one turn.
             by: what sampled them.
 
         Raises:
             UsageError: none of them got rewards.
         """
-        rollouts = [one for group in groups for one in group.rollouts]
+        rollouts = sampled.rollouts
         costs: dict[str, float] = {}
         if self._rule is None:
-            values, costs = prefix_values_and_costs(by, rollouts, k=self._k, steps=self.delimiter)
+            values, costs = prefix_values_and_costs(by, rollouts, k=self._k, steps=self._delimiter)
             rewarded = [_shared_out(*both) for both in zip(rollouts, values, strict=True)]
         else:
             rewarded = [self._rewarded(self._rule, one, by.sampler) for one in rollouts]
-        if rewarded and not any(one.turns for one in rewarded):
+        if not any(one.turns for one in rewarded):
             why = rewarded[0].score.verdict.why if rewarded[0].score else "not scored"
             raise UsageError(
                 f"step_reward {self._source} gave no completion of {len(rewarded)} a reward; the first: {why}"
             )
         costs["steps_unscored"] = float(sum(map(_lost, rollouts, rewarded)))
         each = iter(rewarded)
-        return [replace(g, rollouts=[next(each) for _ in g.rollouts]) for g in groups], costs
+        groups = [replace(g, rollouts=[next(each) for _ in g.rollouts]) for g in sampled.groups]
+        return sampled.with_costs(costs, groups=groups)
 
     def _rewarded(self, rule: StepRule, rollout: Rollout, sampler: Sampler) -> Rollout:
         if not rollout.completion_ids or not any(rollout.completion_mask):
@@ -99,7 +99,7 @@ class StepRewards:
             raise UsageError(
                 f"task {rollout.task.id!r} has several turns, which are its steps; leave step_reward out"
             )
-        ends = step_boundaries(rollout, sampler, self.delimiter)
+        ends = step_boundaries(rollout, sampler, self._delimiter)
         spans = list(pairwise(ends))
         steps = [sampler.decode(rollout.completion_ids[start:stop]) for start, stop in spans]
         try:
@@ -139,6 +139,10 @@ def _lost(before: Rollout, after: Rollout) -> bool:
 
 def _rule_of(source: str, device: str) -> StepRule:
     if Path(source).is_dir():
+        from rlvr.train.reward_model import (
+            RewardModel,
+        )  # it is trained by a learner, which has parts
+
         model = RewardModel.load(source, reads="steps", device=device)
         return lambda task, steps: model.step_scores(task.prompt, steps)
     if ":" not in source:

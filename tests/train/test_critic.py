@@ -11,9 +11,9 @@ import rlvr
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.parts import Critic, EntropyTarget, Kl, Mixing, Reset, Subset, Trust
 from rlvr.errors import DataError, UsageError
-from rlvr.train.credit import chosen, collate, credit
+from rlvr.train.credit import collate, credit
 from rlvr.train.critic import CriticLearner
-from rlvr.train.parts import EntropyBonus, Reference
+from rlvr.train.parts import EntropyBonus, Reference, SubsetChoice
 from tests.rounding import additions, assert_same
 from tests.train.bandit import policy
 from tests.train.test_learner import batch_of, learner, rollout
@@ -244,7 +244,8 @@ def test_a_subset_is_trained_on_with_the_advantages_of_all():
     ]
     batch = collate(groups)
     batch = replace(batch, advantages=credit(groups, batch, algorithm).advantages)
-    batch = chosen(groups, batch, algorithm, torch.Generator())
+    part = learner(algorithm, group_size=4).part(SubsetChoice)
+    batch = part.choose(groups, batch, torch.Generator())
     assert int(batch.completion_mask.sum()) == 2
     assert sorted(batch.advantages.flatten().tolist()) == [-0.25, 0, 0, 0.75]
 

@@ -607,7 +607,7 @@ def test_what_forks_cost_is_in_the_step(tmp_path, monkeypatch):
         values, costs = prefix_values_and_costs(groups, rollouts, k=k)
         return values, costs | {"generation_s": costs["generation_s"] + 1000}
 
-    monkeypatch.setattr("rlvr.train.rollout_batch.prefix_values_and_costs", forking)
+    monkeypatch.setattr("rlvr.train.parts.prefix_values_and_costs", forking)
     with trainer(tmp_path / "run", algorithm="vineppo", steps=1, vine_k=3) as made:
         made.run()
     row = metrics(made)[0]

@@ -27,12 +27,12 @@ from rlvr.train.preferences import (
     Example,
     Examples,
     PreferenceLearner,
-    TrainedRow,
     examples_of_file,
     examples_of_groups,
     mismatched,
 )
 from rlvr.train.tiny import tiny
+from rlvr.train.trained_rows import TrainedRow
 from tests.rounding import additions, assert_same
 from tests.train.bandit import CHARSET, policy
 from tests.train.test_resume import differences, logged

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,11 @@ def group(index: int, version: int) -> Group:
     return Group(task, [Rollout(task, "a", [1], [2], [True], [-1.0], version, score=score)] * 2)
 
 
+def buffer_of(replay: Replay, seed: int) -> ReplayBuffer:
+    algorithm = SimpleNamespace(replay=replay)
+    return ReplayBuffer(SimpleNamespace(algorithm=algorithm, config=SimpleNamespace(seed=seed)))
+
+
 def batch(*groups: Group) -> RolloutBatch:
     return RolloutBatch(
         groups, None, {}, {one.task.id: int(one.task.id[1:]) for one in groups}, 0.0
@@ -28,8 +34,8 @@ def batch(*groups: Group) -> RolloutBatch:
 
 def test_a_step_gets_groups_of_earlier_steps_and_none_that_is_too_old():
     """Step s brings group s, of weights s; two versions back may be replayed, all that there are at first."""
-    buffer = ReplayBuffer(Replay(groups=2, max_versions=2), seed=0)
-    trained = [buffer.extended(batch(group(step, step)), step) for step in range(6)]
+    buffer = buffer_of(Replay(groups=2, max_versions=2), seed=0)
+    trained = [buffer.extend(batch(group(step, step)), step, None) for step in range(6)]
     assert [[one.task.id for one in each.groups] for each in trained] == [
         ["t0"], ["t1", "t0"], ["t2", "t0", "t1"], ["t3", "t1", "t2"], ["t4", "t2", "t3"], ["t5", "t3", "t4"],
     ]  # fmt: skip
@@ -47,12 +53,15 @@ def test_draws_differ_from_step_to_step_and_repeat_with_the_seed():
     """One of nine groups each time; a step without groups of its own replays none."""
     found = []
     for seed in (0, 0, 1):
-        buffer = ReplayBuffer(Replay(groups=1, max_versions=99), seed)
-        buffer.extended(batch(*(group(i, 0) for i in range(9))), 0)
+        buffer = buffer_of(Replay(groups=1, max_versions=99), seed)
+        buffer.extend(batch(*(group(i, 0) for i in range(9))), 0, None)
         found.append(
-            [buffer.extended(batch(group(9, 0)), step).groups[-1].task.id for step in range(1, 12)]
+            [
+                buffer.extend(batch(group(9, 0)), step, None).groups[-1].task.id
+                for step in range(1, 12)
+            ]
         )
-        assert buffer.extended(batch(), 12).groups == []
+        assert buffer.extend(batch(), 12, None).groups == []
     assert found[0] == found[1] != found[2]
     assert len(set(found[0])) > 3
 

@@ -16,9 +16,11 @@ from rlvr.errors import DataError, RewardError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.learned_reward import LearnedReward
 from rlvr.train.policy import Policy
-from rlvr.train.preferences import Example, Examples, TrainedRow
-from rlvr.train.reward_model import RewardLearner, RewardModel
+from rlvr.train.preferences import Example, Examples
+from rlvr.train.reward_learner import RewardLearner
+from rlvr.train.reward_model import RewardModel
 from rlvr.train.tiny import tiny
+from rlvr.train.trained_rows import TrainedRow
 from tests.environments import Torchless
 from tests.rounding import additions, assert_same
 from tests.serve.serving import answering, served
