@@ -172,6 +172,7 @@ _COMMAND = re.compile(
 )
 _BEFORE, _AFTER = 200, 1500  # characters around an answer in which it may be withdrawn
 _NEAR = 80  # characters before it in which it may be denied
+_ENDING = 300  # characters at the end in which the last line and sentence are looked for
 _NOT = ("not", "never", "n't", "n’t", "anything")  # one of them is in what denies
 _DOUBTS = (  # and one of these in what withdraws
     *(
@@ -235,11 +236,25 @@ _SAYS_WHY = re.compile(
     r"therefore|discard|reject\w*)\b",
     re.IGNORECASE,
 )
+_REJECTED = re.compile(rf"(?:\bnot|n['’]t|\bneither){_OPENED}\Z", re.IGNORECASE)
+_INSTEAD = re.compile(
+    r"[\s,;:.—–-]{0,8}(?:but|rather|instead|actually|(?:it|that)(?:['’]s| is)|the (?:\w{1,12} )?answer is)\b",
+    re.IGNORECASE,
+)
 _CORRECTS = re.compile(
     r"\b(?:correct|right|actual|true) (?:answer|value|result|one) (?:is|should be)\b", re.IGNORECASE
 )
 _HAS_LETTER = re.compile(r"[^\W\d_]")
 _PIECE = re.compile(r"(?<=[.!?;])[\s$]+|\n")
+_REVERSED = re.compile(  # "5 is the answer"
+    r"(?:^|[.!?]\s)[*_ \t]{0,8}(?:(?:so|thus|hence|therefore),? )?(?P<answer>[^\n.!?]{1,200}) "
+    r"is (?:the|my) (?:final |correct |right )?answer[*_ \t]{0,8}[.!]?\s{0,8}\Z",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LAST_LINE = re.compile(  # as GSM8K and other data end
+    r"^(?:#{4}[ \t]+|[*_ \t]{0,8}answer[*_ \t]{1,8}[-–—][ \t]+)(?P<answer>[^\n]{1,200}?)\s{0,8}\Z",
+    re.IGNORECASE | re.MULTILINE,
+)
 _PHRASE_FIRST = re.compile(
     r"(?:the )?(?:final |correct |right )?answer(?: is\b:?|:)\s*", re.IGNORECASE
 )
@@ -371,10 +386,18 @@ def _formed(text: str, begin: int, form: Form) -> Extraction | None:
     if not whole:
         found = _last_line(shown, begin, _marker_pattern(form.markers), "marker", lines=form.lines)
         found = found or _last_line(shown, begin, _PHRASE, "phrase", lines=form.lines)
+        found = found or _ending(shown, begin)
         found = found and _as_meant(shown, found)
     if found is None and form.bare and rest:
         found = Extraction(rest, begin, len(text), "bare")
     return found
+
+
+def _ending(text: str, begin: int) -> Extraction | None:
+    """The answer of a last line or sentence that marks it."""
+    tail = max(begin, len(text.rstrip()) - _ENDING)
+    found = _LAST_LINE.search(text, tail) or _REVERSED.search(text, tail)
+    return _trimmed(text, *found.span("answer"), "phrase") if found else None
 
 
 def _program(text: str, form: Form) -> Answer:
@@ -502,7 +525,7 @@ def _together(text: str, first: int, between: str) -> bool:
         between: what stands between the two answers.
     """
     if same_statement(between):
-        return _CORRECTS.search(between) is None
+        return not _corrected(text[max(0, first - _NEAR) : first], between)
     if len(between) > _BEFORE or _SAYS_WHY.search(between):
         return False
     second = _last_piece(between)
@@ -510,6 +533,15 @@ def _together(text: str, first: int, between: str) -> bool:
         return True
     before = _last_piece(text[max(0, first - _BEFORE) : first])
     return bool(_CANDIDATE.match(second) and _CANDIDATE.match(before))
+
+
+def _corrected(before: str, between: str) -> bool:
+    r"""Whether the second of two answers of a statement stands for the first: `not \\boxed{4} but \\boxed{5}`."""
+    closed = _CLOSED.match(between)
+    after = between[closed.end() :] if closed else between
+    if _CORRECTS.search(between) or _WITHDRAWN.match(after):
+        return True
+    return bool(_INSTEAD.match(after) and _REJECTED.search(before))
 
 
 def _last_piece(text: str) -> str:

@@ -196,11 +196,15 @@ class BaseVerifier(ABC, Generic[_A, _R]):
 
         Raises:
             DataError: the reference cannot be read.
-            UsageError: the completion is no text.
+            UsageError: the completion is no text, or the task is none.
         """
         if not isinstance(completion, str):
             raise UsageError(
                 f"the completion is a {type(completion).__name__}; it must be a string"
+            )
+        if task is not None and not isinstance(task, Task):
+            raise UsageError(
+                f"the task is a {type(task).__name__}; give rlvr.Task(id, prompt) or nothing"
             )
         if self.is_async:
             return self._awaited(completion, reference, task)  # type: ignore[return-value]

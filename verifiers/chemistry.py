@@ -68,6 +68,13 @@ _TOKEN: Final = re.compile(
     r"([A-Z][a-z]?)(\d{0,4})|([(\[])|([)\]])(\d{0,4})|[·.*](\d{0,2})|<(\d)([+-])>$"
 )
 
+# The name behind a formula, as in "Al2(SO4)3 (aluminium sulfate)"; "(aq)" and "(or AlSO4)" are none.
+_NAMED: Final = re.compile(
+    r"\s{1,3}\((?:[a-z]{3,20}(?:\([IVX]+\))?[ -])*[a-z]{0,15}"
+    r"(?:ide|ate|ite|acid|ane|ene|yne|ol|one|ine|ion|water|ammonia|salt)\)\Z",
+    re.IGNORECASE,
+)
+
 Side: TypeAlias = "dict[Species, int]"
 
 
@@ -142,7 +149,7 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
         """
         text = answer.text.translate(WIDE_DIGITS).rstrip(". ")
         if isinstance(reference, Species):
-            said = read_formula(text)
+            said = read_formula(_NAMED.sub("", text))
             if said is None:
                 return Verdict(Outcome.UNPARSED, why=f"no-formula: {text[:80]!r}", answer=text)
             if said != reference:

@@ -90,7 +90,7 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
         if is_question(text) and not any(map(is_question, golds)):
             why = "hedged: the answer is a question"
             return Verdict(Outcome.WRONG, why=why, answer=text)
-        if any(same_answer(text, gold) for gold in golds):
+        if any(same_answer(text, gold, answer.prompt) for gold in golds):
             return Verdict(Outcome.CORRECT, why="same-words", answer=text)
         value = max(f1(text, gold) for gold in golds) if self.credit == "f1" else 0.0
         return Verdict(Outcome.WRONG, min(value, 0.99), why="other-words", answer=text)

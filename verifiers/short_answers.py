@@ -82,6 +82,22 @@ _TIME: Final = re.compile(
     re.IGNORECASE,
 )
 _CODE_NAME: Final = re.compile(r"[A-Za-z_][\w.]*_[\w.]*(?:\(\))?")  # such as max_len
+_ROMAN: Final = re.compile(r"X{0,3}(?:IX|IV|V?I{0,3})")
+_ROMAN_DIGITS: Final = {"I": 1, "V": 5, "X": 10}
+_SHORTENED: Final = {"mt": "mount", "st": "saint", "ft": "fort", "dr": "doctor", "vs": "versus"}
+_INITIALS: Final = re.compile(r"(?<![\w.])[A-Z]\.(?: ?[A-Z](?:\.|(?![\w.])))+")
+_PERCENT: Final = re.compile(r"\bper ?cent|%", re.IGNORECASE)
+_LEAD_IN: Final = re.compile(
+    r"(?:(?:so|thus|hence|therefore),? )?(?:it|that|this|they)(?:['’]s|['’]re| is| was| are| were) ",
+    re.IGNORECASE,
+)
+_UNSURE: Final = r"(?!(?:only|just|merely|simply|sure|certain\w*|really|quite|\w+ly)\b)"
+_CHOSEN: Final = re.compile(
+    rf"not {_UNSURE}[^,;]{{1,80}}?,? but (?:rather )?(?P<but>.{{1,200}})|"
+    rf"(?P<kept>[^,;]{{1,200}}?)(?:, (?:and )?not|,? rather than|,? instead of) {_UNSURE}[^,;]{{1,80}}",
+    re.IGNORECASE,
+)
+_GLOSSED: Final = re.compile(r"(?P<said>[^()]{1,200}) \((?P<gloss>[^()]{1,80})\)\.?")
 _YES_NO: Final = {"yes": True, "true": True, "no": False, "false": False}
 
 
@@ -92,16 +108,35 @@ class Amount(NamedTuple):
     unit: str
 
 
-def same_answer(answer: str, gold: str) -> bool:
+def same_answer(answer: str, gold: str, prompt: str = "") -> bool:
     """Whether an answer says the same as a reference.
 
     Args:
         answer: the answer.
         gold: the reference; what it is decides how the two are compared.
+        prompt: the question; one for a percentage is answered by a number without the sign, too.
     """
     said, right = _plain(answer), _plain(gold)
     if said == right:
         return True
+    if _same(said, right, prompt):
+        return True
+    short, gloss = _restated(said)
+    return short != said and _same(short, right, prompt) and (not gloss or _same(gloss, right, ""))
+
+
+def _restated(said: str) -> tuple[str, str]:
+    """An answer without "it is", or the one that is kept of two; and what stands in brackets behind it."""
+    short = _LEAD_IN.sub("", said)
+    if (chosen := _CHOSEN.fullmatch(short)) is not None:
+        short = chosen["but"] or chosen["kept"]
+    glossed = _GLOSSED.fullmatch(short)
+    return (glossed["said"], glossed["gloss"]) if glossed else (short, "")
+
+
+def _same(said: str, right: str, prompt: str) -> bool:
+    if _PERCENT.search(prompt) and said.replace(".", "", 1).isdecimal() and "%" in right:
+        said += "%"
     if is_question(said) and not is_question(right):
         return False
     if _CODE_NAME.fullmatch(right):
@@ -147,7 +182,7 @@ def tokens(text: str) -> tuple[str, ...]:
     Args:
         text: an answer or a reference.
     """
-    plain = _plain(text)
+    plain = _INITIALS.sub(lambda run: re.sub(r"[. ]", "", run[0]), _plain(text))
     found: list[str] = []
     pieces = list(_TOKEN.finditer(plain))
     for piece in pieces:
@@ -183,7 +218,19 @@ def _same_word(one: str, other: str) -> bool:
     """In any case; accents of a name may be left out, those of other words, as in "año", not."""
     if one.casefold() == other.casefold():
         return True
-    return other[:1].isupper() and _bare(one) == _bare(other)
+    if other[:1].isupper() and _bare(one) == _bare(other):
+        return True
+    short, long = sorted((one.casefold(), other.casefold()), key=len)
+    return _SHORTENED.get(short) == long or _roman(one) == other or one == _roman(other)
+
+
+def _roman(word: str) -> str:
+    """A numeral up to XXXIX in digits; "" for any other word."""
+    if not word or not _ROMAN.fullmatch(word):
+        return ""
+    values = [_ROMAN_DIGITS[sign] for sign in word]
+    signs = (-1 if one < after else 1 for one, after in zip(values, [*values[1:], 0], strict=True))
+    return str(sum(sign * value for sign, value in zip(signs, values, strict=True)))
 
 
 def _bare(word: str) -> str:
@@ -261,6 +308,8 @@ def _spelt(text: str) -> Amount | None:
 def _same_amount(said: Amount, right: Amount) -> bool:
     if said.unit == right.unit:
         return said.value == right.value
+    if "%" in (said.unit, right.unit) and "" in (said.unit, right.unit):
+        return said.value / (100 if said.unit else 1) == right.value / (100 if right.unit else 1)
     if said.unit and right.unit:
         one, other = _measure(said.unit), _measure(right.unit)
         return (

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlvr
+from rlvr.errors import UsageError
 from rlvr.types import Outcome, Task, Verdict, verifies_async
 from rlvr.verifiers.answers import Answer, Form, find_answer
 from rlvr.verifiers.base import BaseVerifier
@@ -216,6 +217,10 @@ def test_hedges_and_unfinished_texts_are_never_paid(name: str):
         f"<answer>{answer}</answer>?",
         f"It is not <answer>{answer}</answer>.",
         f"It can never be <answer>{answer}</answer>.",
+        f"It is not <answer>zzz</answer> or <answer>{answer}</answer>.",
+        f"It is neither <answer>zzz</answer> nor <answer>{answer}</answer>.",
+        f"<answer>zzz</answer> is not wrong, <answer>{answer}</answer>",
+        f"It is not <answer>{answer}</answer> but <answer>zzz</answer>.",
         f"<answer>{answer}</answer> is wrong.",
         f"<answer>{answer}</answer>\n\nNo, that is wrong; it is zzz.",
         f"So <answer>{answer}</answer>. Wait, this is a mistake.",
@@ -236,6 +241,9 @@ def test_a_correction_is_paid_and_other_denials_are_not_the_answers(name: str):
         "<answer>zzz</answer>. Wait, I forgot one: <answer>{}</answer>",
         "<answer>zzz</answer> is wrong. The right one: <answer>{}</answer>",
         "<answer>zzz</answer> is what one gets first; but the correct answer is <answer>{}</answer>",
+        "It's not <answer>zzz</answer> but <answer>{}</answer>.",
+        "Not <answer>zzz</answer>, it is <answer>{}</answer>.",
+        "<answer>zzz</answer> is wrong; <answer>{}</answer>",
         "The one that is not used is <answer>{}</answer>.",
         "It does not matter which. <answer>{}</answer>",
         "<answer>{0}</answer>\n\nAlternatively we get the same: <answer>{0}</answer>",
@@ -257,3 +265,9 @@ def test_what_an_answer_carries():
     assert (long.outcome, long.reason) == (Outcome.WRONG, "too-long")
     block = find_answer("```sql\nSELECT 'the answer is 5'\n```", Form(fences=frozenset(("sql",))))
     assert block == Answer("SELECT 'the answer is 5'", "", "fence")
+
+
+def test_a_prompt_is_no_task():
+    """One clear error for what is easily mistaken."""
+    with pytest.raises(UsageError, match=r"the task is a str; give rlvr.Task"):
+        QAVerifier().verify("5", "5", "What is 2 + 3?")

@@ -34,6 +34,8 @@ def formula(answer: str, reference: str) -> rlvr.Verdict:
         (r"3.00 \times 10^8 \text{ m/s}", "299792458 m/s"),
         ("300000 km/s", "2.998e8 m/s"),
         ("25 °C", "298.15 K"),
+        ("2000 cc", "2 L"),
+        ("3 sqm", "30000 cm^2"),
         ("1500 W s", "1.5 kJ"),
         ("2.5 N m", "2.5 J"),
         (r"50 \Omega", "50 ohm"),
@@ -153,6 +155,9 @@ def test_a_formula_is_compared_by_its_groups():
     """CH3COOH has the atoms of C2H4O2, and says more."""
     for said in ("Al2(SO4)3", r"\text{Al}_2(\text{SO}_4)_3", "Al₂(SO₄)₃", r"\ce{Al2(SO4)3}"):
         assert formula(said, "Al2(SO4)3").why == "same-formula"
+        assert formula(f"{said} (aluminium sulfate)", "Al2(SO4)3").why == "same-formula"
+        for hedge in ("or AlSO4", "not sure", "maybe sulfate or not"):
+            assert not formula(f"{said} ({hedge})", "Al2(SO4)3").correct
     for said in ("Al2S3O12", "AlSO4", "Al2(SO4)3 or AlSO4", "(SO4)3Al2", "al2(so4)3", "Al2(SO4)03"):
         assert not formula(said, "Al2(SO4)3").correct
     assert read_formula("Co") != read_formula("CO")

@@ -51,6 +51,19 @@ PAIRS = [  # reference, an answer that says the same, one that does not
     ("03/05", "03/05", "0305"),
     ("AT&T", "AT and T", "AT"),
     ("東京", "東京。".rstrip("。"), "京都"),
+    ("J. K. Rowling", "JK Rowling", "J. R. Rowling"),
+    ("USA", "U.S.A.", "U.S.B."),
+    ("World War II", "World War 2", "World War III"),
+    ("Mount Everest", "Mt. Everest", "Fort Everest"),
+    ("50%", "0.5", "50"),
+    ("0.05", "5%", "5"),
+    ("Paris", "It is Paris", "It is Paris or Rome"),
+    ("Paris", "not Rome but Paris", "not Paris but Rome"),
+    ("Paris", "Paris, not Rome", "Rome, not Paris"),
+    ("Paris", "Paris rather than Rome", "Paris, not sure"),
+    ("Paris", "it's Paris, not Rome", "not only Rome but Paris"),
+    ("5", "5 (five)", "5 (or six)"),
+    ("5", "five (5)", "5 (6)"),
 ]
 
 
@@ -60,6 +73,14 @@ def test_a_form_says_the_same_and_its_twin_does_not(gold: str, same: str, other:
     assert same_answer(same, gold)
     assert same_answer(gold, gold)
     assert not same_answer(other, gold)
+
+
+def test_a_question_for_a_percentage_is_answered_by_a_number():
+    """Then 50 is 50 %, and 0.5 is half of one."""
+    asked = "What percentage of the bees came back?"
+    assert same_answer("50", "50%", asked)
+    assert not same_answer("0.5", "50%", asked)
+    assert not same_answer("50", "50%", "How many bees came back?")
 
 
 @pytest.mark.parametrize("gold", [gold for gold, _, _ in PAIRS])

@@ -221,8 +221,7 @@ def _load() -> None:
         name = others[0] if len(first) < 3 and others else first
         for spelling in (first, *others):
             (_SYMBOLS if spelling != spelling.casefold() else _NAMES)[spelling] = name
-    _SYMBOLS.update({spelling: _SYMBOLS.get(name, name) for spelling, name in _OTHER_CASES.items()})
-    for spelling, name in _CHINESE_UNITS.items():
+    for spelling, name in (_OTHER_CASES | _CHINESE_UNITS).items():
         head, caret, power = name.partition("^")
         _SYMBOLS[spelling] = _SYMBOLS.get(head, head) + caret + power
     for spelling, name in list(_SYMBOLS.items()):
