@@ -6,6 +6,9 @@ killed.  Tasks of a data set are read once, when they are loaded.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import resource
 import signal
 import threading
 import time
@@ -13,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from rlvr.errors import DataError, OutOfTime
 
@@ -22,7 +25,8 @@ __all__ = ["READ_CPU_S", "is_read_later", "limited_reading", "read_later"]
 READ_CPU_S: Final = 5.0
 """CPU seconds for one reference: a last resort, since verifiers bound themselves by steps and sizes."""
 
-_LOOK_S: Final = 0.2  # of CPU time between two looks
+_LOOK_S: Final = 0.2  # between two looks; of CPU time in the main thread
+_SHORT_S: Final = 1e-3  # to a caller's timer that was due meanwhile
 _is_later: ContextVar[bool] = ContextVar("references are read later", default=False)
 
 
@@ -43,26 +47,109 @@ def is_read_later() -> bool:
 
 @contextmanager
 def limited_reading() -> Iterator[None]:
-    """Refuse a reference that takes too much CPU time of this thread; only in the main thread, as signals are.
+    """Refuse a reference that takes too much CPU time of this thread.  A call of C ends first, as with any signal.
 
     Raises:
         DataError: it did.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    began = time.thread_time()
+    is_main = threading.current_thread() is threading.main_thread()
+    try:
+        with _by_timer() if is_main else _WATCHER.watching():
+            yield
+    except OutOfTime as error:
+        raise DataError(str(error)) from error
+
+
+class _ReadTooLong(OutOfTime):
+    def __init__(self) -> None:
+        super().__init__(f"it takes more than {READ_CPU_S:g} CPU s to read")
+
+
+@contextmanager
+def _by_timer() -> Iterator[None]:
+    """Of the main thread, where signals arrive.  A timer of the caller goes on afterwards."""
+    began, began_user_s = time.thread_time(), _user_s()
 
     def look(_: int, frame: FrameType | None) -> None:
         if time.thread_time() - began > READ_CPU_S:
-            raise OutOfTime(f"it takes more than {READ_CPU_S:g} CPU s to read")
+            raise _ReadTooLong
 
-    before: Any = signal.signal(signal.SIGVTALRM, look)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _LOOK_S, _LOOK_S)
+    handler = signal.signal(signal.SIGVTALRM, look)
+    left_s, every_s = signal.setitimer(signal.ITIMER_VIRTUAL, _LOOK_S, _LOOK_S)
     try:
         yield
-    except OutOfTime as error:
-        raise DataError(str(error)) from error
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+        signal.signal(signal.SIGVTALRM, handler)
+        if left_s:
+            left_s = max(left_s - (_user_s() - began_user_s), _SHORT_S)
+            signal.setitimer(signal.ITIMER_VIRTUAL, left_s, every_s)
+
+
+def _user_s() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_utime
+
+
+class _Watcher:
+    """A thread that raises `OutOfTime` in other threads; started with the first of them, also in a forked child."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """As if nothing was watched yet, such as in a forked child."""
+        self._lock = threading.Lock()
+        self._began: dict[int, float] = {}  # thread → its clock at the beginning
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch this thread meanwhile."""
+        thread = threading.get_ident()
+        with self._lock:
+            self._began[thread] = time.thread_time()
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="reading", daemon=True)
+                self._thread.start()
+        self._wake.set()
+        try:
+            yield
+        finally:
+            self._forget(thread)
+
+    def _forget(self, thread: int) -> None:
+        """No `OutOfTime` is on its way afterwards; one that comes meanwhile is what this waits for."""
+        late: OutOfTime | None = None
+        while True:
+            try:
+                with self._lock:
+                    self._began.pop(thread, None)
+                    _raise_in(thread, None)
+                break
+            except OutOfTime as error:
+                late = error
+        if late is not None:
+            raise late
+
+    def _run(self) -> None:
+        while True:
+            if not self._began:
+                self._wake.clear()
+                self._wake.wait(60)
+            time.sleep(_LOOK_S)
+            with self._lock:
+                for thread, began in self._began.items():
+                    clock = time.pthread_getcpuclockid(thread)
+                    if time.clock_gettime(clock) - began > READ_CPU_S:
+                        _raise_in(thread, _ReadTooLong)
+
+
+def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+    """Raise an exception in a thread at its next instruction; None takes back one that has not come."""
+    exception = ctypes.py_object() if kind is None else ctypes.py_object(kind)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception)
+
+
+_WATCHER = _Watcher()
+os.register_at_fork(after_in_child=_WATCHER.begin)

@@ -1,5 +1,8 @@
 """References are read where a worker can be killed, within CPU time, and a row with another one is left out."""
 
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -92,9 +95,38 @@ def test_a_task_that_was_drawn_is_unscored():
     assert "no such animal" in other.verdict.why
 
 
-def test_tasks_are_read_within_time_when_they_are_loaded():
-    """An endless reference in a data set is left out before a task is drawn."""
+@pytest.mark.parametrize("where", ["main thread", "another thread"])
+def test_tasks_are_read_within_time_in_any_thread(where):
+    """An endless reference in a data set is left out before a task is drawn.  Signals reach the main thread alone, and a notebook or a server loads its data in another one."""
     rows = [{"prompt": "p", "reference": "cat"}] * 40 + [{"prompt": "p", "reference": "endless"}]
     env = rlvr.Environment.from_rows(rows, verifier=Reads())
     with pytest.warns(DataWarning, match="1 of 41 rows .* more than 0.3 CPU s to read"):
-        assert env.size == 40
+        if where == "main thread":
+            assert env.size == 40
+        else:
+            with ThreadPoolExecutor(1) as threads:
+                assert threads.submit(lambda: env.size).result() == 40
+
+
+def test_a_timer_of_the_caller_goes_on():
+    """The limit of reading has the only timer of its kind; a program may have set it before."""
+    rung = []
+    before = signal.signal(signal.SIGVTALRM, lambda *_: rung.append(1))
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.3, 0.05)
+        with reading.limited_reading():
+            spend(0.1)
+        left, every = signal.getitimer(signal.ITIMER_VIRTUAL)
+        assert 0 < left <= 0.25
+        assert every == 0.05
+        spend(0.5)
+        assert rung
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def spend(cpu_s):
+    until = time.thread_time() + cpu_s
+    while time.thread_time() < until:
+        sum(range(10_000))  # in user mode, which this timer counts
