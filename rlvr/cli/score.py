@@ -44,7 +44,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scored, Scorer
 from rlvr.scoring.blocks import Block, Blocks, digest_of_lines
 from rlvr.scoring.identity import DataDigest, IdentityFile, identity_of
-from rlvr.scoring.items import Ids, Item, item_of, number_of, was_there
+from rlvr.scoring.items import Ids, Item, RowTask, item_of, number_of, was_there
 from rlvr.scoring.records import Recorder, is_record_of, provenance, require_same_run
 from rlvr.scoring.shards import Shard, ShardTotals, rejected_path
 from rlvr.scoring.tally import Tally
@@ -413,7 +413,7 @@ class _UnderWay:
     name: str
     line: Line
     place: int | None
-    inputs: tuple[bytes, bytes]
+    inputs: tuple[bytes, bytes] | None  # None until its task was made
     block: Block | None
 
 
@@ -496,7 +496,7 @@ class _RemainingRows:
                     raise was_there(item.id)
             except DataError as error:
                 if is_ours:
-                    self._reject(_UnderWay(name, line, place, (b"", b""), block), error)
+                    self._reject(_UnderWay(name, line, place, None, block), error)
                 continue
             if shard is not None and by_group and not shard.has_task(item.task):
                 continue
@@ -506,6 +506,7 @@ class _RemainingRows:
                     line.row and "task" in line.row and line.row.get("reference") is None
                 )
             if self._kept is not None and self._kept.left:
+                assert inputs is not None, "tasks are made here as long as rows are compared"
                 where = f"{name}: line {line.number}"
                 found = self._scored_before(self._kept.read(), item, place, inputs, where)
                 self._tally.add_record(found)
@@ -559,8 +560,8 @@ class _RemainingRows:
             f"says{of_shard}; pass --overwrite to begin anew"
         )
 
-    def _recordable(self, line: Line, place: int | None) -> tuple[Item, tuple[bytes, bytes]]:
-        """The item of a line and the beginning of its record, if it can be recorded.
+    def _recordable(self, line: Line, place: int | None) -> tuple[Item, tuple[bytes, bytes] | None]:
+        """The item of a line and the beginning of its record, if it can be recorded; None if a worker makes its task.
 
         Checked before scoring: a reference may be no JSON, Parquet holds dates, and Python's JSON reader takes NaN.
         """
@@ -569,7 +570,8 @@ class _RemainingRows:
         # A stopped run and a shard of groups have to know at once which rows count.
         by_group = self._shard is not None and self._shard.by_group
         item = item_of(self._env, line.row, line.number, read=bool(self._left) or by_group)
-        return item, self._recorder.inputs(item, place)
+        is_made = type(item.task) is not RowTask
+        return item, self._recorder.inputs(item, place) if is_made else None
 
     def write(self, scored: Scored) -> None:
         """Write the record of the oldest item under way: scores come in order.
@@ -578,7 +580,12 @@ class _RemainingRows:
             scored: that item and its score.
         """
         row = self._under_way.pop(next(iter(self._under_way)))
-        written = self._journal.write(self._recorder.line(scored, row.inputs))
+        try:
+            inputs = row.inputs or self._recorder.inputs(scored.item, row.place)
+        except DataError as error:  # of a task that a worker made
+            self._reject(row, error)
+            return
+        written = self._journal.write(self._recorder.line(scored, inputs))
         self._tally.add(scored)
         if self._blocks is not None and row.block is not None:
             self._blocks.wrote(row.block, written)

@@ -1,6 +1,8 @@
 """Items to score, made from rows: the task that each row answers, or what is wrong with the row.
 
-What an environment's `task` or `task_from` raises is a `DataError` of that row; other rows are not affected.
+What an environment's `task` or `task_from` raises is a `DataError` of that row; other rows are not affected.  Where a
+task has to be made of columns by the environment's own code, the worker that judges does so first: columns are data of
+strangers.  Only what it could make is made here, too, for those that want to see the task.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from array import array
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
 from hashlib import blake2b
@@ -22,7 +24,7 @@ from rlvr.data.columns import likely
 from rlvr.data.formats import read_rows
 from rlvr.data.lines import Line, Row
 from rlvr.environment import Environment
-from rlvr.environment.reading import read_later
+from rlvr.environment.reading import limited_reading, read_later
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.types import Completion, Task
@@ -33,9 +35,11 @@ __all__ = [
     "Item",
     "Items",
     "OnError",
+    "RowTask",
     "Rows",
     "item_of",
     "number_of",
+    "task_of_row",
     "was_there",
 ]
 
@@ -58,8 +62,42 @@ COLUMNS = frozenset(
 """The columns that scoring reads where a row has a reference or names its task; others are passed through."""
 
 _WITHOUT_EPISODE = COLUMNS - {"episode"}
+_OF_THE_COMPLETION = frozenset({"completion", "episode", "truncated", "length_tokens"})
+_OF_A_TASK = sorted(COLUMNS - _OF_THE_COMPLETION)
 _AS_IT_IS = frozenset((str, int, bool, type(None)))
 _WHOLE = frozenset({"id", "length_tokens", "task"})
+
+
+class RowTask(Task):
+    """Stands for a task that was not made of its row yet: `meta` has the columns."""
+
+    __slots__ = ()
+
+    def __init__(self, columns: Row) -> None:
+        super().__init__("row", "", None, columns)
+
+    def __reduce__(self) -> tuple[type[RowTask], tuple[Row]]:
+        return RowTask, (self.meta,)
+
+
+def task_of_row(env: Environment, columns: Row) -> Task:
+    """The task that an environment makes of the columns of a row, within the time that reading may take.
+
+    Args:
+        env: the environment.
+        columns: without those that are missing.
+
+    Raises:
+        DataError: it makes none.
+    """
+    try:
+        with limited_reading():
+            return env.task_of(columns)
+    except RlvrError as error:
+        hint = "" if columns.keys() & {"reference", "task"} else likely(columns, "reference")
+        raise DataError(f"{error}{hint}") from error
+    except Exception as error:  # an environment's code, run on a row of any form
+        raise DataError(f"{type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +159,18 @@ class Items:
                     yield number, item
         except Exception as error:  # noqa: BLE001  raised by the scorer when what is under way is finished
             self.error = error
+
+    def made(self, item: Item) -> Item:
+        """The item with its task, when a worker could make that of the same columns.
+
+        Args:
+            item: with a `RowTask`.
+
+        Raises:
+            DataError: it cannot be made here.
+        """
+        with read_later():
+            return replace(item, task=task_of_row(self._env, item.task.meta))
 
     def refuse(self, number: int, error: DataError) -> None:
         """Report a row that cannot be used.
@@ -269,14 +319,11 @@ def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> It
         )
     except (TypeError, ValueError) as error:
         raise DataError(str(error)) from error
-    try:
+    if not read and (columns := _columns_of_task(env, known)) is not None:
+        task: Task = RowTask(columns)
+    else:
         with nullcontext() if read else read_later():
-            task = env.task_of(known)
-    except RlvrError as error:
-        hint = "" if known.keys() & {"reference", "task"} else likely(known, "reference")
-        raise DataError(f"{error}{hint}") from error
-    except Exception as error:  # an environment's code, run on a row of any form
-        raise DataError(f"{type(error).__name__}: {error}") from error
+            task = task_of_row(env, known)
     used = COLUMNS if episode is not None else _WITHOUT_EPISODE
     rest = {
         name: value if type(value) in _AS_IT_IS else _passed_on(value)
@@ -285,6 +332,19 @@ def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> It
     }
     name = known.get("id", f"line:{number}")
     return _with_length(env, Item(name if type(name) is int else str(name), task, completion, rest))
+
+
+def _columns_of_task(env: Environment, row: Row) -> Row | None:
+    """The columns of which the environment's own code makes a task; None if it is a task of the data set, or needs no
+    more than columns to be moved."""
+    kind = type(env)
+    if "task" in row and ("reference" not in row or kind.task_of is not Environment.task_of):
+        return None
+    if "reference" not in row:
+        return {name: value for name, value in row.items() if name not in _OF_THE_COMPLETION}
+    if kind.task_of is Environment.task_of and kind.reference_of is Environment.reference_of:
+        return None
+    return {name: row[name] for name in _OF_A_TASK if name in row}
 
 
 def _passed_on(value: Any) -> Any:

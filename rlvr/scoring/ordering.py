@@ -12,7 +12,7 @@ from typing import Generic, TypeAlias, TypeVar
 from rlvr.environment import Environment
 from rlvr.errors import DataError
 from rlvr.rewards import Observation
-from rlvr.scoring.items import Item, Items, OnError, Rows
+from rlvr.scoring.items import Item, Items, OnError, Rows, RowTask
 from rlvr.types import Outcome, Score, Task
 
 __all__ = ["Ordering", "Scored", "Scores", "Seen", "Taken", "UnreadReference"]
@@ -73,6 +73,7 @@ class Ordering(Generic[_R]):
         rows, on_error: see `Scorer.stream`.
         combine: the second stage, for the completions of one task.
         by_group: whether consecutive completions of one task go to the second stage together, not one by one.
+        with_tasks: whether tasks that a worker has made of a row are made here, too.
     """
 
     def __init__(
@@ -83,7 +84,9 @@ class Ordering(Generic[_R]):
         combine: Callable[[Sequence[Item], Sequence[Observation]], list[_R] | Future[list[_R]]],
         *,
         by_group: bool,
+        with_tasks: bool = True,
     ) -> None:
+        self._with_tasks = with_tasks or by_group
         self._source = Items(env, rows, on_error)
         self._items = iter(self._source)
         self._by_group = by_group
@@ -120,6 +123,8 @@ class Ordering(Generic[_R]):
         while self._window and self._window[0].seen is not None:
             taken = self._window.popleft()
             assert taken.seen is not None
+            if self._with_tasks and type(taken.item.task) is RowTask:
+                self._make_task(taken)
             if isinstance(taken.seen, DataError):
                 self._source.refuse(taken.number, taken.seen)
                 continue
@@ -138,6 +143,14 @@ class Ordering(Generic[_R]):
         if self.ended and not self._window and self._source.error is None:
             self._flush()
         yield from self._finished(most)
+
+    def _make_task(self, taken: Taken) -> None:
+        """Of a row of which a worker has made one."""
+        if not isinstance(taken.seen, DataError):
+            try:
+                taken.item = self._source.made(taken.item)
+            except DataError as error:
+                taken.seen = error
 
     def rest(self) -> Iterator[tuple[Item, _R]]:
         """The items of the groups that are under way, when every item was observed; waits for them.

@@ -19,11 +19,12 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from rlvr.environment import Environment
+from rlvr.environment.reading import read_later
 from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, described
 from rlvr.rewards import Observation
 from rlvr.scoring.engine import Engine, OnSeen
 from rlvr.scoring.identity import Identity, identity_of
-from rlvr.scoring.items import Item
+from rlvr.scoring.items import Item, RowTask, task_of_row
 from rlvr.scoring.ordering import Seen, UnreadReference
 from rlvr.scoring.watch import Noticed, watch_of_process
 from rlvr.scoring.wire import decoded_seen, encoded_observation, encoded_seen
@@ -269,29 +270,34 @@ def _handler(watch: _Watched, env: Environment) -> Handler:
     take = watch.take
 
     def handle(work: _Work) -> Any:
-        task, completion = _unpacked(work)
-        unread = _unread(env, task)
-        return encoded_seen(unread or env.observe(task, completion)), take()
+        unread, completion = _unpacked(work)
+        task = _read_task(env, unread)
+        seen = task if isinstance(task, UnreadReference) else env.observe(task, completion)
+        return encoded_seen(seen), take()
 
     return handle
 
 
-def _unread(env: Environment, task: Task) -> UnreadReference | None:
-    """Why the reference cannot be read; None if it can."""
+def _read_task(env: Environment, task: Task) -> Task | UnreadReference:
+    """The task, made of its row where it has to be, with a reference that can be read; or why it cannot."""
     try:
+        if type(task) is RowTask:
+            with read_later():
+                task = task_of_row(env, task.meta)
         env.read_task(task)
     except DataError as error:
         return UnreadReference(str(error))
-    return None
+    return task
 
 
 def _async_handler(watch: _Watched, env: Environment) -> Handler:
     take = watch.take
 
     async def handle(work: _Work) -> Any:
-        task, completion = _unpacked(work)
-        unread = _unread(env, task)
-        return encoded_seen(unread or await env.aobserve(task, completion)), take()
+        unread, completion = _unpacked(work)
+        task = _read_task(env, unread)
+        seen = task if isinstance(task, UnreadReference) else await env.aobserve(task, completion)
+        return encoded_seen(seen), take()
 
     return handle
 
@@ -300,9 +306,10 @@ async def _observed_here(env: Environment, item: Item) -> list[Seen]:
     """Without workers: the same handling of exceptions, the same round trip through JSON, no containment."""
     for attempt in (1, 2):
         try:
-            if (unread := _unread(env, item.task)) is not None:
-                return [unread]
-            observing = env.aobserve(item.task, item.completion)
+            task = _read_task(env, item.task)
+            if isinstance(task, UnreadReference):
+                return [task]
+            observing = env.aobserve(task, item.completion)
             # A task of its own, so that code which cancels itself cancels no more than that.
             seen = await (asyncio.ensure_future(observing) if env.is_async else observing)
             text = json.dumps(encoded_observation(seen), allow_nan=False)

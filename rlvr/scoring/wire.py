@@ -7,7 +7,7 @@ from typing import Any
 
 from rlvr.errors import DataError, brief
 from rlvr.rewards import Observation
-from rlvr.scoring.items import Item
+from rlvr.scoring.items import Item, RowTask
 from rlvr.scoring.ordering import Seen, UnreadReference
 from rlvr.types import Completion, Outcome, Task, Verdict
 
@@ -83,6 +83,7 @@ def encoded_item(item: Item) -> bytes:
         "prompt": _packed(task.prompt, "prompt"),
         "reference": _packed(task.reference, "reference"),
         "meta": _packed(dict(task.meta), "meta"),
+        "is_row": type(task) is RowTask,
         "completion": completion.text,
         "length_tokens": completion.length_tokens,
         "truncated": completion.truncated,
@@ -104,11 +105,11 @@ def decoded_item(row: Any, number: int) -> Item:
         DataError: it is none.
     """
     try:
-        task = Task(
-            row["task"],
-            _unpacked(row["prompt"]),
-            _unpacked(row["reference"]),
-            _unpacked(row["meta"]),
+        meta = _unpacked(row["meta"])
+        task = (
+            RowTask(meta)
+            if row["is_row"]
+            else Task(row["task"], _unpacked(row["prompt"]), _unpacked(row["reference"]), meta)
         )
         return Item(
             number, task, Completion(row["completion"], row["length_tokens"], row["truncated"])

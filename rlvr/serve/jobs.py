@@ -150,11 +150,21 @@ class Job:
         if combines:
             by_group = env.reward.group_level
             self._ordering = Ordering(
-                env, self._next_rows(), self._refuse, scorer.combine, by_group=by_group
+                env,
+                self._next_rows(),
+                self._refuse,
+                scorer.combine,
+                by_group=by_group,
+                with_tasks=False,
             )
         else:
             self._ordering = Ordering(
-                env, self._next_rows(), self._refuse, _as_observed, by_group=False
+                env,
+                self._next_rows(),
+                self._refuse,
+                _as_observed,
+                by_group=False,
+                with_tasks=False,
             )
         self._combining: Future[Any] | None = None
         self._size = 0  # of the lines, in bytes

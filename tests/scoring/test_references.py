@@ -2,16 +2,17 @@
 
 import signal
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
 
 import rlvr
+import rlvr.client
 from rlvr.environment import reading
 from rlvr.errors import DataError, DataWarning
 from rlvr.types import Outcome, Verdict
 from rlvr.verifiers.base import BaseVerifier
+from rlvr.workers.threads import Threads
 from tests.scoring.test_services import service_of
 
 
@@ -86,6 +87,44 @@ def test_a_service_says_which_references_cannot_be_read():
     assert [number for number, _ in refused] == [number for number, _ in REFUSED]
 
 
+class Questions(Animals):
+    """Tasks of the data set's own columns, or of a reference, by code that may take for ever."""
+
+    def task_from(self, row, id="row"):
+        if row["animal"] == "odd":
+            raise ValueError("no such column")
+        return rlvr.Task(id, "p", Reads().read(row["animal"]))
+
+    def reference_of(self, value):
+        return Reads().read(value)
+
+
+COLUMNS = [{"id": 0, "animal": "cat"}, {"id": 1, "reference": "endless"}]
+COLUMNS += [{"id": i, "animal": one} for i, one in enumerate(("endless", "bad", "odd", "dog"), 2)]
+COLUMNS = [{**row, "completion": "cat"} for row in COLUMNS]
+MADE = [(0, "correct", "cat"), (5, "wrong", "dog")]
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_tasks_are_made_of_columns_by_the_worker(served):
+    """The caller's process, such as a service's, runs no code of an environment on them before a worker did."""
+    refused = []
+    with service_of(Questions()) as url:
+        engine = rlvr.engines.Services(url) if served else None
+        with rlvr.Scorer(Questions(), workers=None if served else 1, engine=engine) as scorer:
+            scored = list(scorer.stream(COLUMNS, on_error=lambda *one: refused.append(one)))
+        with rlvr.client.Client(url) as client:
+            replies = client.score(None, COLUMNS)
+    assert [(one.item.id, one.outcome.value, one.item.task.reference) for one in scored] == MADE
+    assert [number for number, _ in refused] == [2, 3, 4, 5]
+    assert [bool(one.score) for one in replies] == [True, False, False, False, False, True]
+    for errors in ([str(why) for _, why in refused], [one.error for one in replies[1:5]]):
+        assert "it takes more than" in errors[0]
+        assert "it takes more than" in errors[1]
+        assert "no such animal" in errors[2]
+        assert "ValueError: no such column" in errors[3]
+
+
 def test_a_task_that_was_drawn_is_unscored():
     """A trainer that drew it has a group to fill: no error ends its run."""
     with rlvr.Scorer(Animals(), workers=1) as scorer:
@@ -95,17 +134,17 @@ def test_a_task_that_was_drawn_is_unscored():
     assert "no such animal" in other.verdict.why
 
 
-@pytest.mark.parametrize("where", ["main thread", "another thread"])
-def test_tasks_are_read_within_time_in_any_thread(where):
-    """An endless reference in a data set is left out before a task is drawn.  Signals reach the main thread alone, and a notebook or a server loads its data in another one."""
+@pytest.mark.parametrize("threads", [0, 1])
+def test_tasks_are_read_within_time_in_any_thread(threads):
+    """An endless reference in a data set is left out before a task is drawn.
+
+    Signals reach the main thread alone, and a notebook or a server loads its data in another one.
+    """
     rows = [{"prompt": "p", "reference": "cat"}] * 40 + [{"prompt": "p", "reference": "endless"}]
     env = rlvr.Environment.from_rows(rows, verifier=Reads())
     with pytest.warns(DataWarning, match="1 of 41 rows .* more than 0.3 CPU s to read"):
-        if where == "main thread":
-            assert env.size == 40
-        else:
-            with ThreadPoolExecutor(1) as threads:
-                assert threads.submit(lambda: env.size).result() == 40
+        size = Threads(1, "test").submit(lambda: env.size).result() if threads else env.size
+    assert size == 40
 
 
 def test_a_timer_of_the_caller_goes_on():
