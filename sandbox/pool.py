@@ -118,14 +118,14 @@ class SlotPool:
             return [self._replies(slot, wall_s, look) for slot in slots]
 
         def attempt() -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
-            self._own()
-            with self._free:
-                slots, replies = self._lease(limits, work)
-                for slot in slots:
-                    self._keep(slot)
+            slots, replies = self._lease(limits, work)
+            for slot in slots:
+                self._keep(slot)
             return replies
 
-        return self._tried(attempt, wall_s)
+        self._own()
+        with self._free:  # waiting for a turn takes none of the run's time
+            return self._tried(attempt, wall_s)
 
     def _tried(self, attempt: Callable[[], _T], wall_s: float) -> _T:
         """What an attempt returns; those that a kill from outside ended are repeated while there is time.
@@ -161,10 +161,10 @@ class SlotPool:
         """
 
         def attempt() -> Slot:
-            self._own()
             [slot], _ = self._lease([limits], lambda slots: begin(slots[0]))
             return slot
 
+        self._own()
         return self._tried(attempt, _LEND_S)
 
     def take_back(self, slot: Slot, wait: bool) -> None:

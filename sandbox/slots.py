@@ -166,7 +166,7 @@ class Keeper:
         if "failed" in answer:
             if "errno" in answer:
                 raise CannotIsolate(answer["failed"])
-            raise SandboxFailed(answer["failed"])
+            raise Died(f"a slot was killed as it was started: {answer['failed']}")
         return answer
 
     @property
@@ -218,6 +218,7 @@ class Slot:
     ) -> None:
         self.keeper, self.pid, self.cgroup = keeper, pid, cgroup
         self._channel = channel
+        self._using = threading.RLock()  # of the channel: its number must not be another file's yet
         self._wanted: list[int] = []
         try:
             answer = self._receive(time.monotonic() + _START_S)
@@ -244,9 +245,10 @@ class Slot:
         try:
             for request in requests:
                 message = {**request.message, "fds": list(request.fds)}
-                socket.send_fds(
-                    self._channel, [json.dumps(message).encode()], list(request.fds.values())
-                )
+                with self._using:
+                    socket.send_fds(
+                        self._channel, [json.dumps(message).encode()], list(request.fds.values())
+                    )
         except OSError as error:
             raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
         self._wanted = [request.message["id"] for request in requests]
@@ -287,30 +289,35 @@ class Slot:
 
     def _ready(self, seconds: float) -> bool:
         """Whether a message, or the end, has come within that time."""
-        if self._channel.fileno() < 0:
-            raise Died("a slot of the sandbox was closed")
-        poll = select.poll()
-        poll.register(self._channel, select.POLLIN)
-        return bool(poll.poll(max(0.0, seconds) * 1000))
+        with self._using:
+            if self._channel.fileno() < 0:
+                raise Died("a slot of the sandbox was closed")
+            poll = select.poll()
+            poll.register(self._channel, select.POLLIN)
+            return bool(poll.poll(max(0.0, seconds) * 1000))
 
     def _receive(self, deadline: float) -> dict[str, Any]:
-        if not self._ready(deadline - time.monotonic()):
-            raise SandboxFailed("a slot of the sandbox does not answer")
-        try:
-            message = self._channel.recv(_REPLY_BYTES)
-        except (
-            ConnectionResetError
-        ) as error:  # the kernel's word for requests that the other end never read
-            raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
-        except OSError as error:
-            raise Died(f"a slot of the sandbox is gone: {error}") from None
+        with self._using:
+            if not self._ready(deadline - time.monotonic()):
+                raise SandboxFailed("a slot of the sandbox does not answer")
+            try:
+                message = self._channel.recv(_REPLY_BYTES)
+            except (
+                ConnectionResetError
+            ) as error:  # the kernel's word for requests that the other end never read
+                raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
+            except OSError as error:
+                raise Died(f"a slot of the sandbox is gone: {error}") from None
         if not message:
             raise Died(f"a slot of the sandbox ended. {self.keeper.said()}")
         return unpacked(message)
 
     def close(self) -> None:
-        """End the zygote, and with it everything in the slot."""
-        self._channel.close()
+        """End the zygote, and with it everything in the slot; a thread that waits for a reply gets `Died`."""
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)  # it wakes those who wait, as closing does not
+        with self._using:
+            self._channel.close()
         self.keeper.kill(self.pid)
         if self.cgroup:
             self.cgroup.remove()

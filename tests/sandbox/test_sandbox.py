@@ -5,12 +5,14 @@ import json
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,7 +35,7 @@ from rlvr.sandbox.compiling import Compiler
 from rlvr.sandbox.languages import LANGUAGES, ProgramLanguage
 from rlvr.sandbox.levels import LEVELS
 from rlvr.sandbox.outputs import Output
-from rlvr.sandbox.slots import CannotIsolate, Keeper
+from rlvr.sandbox.slots import CannotIsolate, Died, Keeper, Request, Slot
 from rlvr.verifiers.code import CodeVerifier
 from rlvr.workers import usable_cores
 
@@ -735,27 +737,73 @@ def test_the_class_that_java_runs_is_read_from_the_source(source, main, entry):
     assert (program.main, program.entry) == (main, entry)
 
 
-def test_a_keeper_that_is_killed_again_and_again_costs_only_time():
-    """Runs are repeated while their wall budget lasts; of 250 runs, 154 ended IE and 4 raised."""
-    program = python("import time\ntime.sleep(0.3)\nprint(5)")
-    with Sandbox(workers=3, limits=Limits(cpu_s=5, wall_s=60, memory_mib=64)) as sandbox:
-        stop = threading.Event()
+@pytest.mark.parametrize(
+    ("owner", "window", "victim"),
+    [
+        (Keeper, "start_slot", "keeper"),
+        (Slot, "send", "keeper"),
+        (Slot, "send", "zygote"),
+        (Slot, "replies", "keeper"),
+        (Slot, "replies", "zygote"),
+    ],
+)
+def test_kills_from_outside_cost_only_time(monkeypatch, owner, window: str, victim: str):
+    """A run is tried again while its wall budget lasts, however often, and wherever it was when the kill came.
 
-        def kill() -> None:
-            while not stop.wait(0.7):
-                keeper = sandbox._pool._keeper
-                if keeper is not None and keeper._process.poll() is None:
-                    os.kill(keeper._process.pid, signal.SIGKILL)
+    Five kills are more than the three failures after which anything else is given up.
+    """
+    left, whole = iter(range(5)), getattr(owner, window)
+    with Sandbox(workers=1, limits=Limits(cpu_s=5, wall_s=60, memory_mib=64)) as sandbox:
 
-        killer = threading.Thread(target=kill)
-        killer.start()
-        try:
-            with ThreadPoolExecutor(3) as threads:
-                runs = list(threads.map(lambda _: sandbox.run(program), range(12)))
-        finally:
-            stop.set()
-            killer.join()
-    assert [(run.ending, run.text) for run in runs] == [(Ending.OK, "5\n")] * 12, runs
+        def killed_before(one: Keeper | Slot, *args: object) -> object:
+            if next(left, None) is not None:
+                keeper = sandbox._pool._keeper._process
+                os.kill(keeper.pid if victim == "keeper" else one.pid, signal.SIGKILL)
+                if victim == "keeper":
+                    keeper.wait()
+            return whole(one, *args)
+
+        monkeypatch.setattr(owner, window, killed_before)
+        run = sandbox.run(python("import time\ntime.sleep(0.3)\nprint(5)"))
+    assert (run.ending, run.text) == (Ending.OK, "5\n"), run
+
+
+def test_a_zygote_killed_as_it_starts_is_a_kill_from_outside():
+    """The keeper finds the pipe to it broken, which counted as a failure of ours: three, and the run was given up."""
+    keeper, theirs = object.__new__(Keeper), None
+    keeper._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    keeper._errors = os.memfd_create("keeper")
+    theirs.send(b'{"failed": "[Errno 32] Broken pipe"}')
+    with theirs, pytest.raises(Died, match="Broken pipe"):
+        keeper._answer()
+
+
+def test_a_slot_that_is_closed_wakes_the_thread_that_waits_for_it():
+    """The other end may stay open in a child, and the descriptor's number be another file's at once."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.send(b'{"ready": true}')
+    slot = Slot(SimpleNamespace(kill=lambda pid: None, said=str), ours, 0, None)
+    slot.send([Request({"id": 1}, {})])
+    threading.Timer(0.1, slot.close).start()
+    began = time.monotonic()
+    with theirs, pytest.raises(Died):
+        slot.replies(60.0)
+    assert time.monotonic() - began < 30
+
+
+def test_waiting_for_a_worker_takes_none_of_the_patience(monkeypatch):
+    """A run that was killed once after a long wait for its turn was given up: its time had begun with the wait."""
+    with Sandbox(workers=1, limits=Limits(cpu_s=5, wall_s=60, memory_mib=64)) as sandbox:
+        pool, turns = sandbox._pool, []
+        tried = pool._tried
+
+        def noted(attempt, wall_s):
+            turns.append(pool._free.acquire(blocking=False))  # False: it has its turn already
+            return tried(attempt, wall_s)
+
+        monkeypatch.setattr(pool, "_tried", noted)
+        assert sandbox.run(python("print(5)")).text == "5\n"
+    assert turns == [False]
 
 
 def java() -> None:
