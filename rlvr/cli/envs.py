@@ -2,53 +2,71 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import MISSING, dataclass
 from importlib.resources import files
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
+from tyro.conf import Positional, arg
 
 from rlvr.console import labelled
 from rlvr.environment.registry import environment_ids, load
+
+if TYPE_CHECKING:
+    from rlvr.environment.base import Environment
 
 __all__ = ["EnvsCommand"]
 
 
 @dataclass
 class EnvsCommand:
-    """List the environments that `rlvr.make` knows, with domain, turns, check and options.
+    """List the environments that `rlvr.make` knows; or show one with its options.
 
-    Example: rlvr envs
+    Example: rlvr envs gsm8k-v3
 
     The column "check" has what `rlvr check` found in the bundled environments when this version was made; `rlvr check
     ENV` looks for holes in any of them.
     """
 
+    env: Positional[Annotated[str | None, arg(metavar="ENV")]] = None
+    """Show this one: its id, or path/to/file.py:name of a class."""
+
     def run(self, out: Console, err: Console) -> int:
+        if self.env is not None:
+            _show(load(self.env), out)
+            return 0
         names = environment_ids()
         longest = max(map(len, names), default=0)
-        table = Table(
-            Column("id", min_width=longest), "domain", "turns", "check", "options", "what it is"
-        )
+        table = Table(Column("id", min_width=longest), "domain", "turns", "check", "what it is")
         checked = json.loads(files("rlvr.testing").joinpath("checked.json").read_text())
         failed = 0
         for name in names:
             try:
                 cls = load(name)
             except Exception as error:  # noqa: BLE001  a plugin may raise anything; the others are listed all the same
-                table.add_row(name, "", "", "", "", labelled("cannot be loaded:", error, "red"))
+                table.add_row(name, "", "", "", labelled("cannot be loaded:", error, "red"))
                 failed = 1
                 continue
-            options = ", ".join(
-                option if value is MISSING else f"{option}={value!r}"
-                for option, value in cls.options().items()
-            )
             turns = "1" if cls.single_turn else "several"
             said = (cls.__doc__ or "").strip().partition("\n")[0]
-            table.add_row(name, cls.domain, turns, _found(checked.get(name)), options, said)
+            table.add_row(name, cls.domain, turns, _found(checked.get(name)), said)
         out.print(table)
+        out.print("rlvr envs ENV shows one with its options")
         return failed
+
+
+def _show(cls: type[Environment], out: Console) -> None:
+    """What an environment is, and its options with their defaults."""
+    said = inspect.getdoc(cls) or f"{cls.__name__} does not say what it is."
+    out.print(Text(said), soft_wrap=True)
+    table = Table("option", "default")
+    for name, value in cls.options().items():
+        table.add_row(name, Text("must be given" if value is MISSING else repr(value)))
+    out.print(table)
 
 
 def _found(record: dict[str, int] | None) -> str:
