@@ -67,6 +67,16 @@ class CodeEnv(rlvr.Environment):
         """
         return str(task_id)
 
+    @staticmethod
+    def domain_in(row: Mapping[str, Any]) -> dict[str, str]:
+        """What `rlvr strength` reads from a task's `meta`: which inputs a row means, as `def domain(…)` in Python.
+
+        Args:
+            row: a row, which may have the column `domain`.
+        """
+        domain = row.get("domain")
+        return {"domain": domain} if isinstance(domain, str) and "def domain" in domain else {}
+
     def example(self, task: rlvr.Task) -> str | None:
         solution = task.meta.get("solution")
         return None if solution is None else f"```python\n{solution}\n```"

@@ -58,6 +58,7 @@ class HumanEval(CodeEnv):
         meta = {"entry_point": entry_point} | (
             {"solution": prompt + solution} if isinstance(solution, str) else {}
         )
+        meta |= self.domain_in(row)
         try:
             return rlvr.Task(name, shown, self.reference_of(reference), meta)
         except rlvr.DataError as error:

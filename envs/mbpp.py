@@ -64,6 +64,7 @@ class MBPP(CodeEnv):
         )
         code = row.get("code")
         meta = {"solution": code.replace("\r\n", "\n")} if isinstance(code, str) else {}
+        meta |= self.domain_in(row)
         try:
             return rlvr.Task(
                 name, "\n\n".join(filter(None, parts)), self.reference_of(reference), meta

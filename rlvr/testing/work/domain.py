@@ -1,0 +1,489 @@
+"""The inputs that a task means, guessed from those that are known, and new inputs like them.
+
+A property that all known inputs have belongs to the domain: their types, signs, least lengths, order, brackets,
+letters, relations between arguments.  Those that a few values may share by chance (order, distinctness) belong to it
+only where chance alone would give them in fewer than one of twenty cases.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, TypeAlias
+
+__all__ = ["Domain", "Input", "proposals", "smaller"]
+
+Input: TypeAlias = "tuple[Any, ...]"
+"""The arguments of one call."""
+
+_Path: TypeAlias = "tuple[Any, ...]"
+_CHANCE: Final = 0.05
+_FEW: Final = 3  # values below which a property of all of them says nothing
+_BRACKETS: Final = {")": "(", "]": "[", "}": "{", ">": "<"}
+_CLASSES: Final = ((str.islower, "a"), (str.isupper, "A"), (str.isdigit, "0"))
+_LONGEST: Final = 40  # items of a new value
+_EMPTY: Final = re.compile(
+    r"\bempty\b|\bnot \w+:|len\(\w+\) (?:==|<=?|>) [01]\b|== (?:\[\]|''|\"\")"
+)
+_NEGATIVE: Final = re.compile(r"(?<!non-)(?<!non)\bnegative\b|< 0\b")
+_ZERO: Final = re.compile(r"\bzero\b|\bnon-?negative\b|\w <= 0\b")
+
+
+@dataclass
+class Domain:
+    """Which inputs a task means.
+
+    Args:
+        known: inputs that it means; at least one.
+        text: the prompt and the reference: what they name (an empty list, negative numbers) is meant too.
+    """
+
+    known: Sequence[Input]
+    text: str = ""
+    _values: dict[_Path, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    _rules: dict[_Path, list[Callable[[Any], bool]]] = field(default_factory=dict)
+    _relations: list[Callable[[Input], bool]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for args in self.known:
+            for path, value in _parts(args):
+                self._values[path].append(value)
+        for path, values in self._values.items():
+            self._rules[path] = [*_rules(values, self.text)]
+        self._relations = [*_relations(self.known)]
+
+    def values(self, path: Sequence[Any]) -> Sequence[Any]:
+        """The known values at a path.
+
+        Args:
+            path: the number of an argument, then "*" for each level of items.
+        """
+        return self._values.get(tuple(path), ())
+
+    def has(self, args: Input) -> bool:
+        """True if an input has all that the known ones share.
+
+        Args:
+            args: the input.
+        """
+        for path, value in _parts(args):
+            rules = self._rules.get(path)
+            if rules is None or not all(_applies(rule, value) for rule in rules):
+                return False
+        return all(relation(args) for relation in self._relations)
+
+
+def proposals(known: Sequence[Input], constants: Sequence[Any], rng: Random) -> Iterator[Input]:
+    """Inputs like the known ones, without end: boundaries, parts changed, values drawn anew.
+
+    Args:
+        known: inputs; at least one.
+        constants: numbers and texts of the prompt and the programs, which may stand at a boundary.
+        rng: draws them.
+    """
+    pools: dict[_Path, list[Any]] = defaultdict(list)
+    for args in known:
+        for path, value in _parts(args):
+            pools[path].append(value)
+    change = _Changes(pools, constants, rng)
+    yield from change.boundaries(known)
+    while True:
+        values = list(copy.deepcopy(rng.choice(known)))
+        if not values:
+            return
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            at = rng.randrange(len(values))
+            anew = rng.random() < 0.35
+            values[at] = change.drawn((at,)) if anew else change.changed(values[at], (at,))
+        yield tuple(values)
+
+
+def smaller(args: Input) -> Iterator[Input]:
+    """Inputs that are simpler in one place.
+
+    Args:
+        args: the input.
+    """
+    for at, value in enumerate(args):
+        for simpler in _simpler(value):
+            yield (*args[:at], simpler, *args[at + 1 :])
+
+
+@dataclass
+class _Changes:
+    """New values for a place, from what stands at the same place in known inputs."""
+
+    pools: dict[_Path, list[Any]]
+    constants: Sequence[Any]
+    rng: Random
+
+    def boundaries(self, known: Sequence[Input]) -> Iterator[Input]:
+        """Each known input with one argument at a boundary: a constant, one beside it, or nothing."""
+        numbers = {n + by for n in self._numbers() for by in (-1, 0, 1)}
+        ends = sorted({0, 1, 2, 3, *numbers}, key=lambda n: (abs(n), n))
+        for args, at in itertools.product(known[:3], range(len(known[0]))):
+            if at >= len(args):
+                continue
+            value: Any = args[at]
+            edges: list[Any] = []
+            if type(value) is int:
+                edges = ends
+            elif isinstance(value, dict):
+                edges = [{}]
+            elif isinstance(value, str | list | tuple):
+                edges = [value[:0], value[:1], value[:2], value * 2]
+            yield from ((*args[:at], edge, *args[at + 1 :]) for edge in edges)
+
+    def _numbers(self) -> list[int]:
+        return [n for n in self.constants if type(n) is int and abs(n) < 10**6]
+
+    def drawn(self, path: _Path) -> Any:
+        """A value of the kind that stands at a path."""
+        rng = self.rng
+        like = rng.choice(self.pools[path])
+        if isinstance(like, str):
+            return self._text(path, like)
+        if isinstance(like, list) or (isinstance(like, tuple) and (*path, "*") in self.pools):
+            inner = (*path, "*")
+            if inner not in self.pools:
+                return copy.deepcopy(like)
+            few = [self.drawn(inner) for _ in range(rng.randint(1, 4))]
+            count = rng.randint(0, min(_LONGEST, len(like) + 2))
+            one = [
+                rng.choice(few) if rng.random() < 0.4 else self.drawn(inner) for _ in range(count)
+            ]
+            return type(like)(copy.deepcopy(one))
+        return self.changed(like, path)
+
+    def changed(self, value: Any, path: _Path) -> Any:
+        """The value with a part changed."""
+        match value:
+            case bool():
+                return self.rng.random() < 0.5
+            case int():
+                return self._integer(path, value)
+            case float():
+                return self._float(path, value)
+            case str():
+                return self._text(path, value)
+            case list() | tuple():
+                return type(value)(self._items(list(value), path))
+            case dict() if value:
+                key = self.rng.choice(list(value))
+                if self.rng.random() < 0.4:
+                    return {k: v for k, v in value.items() if k != key}
+                return {**value, key: self.changed(value[key], (*path, "value"))}
+        return value
+
+    def _integer(self, path: _Path, value: int) -> int:
+        rng, pool = self.rng, [n for n in self.pools[path] if type(n) is int]
+        low, high = min(pool, default=0), max(pool, default=9)
+        turn = rng.random()
+        if turn < 0.2 and (numbers := self._numbers()):
+            return rng.choice(numbers) + rng.choice((-1, 0, 1))
+        if turn < 0.4:
+            return value + rng.choice((-1, 1))
+        if turn < 0.55:
+            return rng.randint(0, 12)
+        if turn < 0.62:
+            return -value
+        return rng.randint(low, min(high, low + 10**6) + 2)
+
+    def _float(self, path: _Path, value: float) -> float:
+        rng, pool = self.rng, [n for n in self.pools[path] if isinstance(n, int | float)]
+        choices = (rng.choice(pool), value + rng.choice((-1, 1, 0.5, -0.5)), float(round(value)))
+        made = rng.choice((*choices, -value, round(rng.uniform(min(pool), max(pool)), 2)))
+        return float(made) if math.isfinite(made) else value
+
+    def _text(self, path: _Path, value: str) -> str:
+        rng = self.rng
+        pool = [text for text in self.pools[path] if isinstance(text, str)]
+        letters = sorted(set("".join(pool))) or ["a"]
+        words = sorted({word for text in pool for word in text.split()})
+        turn = rng.random()
+        if turn < 0.15:
+            return rng.choice(pool)
+        if turn < 0.3 and words and any(" " in text for text in pool):
+            return " ".join(rng.choice(words) for _ in range(rng.randint(1, 6)))
+        if turn < 0.45:
+            return "".join(rng.choice(letters) for _ in range(rng.randint(0, len(value) + 2)))
+        if turn < 0.55 and any(char.isdigit() for char in value):
+            return re.sub(r"\d+", lambda m: str(max(0, int(m[0]) + rng.randint(-3, 9))), value)
+        marks = list(value)
+        for _ in range(rng.randint(1, 3)):
+            self._edit_list(marks, lambda: rng.choice(self._letters(letters)))
+        return "".join(marks)
+
+    def _letters(self, letters: list[str]) -> list[str]:
+        texts = [text for text in self.constants if isinstance(text, str) and len(text) < 20]
+        return letters + [char for text in texts for char in text]
+
+    def _items(self, items: list[Any], path: _Path) -> list[Any]:
+        inner = (*path, "*")
+        if inner not in self.pools:
+            return items
+        turn = self.rng.random()
+        if turn < 0.15:
+            self.rng.shuffle(items)
+        elif turn < 0.25:
+            items.sort(key=repr)
+            items.sort(key=lambda one: one if isinstance(one, int | float) else 0)
+        elif turn < 0.6 and items:
+            at = self.rng.randrange(len(items))
+            items[at] = self.changed(items[at], inner)
+        else:
+            self._edit_list(items, lambda: self.drawn(inner))
+        return items
+
+    def _edit_list(self, items: list[Any], new: Callable[[], Any]) -> None:
+        """Drop, add, repeat or replace one item."""
+        rng, turn = self.rng, self.rng.random()
+        if items and turn < 0.3:
+            items.pop(rng.randrange(len(items)))
+        elif items and turn < 0.5:
+            items.insert(rng.randint(0, len(items)), copy.deepcopy(rng.choice(items)))
+        elif items and turn < 0.7:
+            items[rng.randrange(len(items))] = new()
+        elif len(items) < _LONGEST:
+            items.insert(rng.randint(0, len(items)), new())
+
+
+def _parts(args: Input) -> Iterator[tuple[_Path, Any]]:
+    """Every value in an input with its path; items of a list share one."""
+    yield ("count",), len(args)
+    for at, value in enumerate(args):
+        yield from _inside((at,), value)
+
+
+def _inside(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
+    yield path, value
+    if isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _inside((*path, "*"), item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _inside((*path, "key"), key)
+            yield from _inside((*path, "value"), item)
+
+
+# ------------------------------------------------------------------------------------ properties of one value
+
+
+def _rules(values: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
+    """What all values at one path share."""
+    kinds = {type(value) for value in values}
+    yield lambda value: type(value) in kinds
+    numbers = [value for value in values if type(value) in (int, float)]
+    if numbers:
+        yield from _of_numbers(numbers, text)
+    if texts := [value for value in values if isinstance(value, str)]:
+        yield from _of_texts(texts, text)
+    if lists := [value for value in values if isinstance(value, list | tuple)]:
+        yield from _of_lists(lists, text)
+
+
+def _of_numbers(numbers: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
+    low, high = min(numbers), max(numbers)
+    if low >= 0 and not _NEGATIVE.search(text):
+        least = 0 if low == 1 and _ZERO.search(text) else min(low, 1) if low > _FEW else low
+        yield lambda n: type(n) not in (int, float) or n >= least
+    most = 2 * abs(high) + 10
+    yield lambda n: type(n) not in (int, float) or abs(n) <= most
+    integers = [n for n in numbers if type(n) is int]
+    if len(set(integers)) == 2 and len(integers) >= 2 * _FEW and len(integers) == len(numbers):
+        yield lambda n: type(n) is not int or n in integers
+    large = [n for n in set(integers) if n > 1]
+    if len(large) > _FEW and len({_is_prime(n) for n in large}) == 1:
+        prime = _is_prime(large[0])
+        yield lambda n: type(n) is not int or n < 2 or _is_prime(n) == prime
+
+
+def _is_prime(n: int) -> bool:
+    if n > 10**9:
+        return False
+    return n > 1 and all(n % k for k in range(2, math.isqrt(n) + 1))
+
+
+def _of_texts(texts: list[str], text: str) -> Iterator[Callable[[Any], bool]]:
+    def rule(holds: Callable[[str], bool]) -> Iterator[Callable[[Any], bool]]:
+        if all(_applies(holds, known) for known in texts):
+            yield lambda value: not isinstance(value, str) or holds(value)
+
+    kinds = {_kind(char) for known in texts for char in known}
+    yield from rule(lambda value: all(_kind(char) in kinds for char in value))
+    if not _EMPTY.search(text):
+        yield from rule(bool)
+    if len({len(known) for known in texts}) == 1 and len(set(texts)) >= _FEW:
+        yield from rule(lambda value: len(value) == len(texts[0]))
+    if {"(", "[", "{", "<"} & set("".join(texts)):
+        yield from rule(_is_balanced)
+    yield from rule(lambda value: value == " ".join(value.split()))
+    yield from rule(_is_number)
+    shapes = {re.sub(r"\d+", "0", known) for known in texts}
+    if len(set(texts)) >= _FEW and len(shapes) == 1:
+        yield from rule(lambda value: re.sub(r"\d+", "0", value) in shapes)
+    words = [word for known in texts for word in known.split()]
+    if len(words) >= 3 * len(set(words)) and all(
+        f"'{w}'" in text or f'"{w}"' in text for w in words
+    ):
+        yield from rule(lambda value: set(value.split()) <= set(words))
+    if any(char.isalpha() for char in kinds) and any(" " in known for known in texts):
+        yield from rule(lambda value: any(map(str.isalnum, value)))
+
+
+def _kind(char: str) -> str:
+    """Letters and digits by their class; every other character is one of its own."""
+    return next((name for belongs, name in _CLASSES if belongs(char)), char)
+
+
+def _is_balanced(text: str) -> bool:
+    opened: list[str] = []
+    for char in text:
+        if char in _BRACKETS.values():
+            opened.append(char)
+        elif char in _BRACKETS and (not opened or opened.pop() != _BRACKETS[char]):
+            return False
+    return not opened
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-?\d+(?:\.\d+)?", text) is not None
+
+
+def _of_lists(lists: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
+    def rule(holds: Callable[[Any], bool]) -> Iterator[Callable[[Any], bool]]:
+        if all(_applies(holds, known) for known in lists):
+            yield lambda value: not isinstance(value, list | tuple) or holds(value)
+
+    lengths = {len(known) for known in lists}
+    least = min(lengths)
+    if least and not (least == 1 and _EMPTY.search(text)):
+        yield from rule(lambda value: len(value) >= min(least, 2))
+    if len(lengths) == 1 and (len(lists) > _FEW or isinstance(lists[0], tuple)):
+        yield from rule(lambda value: len(value) in lengths)
+    inner = [len(item) for known in lists for item in known if isinstance(item, list | tuple)]
+    if inner:
+        yield from rule(_is_rectangular)
+        if any(len(known) > 1 for known in lists):
+            yield from rule(lambda value: len(value) == len(value[0]) if value else True)
+    for orders in (_ascends, _descends):
+        if math.prod(1 / math.factorial(min(len(known), 20)) for known in lists) < _CHANCE:
+            yield from rule(orders)
+    if _chance_of_distinct(lists) < _CHANCE or re.search(r"\b(?:unique|distinct)\b", text):
+        yield from rule(_is_distinct)
+    if sum(len(known) > 1 for known in lists) >= _FEW:
+        yield from rule(lambda value: len({_kind_of(item) for item in value}) <= 1)
+
+
+def _kind_of(item: Any) -> str:
+    """Ints and floats are one kind."""
+    return "number" if type(item) in (int, float) else type(item).__name__
+
+
+def _is_rectangular(value: Any) -> bool:
+    return len({len(item) for item in value if isinstance(item, list | tuple)}) <= 1
+
+
+def _ascends(value: Any) -> bool:
+    return all(one <= other for one, other in itertools.pairwise(value))
+
+
+def _descends(value: Any) -> bool:
+    return all(one >= other for one, other in itertools.pairwise(value))
+
+
+def _is_distinct(value: Any) -> bool:
+    return len({repr(item) for item in value}) == len(value)
+
+
+def _chance_of_distinct(lists: list[Any]) -> float:
+    """The chance that no list repeats an item, if items were drawn from all that occur."""
+    pool = len({repr(item) for known in lists for item in known})
+    return math.prod(max(0.0, 1 - at / max(pool, 1)) for known in lists for at in range(len(known)))
+
+
+# ------------------------------------------------------------------------------------ relations of arguments
+
+
+def _relations(known: Sequence[Input]) -> Iterator[Callable[[Input], bool]]:
+    """What all inputs share of two of their arguments."""
+    if len(known) < 2:
+        return
+    count = min(map(len, known))
+    for one, other in itertools.permutations(range(count), 2):
+        for related in _RELATIONS:
+            if all(_holds(related, args, one, other) for args in known):
+                yield lambda args, r=related, a=one, b=other: _holds(r, args, a, b)  # type: ignore[misc]
+
+
+def _holds(related: Callable[[Any, Any], bool], args: Input, one: int, other: int) -> bool:
+    return max(one, other) < len(args) and _applies(related, args[one], args[other])
+
+
+def _applies(holds: Callable[..., bool], *values: Any) -> bool:
+    """Whether a property holds; values of another kind than it is about do not have it."""
+    try:
+        return bool(holds(*values))
+    except (TypeError, IndexError, ValueError, ArithmeticError):
+        return False
+
+
+def _real(*values: Any) -> bool:
+    return all(type(value) in (int, float) for value in values)
+
+
+def _sized(*values: Any) -> bool:
+    return all(isinstance(value, list | tuple | str) for value in values)
+
+
+_RELATIONS: Final[tuple[Callable[[Any, Any], bool], ...]] = (
+    lambda a, b: _real(a, b) and a <= b,
+    lambda a, b: _real(a, b) and a != b,
+    lambda a, b: _real(a) and _sized(b) and 0 <= a <= len(b),
+    lambda a, b: _real(a) and _sized(b) and 0 <= a < len(b),
+    lambda a, b: _sized(a, b) and len(a) == len(b),
+    lambda a, b: _sized(a, b) and len(a) <= len(b),
+    lambda a, b: isinstance(b, list | tuple) and not isinstance(a, list | tuple) and a in b,
+    lambda a, b: isinstance(a, str) and isinstance(b, str) and a in b,
+)
+
+
+# ------------------------------------------------------------------------------------ simpler values
+
+
+def _simpler(value: Any) -> Iterator[Any]:
+    match value:
+        case bool() | None:
+            return
+        case int():
+            yield from dict.fromkeys(
+                n for n in (0, 1, 2, value // 2, value - 1) if 0 <= n < abs(value)
+            )
+            if value < 0:
+                yield -value
+        case float():
+            yield from (
+                n for n in (0.0, 1.0, float(round(value))) if n != value and abs(n) <= abs(value)
+            )
+        case str() | list() | tuple():
+            yield from _shorter(value)
+        case dict():
+            yield from ({k: v for k, v in value.items() if k != key} for key in value)
+
+
+def _shorter(value: Any) -> Iterator[Any]:
+    if len(value) > 3:
+        half = len(value) // 2
+        yield from (value[:half], value[half:])
+    for at in range(min(len(value), _LONGEST)):
+        yield value[:at] + value[at + 1 :]
+    if not isinstance(value, str):
+        for at, item in enumerate(value[:8]):
+            for simpler in itertools.islice(_simpler(item), 3):
+                yield type(value)([*value[:at], simpler, *value[at + 1 :]])

@@ -1,0 +1,497 @@
+"""Work for tasks that ask for a Python function: mutants of the reference solution, and what models wrote.
+
+A witness is an input of the task's domain on which the work returns another value than the reference solution.  All
+programs run in the sandbox, a few hundred inputs a request; replies are read in the reader.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import itertools
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, TypeAlias
+
+from rlvr.environment import seeded
+from rlvr.errors import DataError
+from rlvr.sandbox import Call, Limits, Program, Sandbox, TestSuite
+from rlvr.testing.work.domain import Domain, Input, proposals, smaller
+from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
+from rlvr.text import prompt_text
+from rlvr.types import Task
+from rlvr.verifiers.code import CallCase, CaseVerdict, CodeVerifier, find_program, judge
+from rlvr.verifiers.code.asserts import named, split
+from rlvr.verifiers.code.cases import CodeReference
+from rlvr.verifiers.code.equality import Equality
+from rlvr.verifiers.code.operators import rewrites, some_mutants
+from rlvr.verifiers.code.shared import shared_sandbox
+
+__all__ = ["Programs"]
+
+_INPUTS: Final = 240
+_DOUBTFUL: Final = 80
+_TRIES: Final = 6000  # proposals for these inputs
+_FIRST: Final = 48  # inputs that are tried first: most work fails on one of them
+_CALL_CPU_S: Final = 0.25
+_TOTAL_CPU_S: Final = 2.0
+_SLOWER: Final = 10  # times the reference's CPU time, beyond which work is set aside
+_KEPT: Final = 64  # tasks
+_TOLERANCE: Final = Equality(iterators=True, rel_tol=1e-6, abs_tol=1e-6, nan=True)
+_SHRINKINGS: Final = 8
+_LONG_CASE: Final = 2000  # characters of a test that is added
+_CHUNK: Final = 400  # inputs that are looked at together
+
+_AreMeant: TypeAlias = "Callable[[Sequence[Input]], Sequence[bool]]"
+
+
+@dataclass
+class _Subject:
+    """What is known of a task.
+
+    Attributes:
+        solution: the reference solution.
+        like: a case like the task's own: the function's name and how values are compared.
+        cases: inputs of the domain with the reference's values; the known ones first.
+        doubtful: inputs that may lie outside of it.
+        are_meant: which inputs the domain has.
+        limits: of a run over all cases.
+    """
+
+    solution: str
+    like: CallCase
+    cases: list[CallCase]
+    doubtful: list[CallCase]
+    are_meant: _AreMeant
+    limits: Limits
+
+
+@serves(CodeVerifier)
+class Programs(Maker):
+    """Mutants of the reference solution, one and two slips each."""
+
+    def __init__(self, env: Any, workers: int = 1) -> None:
+        super().__init__(env, workers)
+        self._subjects: OrderedDict[str, _Subject | Untested] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
+        source = self._subject(task).solution
+        singles = some_mutants(source, 1000, rng)
+        doubles = some_mutants(source, max(2, len(singles) // 4), rng, steps=2)
+        for number, mutant in enumerate(singles):
+            yield _work(mutant.source, mutant.operator)
+            if number % 4 == 3 and doubles:
+                yield _work(doubles[-1].source, doubles.pop().operator)
+
+    def right(self, task: Task, rng: Random) -> Iterator[Work]:
+        yield Work(self.example(task), "example")
+        for rewritten in rewrites(self._subject(task).solution):
+            yield _work(rewritten.source, rewritten.operator)
+
+    def witness(self, task: Task, work: Work) -> Witness | None:
+        subject, asked = self._subject(task), self._reference(task)
+        found = find_program(
+            work.text, "python", prompt=asked.prompt, entry_point=asked.entry_point
+        )
+        if found is None:
+            return Witness("no program", "a program", work.text[:200])
+        slow = None
+        for cases, is_doubtful in (
+            (subject.cases[:_FIRST], False),
+            (subject.cases[_FIRST:], False),
+            (subject.doubtful, True),
+        ):
+            differing = self._differing(found.text, cases, subject.limits)
+            if isinstance(differing, Witness):
+                slow = differing
+                break
+            if differing is not None:
+                at, got = differing
+                case = cases[at]
+                if at >= len(self._calls(asked)) or is_doubtful:
+                    case, got = self._shrunk(subject, found.text, case, got, is_doubtful)
+                return dataclasses.replace(_witness(case, got), is_doubtful=is_doubtful)
+        return slow
+
+    def mend(self, task: Task, witnesses: Sequence[Witness]) -> Task | None:
+        reference = dict(task.reference)
+        cases = [witness.case for witness in witnesses if isinstance(witness.case, CallCase)]
+        if "test" in reference:
+            lines = [line for case in cases if (line := _assertion(case, reference)) is not None]
+            test = _with_lines(reference, lines) if lines else None
+            return None if test is None else _with_reference(task, reference | {"test": test})
+        cases = [case for case in cases if _is_json(case)]
+        if "fn_name" not in reference or not cases:
+            return None
+        inputs = [*reference["inputs"], *(list(case.args) for case in cases)]
+        outputs = [*reference["outputs"], *(case.expected for case in cases)]
+        return _with_reference(task, reference | {"inputs": inputs, "outputs": outputs})
+
+    # ---------------------------------------------------------------------------- what is known of a task
+
+    def _reference(self, task: Task) -> CodeReference:
+        try:
+            asked: CodeReference = self.verifier.read(task.reference)
+        except DataError as error:
+            raise Untested(f"its reference cannot be read: {error}") from None
+        return asked
+
+    def _calls(self, asked: CodeReference) -> list[CallCase]:
+        """The task's own calls; of tests that are more than calls, those whose arguments are written out."""
+        cases = asked.cases
+        if isinstance(cases, TestSuite):
+            suite = named(cases)
+            calls = split(suite)
+            found = list(calls) if calls else list(_written_calls(suite.test, suite.entry_point))
+        else:
+            found = [case for case in cases if isinstance(case, CallCase)]
+        return [case for case in found if not case.kwargs and _is_plain(case.args)]
+
+    def _subject(self, task: Task) -> _Subject:
+        with self._lock:
+            known = self._subjects.get(task.id)
+        if known is None:
+            try:
+                known = self._examined(task)
+            except Untested as error:
+                known = error
+            with self._lock:
+                self._subjects[task.id] = known
+                while len(self._subjects) > _KEPT:
+                    self._subjects.popitem(last=False)
+        if isinstance(known, Untested):
+            raise known
+        return known
+
+    def _examined(self, task: Task) -> _Subject:
+        asked = self._reference(task)
+        found = find_program(
+            self.example(task), "python", prompt=asked.prompt, entry_point=asked.entry_point
+        )
+        calls = self._calls(asked)
+        if found is None or not calls:
+            raise Untested("its tests call no Python function with values that are written out")
+        solution = f"{asked.imports}\n{found.text}" if asked.imports else found.text
+        try:
+            ast.parse(solution)
+        except (SyntaxError, ValueError, RecursionError) as error:
+            raise Untested(f"its reference solution cannot be read: {error}") from None
+        judged = self.verifier.judge_program(solution, asked)
+        if not judged.accepted:
+            raise Untested(f"its reference solution fails its own tests: {judged.why}")
+        like = _like(calls)
+        prompt = prompt_text(task.prompt)
+        known = [tuple(case.args) for case in calls]
+        known += [args for args in _shown_calls(prompt, like.name) if len(args) == len(known[0])]
+        known = list({repr(args): args for args in known}.values())
+        domain = Domain(known, f"{prompt}\n{solution}")
+        are_meant = self._row_domain(task, known) or (lambda inputs: list(map(domain.has, inputs)))
+        rng = seeded("inputs", task.id)
+        inside, outside = _inputs(known, are_meant, _constants(solution, prompt), rng)
+        cases, limits = self._valued(solution, like, [*known, *inside])
+        if sum(case.args in known for case in cases) < len(known[: len(calls)]) // 2:
+            raise Untested("its reference solution hangs or differs between runs")
+        cases, ties = self._without_ties(solution, like, cases, known)
+        doubtful, _ = self._valued(solution, like, outside)
+        return _Subject(solution, like, cases, [*ties, *doubtful], are_meant, limits)
+
+    def _without_ties(
+        self, solution: str, like: CallCase, cases: list[CallCase], known: Sequence[Input]
+    ) -> tuple[list[CallCase], list[CallCase]]:
+        """Cases, and those where several values may be right.
+
+        Where the order of a list matters for none of the known inputs, it decides a tie where it does.
+        """
+        ties: list[CallCase] = []
+        for at in range(len(known[0])):
+            turned = [_turned(tuple(case.args), at) for case in cases]
+            if not any(turned):
+                continue
+            values, _ = self._values(solution, like, [args or () for args in turned])
+            same = [
+                args is None or (value is not None and _agree(case, value))
+                for case, args, value in zip(cases, turned, values, strict=True)
+            ]
+            of_known = [
+                is_same
+                for case, args, is_same in zip(cases, turned, same, strict=True)
+                if args is not None and case.args in known
+            ]
+            if len(of_known) > 1 and all(of_known):
+                ties += [case for case, is_same in zip(cases, same, strict=True) if not is_same]
+                cases = [case for case, is_same in zip(cases, same, strict=True) if is_same]
+        return cases, ties
+
+    def _row_domain(self, task: Task, known: Sequence[Input]) -> _AreMeant | None:
+        """The function `domain` of the task's row, asked in the sandbox; None if it has none."""
+        source = task.meta.get("domain")
+        if not isinstance(source, str) or "def domain" not in source:
+            return None
+
+        def are_meant(inputs: Sequence[Input]) -> list[bool]:
+            values, _ = self._values(source, CallCase("domain"), inputs)
+            return [value is not None and value.expected is True for value in values]
+
+        if not all(are_meant(known)):
+            raise Untested("its domain refuses inputs of its own tests")
+        return are_meant
+
+    # ---------------------------------------------------------------------------- running programs
+
+    @property
+    def _sandbox(self) -> Sandbox:
+        verifier = self.verifier
+        return shared_sandbox(
+            workers=self.workers,
+            python=verifier.python,
+            packages=tuple(verifier.packages),
+            allow_missing=frozenset(verifier.allow_missing),
+            level=verifier.sandbox,
+        )
+
+    def _valued(
+        self, solution: str, like: CallCase, inputs: Sequence[Input]
+    ) -> tuple[list[CallCase], Limits]:
+        """Inputs with the reference's values, where it has one and gives it twice, in either order."""
+        forth, cpu_s = self._values(solution, like, inputs)
+        back, _ = self._values(solution, like, inputs[::-1])
+        pairs = zip(forth, back[::-1], strict=True)
+        cases = [one for one, again in pairs if one and again and _agree(one, again)]
+        memory_mib = self.verifier.limits.memory_mib
+        return cases, Limits(cpu_s=max(_CALL_CPU_S, _SLOWER * cpu_s), memory_mib=memory_mib)
+
+    def _values(
+        self, source: str, like: CallCase, inputs: Sequence[Input]
+    ) -> tuple[list[CallCase | None], float]:
+        """The case of each input with what the program returns; None where it raises, hangs or returns no value."""
+        found: list[CallCase | None] = []
+        cpu_s = 0.0
+        for _ in range(6):
+            rest = inputs[len(found) :]
+            if not rest:
+                break
+            done = self._sandbox.call(
+                Program("python", source),
+                [Call(like.name, args, {}, like.then) for args in rest],
+                limits=Limits(cpu_s=_TOTAL_CPU_S, memory_mib=self.verifier.limits.memory_mib),
+                case_cpu_s=_CALL_CPU_S,
+            )
+            cpu_s += done.run.cpu_s
+            for args, reply in zip(rest, done.replies, strict=True):
+                if reply is None:
+                    break
+                usable = reply.error is None and reply.line is None
+                case = dataclasses.replace(like, args=args, expected=reply.built)
+                if usable and like.rule in ("true", "false"):
+                    case = dataclasses.replace(case, rule="true" if reply.built else "false")
+                found.append(case if usable else None)
+            if len(found) < len(inputs):
+                found.append(None)  # the program ended during this one
+        return [*found, *[None] * (len(inputs) - len(found))], cpu_s
+
+    def _differing(
+        self, source: str, cases: Sequence[CallCase], limits: Limits
+    ) -> tuple[int, str] | Witness | None:
+        """The first case on which a program differs, with what it gives; or that it is slow."""
+        if not cases:
+            return None
+        judged = judge(
+            Program("python", source),
+            cases,
+            sandbox=self._sandbox,
+            limits=limits,
+            total_cpu_s=max(_TOTAL_CPU_S, limits.cpu_s),
+        )
+        if judged.accepted:
+            return None
+        if judged.verdict is CaseVerdict.TLE:
+            return Witness("slow", is_slow=True)
+        if judged.verdict is CaseVerdict.IE:
+            raise Untested(judged.why)
+        failure = judged.first_failure
+        at = next(n for n, case in enumerate(judged.cases) if case.verdict is not CaseVerdict.AC)
+        return at, (failure.got if failure and failure.got else judged.cases[at].why)
+
+    def _shrunk(
+        self, subject: _Subject, source: str, case: CallCase, got: str, is_doubtful: bool
+    ) -> tuple[CallCase, str]:
+        """A simpler input on which the program still differs."""
+        for _ in range(_SHRINKINGS):
+            simpler = list(itertools.islice(smaller(tuple(case.args)), 40))
+            if not is_doubtful:
+                simpler = list(itertools.compress(simpler, subject.are_meant(simpler)))
+            cases, _ = self._valued(subject.solution, subject.like, simpler)
+            differing = self._differing(source, cases, subject.limits)
+            if differing is None or isinstance(differing, Witness):
+                break
+            at, got = differing
+            case = cases[at]
+        return case, got
+
+
+def _work(source: str, operator: str) -> Work:
+    return Work(f"```python\n{source}\n```", operator)
+
+
+def _witness(case: CallCase, got: str) -> Witness:
+    shown = ", ".join(map(repr, case.args))
+    return Witness(f"{case.name}({shown})", case.wanted(), got, case=case)
+
+
+def _agree(one: CallCase, other: CallCase) -> bool:
+    try:
+        return one.rule == other.rule and one.equality.holds(other.expected, one.expected)
+    except (ArithmeticError, TypeError, ValueError, RecursionError):
+        return False
+
+
+def _turned(args: Input, at: int) -> Input | None:
+    """The input with one list in the opposite order; None where that changes nothing."""
+    value = args[at] if at < len(args) else None
+    if not isinstance(value, list | tuple) or value == value[::-1]:
+        return None
+    return (*args[:at], value[::-1], *args[at + 1 :])
+
+
+def _like(calls: Sequence[CallCase]) -> CallCase:
+    """A case of the task's function, compared as the task's own cases compare it."""
+    first = calls[0]
+    then = first.then if all(case.then == first.then for case in calls) else ()
+    only_truth = all(case.rule in ("true", "false") for case in calls)
+    tolerance = max((case.tolerance for case in calls), default=0.0)
+    equality = dataclasses.replace(
+        _TOLERANCE,
+        abs_tol=max(_TOLERANCE.abs_tol, tolerance),
+        sequences=first.equality.sequences,
+        keys=first.equality.keys,
+    )
+    rule = "true" if only_truth else "equal"
+    return CallCase(first.name, then=then, equality=equality, rule=rule)  # type: ignore[arg-type]
+
+
+def _inputs(
+    known: Sequence[Input], are_meant: _AreMeant, constants: Sequence[Any], rng: Random
+) -> tuple[list[Input], list[Input]]:
+    """New inputs of the domain, and some that may lie outside."""
+    inside: list[Input] = []
+    outside: list[Input] = []
+    seen = {repr(args) for args in known}
+    proposed = itertools.islice(proposals(known, constants, rng), _TRIES)
+    while len(inside) < _INPUTS and (chunk := list(itertools.islice(proposed, _CHUNK))):
+        new = {key: args for args in chunk if (key := repr(args)) not in seen}
+        seen |= new.keys()
+        short = [args for key, args in new.items() if len(key) <= _LONG_CASE]
+        for args, is_meant in zip(short, are_meant(short), strict=True):
+            (inside if is_meant else outside).append(args)
+    return inside[:_INPUTS], outside[:_DOUBTFUL]
+
+
+def _constants(solution: str, prompt: str) -> list[Any]:
+    values = [n.value for n in ast.walk(ast.parse(solution)) if isinstance(n, ast.Constant)]
+    return [value for value in values if type(value) in (int, str) and value not in (prompt,)]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value can be written out."""
+    try:
+        return bool(ast.literal_eval(repr(value)) == value)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return False
+
+
+def _written_calls(test: str, name: str | None) -> Iterator[CallCase]:
+    """Calls in a test whose arguments are literals."""
+    try:
+        nodes = list(ast.walk(ast.parse(test)))
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    for node in nodes:
+        match node:
+            case ast.Call(func=ast.Name(id=called), keywords=[]) if called in ("candidate", name):
+                args = _literals(node)
+                if args is not None and name is not None:
+                    yield CallCase(name, args)
+
+
+def _shown_calls(prompt: str, name: str) -> Iterator[Input]:
+    """Calls of a function that a prompt shows."""
+    at = prompt.find(f"{name}(")
+    while at >= 0:
+        ends = [n + 1 for n in range(at, min(at + 400, len(prompt))) if prompt[n] == ")"]
+        for end in ends[:8]:
+            try:
+                node = ast.parse(prompt[at:end], mode="eval").body
+            except (SyntaxError, ValueError):
+                continue
+            args = _literals(node) if isinstance(node, ast.Call) and not node.keywords else None
+            if args is not None:
+                yield args
+            break
+        at = prompt.find(f"{name}(", at + 1)
+
+
+def _literals(node: ast.Call) -> Input | None:
+    try:
+        return tuple(ast.literal_eval(arg) for arg in node.args)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+# ------------------------------------------------------------------------------------ tests that are added
+
+
+def _assertion(case: CallCase, reference: dict[str, Any]) -> str | None:
+    """A line of a suite for a case; None where the value cannot be written out exactly."""
+    name = "candidate" if reference.get("style") == "check" else case.name
+    call = f"{name}({', '.join(map(repr, case.args))})"
+    for function in case.then:
+        call = f"{function}({call})"
+    if case.rule in ("true", "false"):
+        return f"assert {call}" if case.rule == "true" else f"assert not {call}"
+    if isinstance(case.expected, float):
+        close = max(case.equality.abs_tol, case.equality.rel_tol * abs(case.expected))
+        return f"assert abs({call} - {case.expected!r}) < {close!r}"
+    line = f"assert {call} == {case.expected!r}"
+    exact = _is_plain(case.expected) and not _has_float(case.expected)
+    return line if exact and len(line) <= _LONG_CASE else None
+
+
+def _has_float(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_float, value.values())) or any(map(_has_float, value))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_has_float, value))
+    return isinstance(value, float) and value != int(value)
+
+
+def _with_lines(reference: dict[str, Any], lines: Sequence[str]) -> str | None:
+    """The suite with more asserts: at the end, or at the end of `check`."""
+    test: str = reference["test"]
+    if reference.get("style", "asserts") == "asserts":
+        return "\n".join([test.rstrip("\n"), *lines])
+    for node in ast.parse(test).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "check" and node.end_lineno:
+            texts = test.split("\n")
+            indent = " " * node.body[-1].col_offset
+            return "\n".join(
+                [*texts[: node.end_lineno], *(indent + line for line in lines), *texts[node.end_lineno :]]
+            )  # fmt: skip
+    return None
+
+
+def _is_json(case: CallCase) -> bool:
+    try:
+        return bool(
+            json.loads(json.dumps([case.args, case.expected])) == [list(case.args), case.expected]
+        )
+    except (TypeError, ValueError):
+        return False
+
+
+def _with_reference(task: Task, reference: dict[str, Any]) -> Task:
+    return dataclasses.replace(task, reference=reference)

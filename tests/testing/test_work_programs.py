@@ -1,0 +1,180 @@
+"""Work for programs: mutants, witnesses that hold, and tests that are added."""
+
+import itertools
+import json
+from random import Random
+
+import pytest
+
+import rlvr
+from rlvr.testing.work import Maker, Untested, Witness, Work, maker_for, serves
+from rlvr.testing.work.domain import Domain
+
+ABOVE = {
+    "task_id": "Own/0",
+    "prompt": 'def above(items: list, limit: int):\n    """How many items are greater than the limit."""\n',
+    "canonical_solution": "    return sum(1 for item in items if item > limit)\n",
+    "test": "def check(candidate):\n    assert candidate([1, 5, 9], 3) == 2\n    assert candidate([4, 8], 2) == 2\n"
+    "    assert candidate([7, 7, 1], 2) == 2\n",
+    "entry_point": "above",
+}
+SLIP = "def above(items, limit):\n    return sum(1 for item in items if item >= limit)"
+
+
+def _env(tmp_path, row=ABOVE, name="humaneval-v3"):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    return rlvr.make(name, data=str(path))
+
+
+def _work(source):
+    return Work(f"```python\n{source}\n```", "own")
+
+
+def test_a_slip_that_the_tests_miss_has_a_small_witness(tmp_path):
+    """No test has an item at the limit, so >= is paid for >; the smallest input that tells them apart has one item."""
+    env = _env(tmp_path)
+    task = env.task(0)
+    maker = maker_for(env)
+    assert env.score(task, _work(SLIP).text).verdict.correct
+    witness = maker.witness(task, _work(SLIP))
+    assert not witness.is_doubtful
+    items, limit = witness.case.args
+    assert limit in items
+    assert witness.expected != witness.got
+    assert len(items) <= 2
+
+
+def test_an_added_test_refutes_the_slip_and_keeps_right_work(tmp_path):
+    """The witness becomes an assert of `check`; the reference and its rewritings still pass."""
+    env = _env(tmp_path)
+    task, maker = env.task(0), maker_for(_env(tmp_path))
+    mended = maker.mend(task, [maker.witness(task, _work(SLIP))])
+    assert mended.reference["test"].startswith(ABOVE["test"].rstrip("\n"))
+    assert not env.score(mended, _work(SLIP).text).verdict.correct
+    right = list(maker.right(task, Random(0)))
+    assert len(right) >= 2
+    assert all(env.score(mended, one.text).verdict.correct for one in right)
+
+
+def test_mutants_that_are_equal_have_no_witness(tmp_path):
+    """Right work never gets a witness, and a mutant that the tests refuse gets one from them."""
+    env = _env(tmp_path)
+    task, maker = env.task(0), maker_for(env)
+    assert all(maker.witness(task, one) is None for one in maker.right(task, Random(0)))
+    made = list(itertools.islice(maker.wrong(task, Random(1)), 12))
+    refused = [one for one in made if not env.score(task, one.text).verdict.correct]
+    assert refused
+    for one in refused:
+        assert maker.witness(task, one) is not None, one
+
+
+def test_work_that_never_ends_is_set_aside(tmp_path):
+    """A loop without end proves nothing about a value."""
+    env = _env(tmp_path)
+    witness = maker_for(env).witness(
+        env.task(0), _work("def above(items, limit):\n    while True: pass")
+    )
+    assert witness.is_slow
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"canonical_solution": "    return 7\n"}, "fails its own tests"),
+        ({"canonical_solution": None}, "no reference solution"),
+        ({"canonical_solution": "    while True: pass\n"}, "fails its own tests"),
+        ({"domain": "def domain(items, limit):\n    return limit > 100"}, "refuses inputs"),
+    ],
+)
+def test_tasks_that_cannot_be_tested_say_why(tmp_path, change, reason):
+    """One line each: no solution, a wrong one, one that hangs, a domain that refuses the tests' own inputs."""
+    env = _env(tmp_path, ABOVE | change)
+    with pytest.raises(Untested, match=reason):
+        maker_for(env).witness(env.task(0), _work(SLIP))
+
+
+def test_a_row_may_say_which_inputs_it_means(tmp_path):
+    """With limits from 50 on, the witness has one; without the row's domain there is a smaller one."""
+    domain = "def domain(items, limit):\n    return limit in (2, 3) or len(items) == 4"
+    env = _env(tmp_path, ABOVE | {"domain": domain})
+    witness = maker_for(env).witness(env.task(0), _work(SLIP))
+    items, limit = witness.case.args
+    assert limit in (2, 3) or len(items) == 4
+
+
+def test_where_order_decides_a_tie_the_witness_is_doubtful(tmp_path):
+    """The known inputs have one longest word, in any order; two words of one length are a tie."""
+    row = ABOVE | {
+        "prompt": 'def longest(words):\n    """The longest word."""\n',
+        "canonical_solution": "    return max(words, key=len)\n",
+        "test": "def check(candidate):\n    assert candidate(['a', 'bcd', 'ef']) == 'bcd'\n"
+        "    assert candidate(['abcd', 'xy']) == 'abcd'\n    assert candidate(['z', 'yx']) == 'yx'\n",
+        "entry_point": "longest",
+    }
+    env = _env(tmp_path, row)
+    last = "def longest(words):\n    return max(reversed(words), key=len)"
+    witness = maker_for(env).witness(env.task(0), _work(last))
+    assert witness is None or witness.is_doubtful
+
+
+KNOWN = [([1, 2, 5], 1), ([2, 3, 9], 2), ([0, 4, 6, 8], 0), ([3, 7], 1)]
+
+
+@pytest.mark.parametrize(
+    ("args", "is_meant"),
+    [
+        (([1, 2], 1), True),
+        (([1, 1, 2], 1), True),  # four short lists without repetition may be chance
+        (([5, 2, 1], 1), False),  # all ascend
+        (([1, 2, 5], 3), False),  # an index that lies outside of the list
+        (([-1, 2], 1), False),  # negative
+        (([1, 2.5], 1), False),  # another type
+        (([], 0), False),
+        (([1, 2], "1"), False),
+        (([1, 2],), False),
+    ],
+)
+def test_the_domain_is_what_known_inputs_share(args, is_meant):
+    """Types, signs, order and relations between arguments, worked out by hand for four inputs."""
+    assert Domain(KNOWN).has(args) == is_meant
+
+
+def test_brackets_letters_and_primes_belong_to_the_domain():
+    """Unbalanced brackets, new letters and primes were the false witnesses of a first trial."""
+    brackets = Domain([("(())",), ("()()",), ("",)])
+    assert [brackets.has((text,)) for text in ("((()))", ")(", "(x)")] == [True, False, False]
+    composite = Domain([(4,), (9,), (15,), (27,), (330,)])
+    assert [composite.has((n,)) for n in (8, 7, 3)] == [True, False, False]
+
+
+def test_a_maker_of_a_user_takes_a_few_lines():
+    """It names the class that it serves, here an environment that verifies by itself."""
+
+    class Even(rlvr.Environment):
+        id = "even-v1"
+
+        def task(self, index):
+            return rlvr.Task(f"even/{index}", f"An even number above {2 * index}?", 2 * index)
+
+        def example(self, task):
+            return str(task.reference + 2)
+
+        def verify(self, task, completion):
+            return rlvr.Verdict("correct" if completion.isdigit() else "wrong", why="digits")
+
+    @serves(Even)
+    class EvenWork(Maker):
+        def wrong(self, task, rng):
+            yield Work(str(task.reference + 1), "odd")
+            yield Work(str(task.reference), "too small")
+
+        def witness(self, task, work):
+            number = int(work.text)
+            return Witness(f"{number} is odd") if number % 2 else None
+
+    env = Even()
+    maker = maker_for(env)
+    assert isinstance(maker, EvenWork)
+    assert maker.witness(env.task(0), Work("1", "odd")).given == "1 is odd"
+    assert maker_for(rlvr.make("countdown-v2")) is None

@@ -1,0 +1,84 @@
+"""Slips in programs: which ones are made, and that rewritten programs stay what they were."""
+
+import ast
+from random import Random
+
+from rlvr.verifiers.code.operators import mutants, rewrites, some_mutants
+
+LARGEST = '''
+import math
+
+def largest(items, floor=0):
+    """The largest item above the floor."""
+    best = None
+    for item in items[1:]:
+        if item > floor and (best is None or item >= best):
+            best = item
+        else:
+            best = best
+    return abs(best) if best else round(math.sqrt(floor), 2)
+'''
+
+
+def _value(source, *args):
+    scope = {}
+    exec(source, scope)
+    return scope["largest"](*args)
+
+
+def test_every_slip_is_one_change_of_a_function_that_is_still_python():
+    """Each mutant can be read, differs from the source, comes once, and leaves import and docstring alone."""
+    made = list(mutants(LARGEST))
+    assert len({one.source for one in made}) == len(made) > 30
+    for one in made:
+        tree = ast.parse(one.source)
+        assert one.source != ast.unparse(ast.parse(LARGEST)), one.operator
+        assert isinstance(tree.body[0], ast.Import)
+        assert ast.get_docstring(tree.body[1]) == "The largest item above the floor."
+    kinds = {one.operator for one in made}
+    assert {"bounds", "comparison", "constant", "logic", "swapped", "function"} <= kinds
+    assert {"dropped call", "dropped condition", "dropped statement"} <= kinds
+
+
+def test_slips_that_are_made_of_one_line():
+    """Worked out by hand: the comparison's neighbours, its operands the other way, the constants beside 3."""
+    texts = {one.source.split("return ")[-1] for one in mutants("def f(x):\n    return x - 3 < 1")}
+    assert {
+        "x - 3 <= 1",
+        "x - 3 >= 1",
+        "x + 3 < 1",
+        "3 - x < 1",
+        "x - 4 < 1",
+        "x - 2 < 1",
+        "x - 3 < 2",
+    } <= texts
+
+
+def test_drawing_takes_each_kind_of_slip_in_turn():
+    """The first few mutants have as many operators, and the same seed draws the same."""
+    drawn = some_mutants(LARGEST, 6, Random(3))
+    assert len({one.operator for one in drawn}) == 6
+    assert drawn == some_mutants(LARGEST, 6, Random(3))
+    two = some_mutants(LARGEST, 6, Random(3), steps=2)
+    assert {one.operator for one in two} == {"several"}
+    assert not {one.source for one in two} & {one.source for one in mutants(LARGEST)}
+
+
+def test_rewritten_programs_give_the_same_values():
+    """Printed anew, with other names of variables, with branches turned."""
+    made = {one.operator: one.source for one in rewrites(LARGEST)}
+    assert made.keys() == {"reprinted", "renamed", "turned"}
+    assert "best" not in made["renamed"].replace("best_", "")
+    for items in ([], [1], [3, 9, 4], [5, -2, -7], [2, 2, 2]):
+        for source in made.values():
+            assert _value(source, items, 1) == _value(LARGEST, items, 1), (source, items)
+
+
+def test_names_that_mean_something_elsewhere_are_not_renamed():
+    """Globals, closures and `locals()` are seen from outside of the function."""
+    for source in (
+        "def f(x):\n    global y\n    y = x\n    return y",
+        "def f(x):\n    y = x\n    def g():\n        return y\n    return g()",
+        "def f(x):\n    y = x\n    return locals()['y']",
+    ):
+        assert "renamed" not in {one.operator for one in rewrites(source)}

@@ -1,0 +1,330 @@
+"""Slips in Python functions: each source gives programs that differ from it in one place, and programs that are equal.
+
+A mutant is what a slip would write: another comparison, a bound that is off by one, a statement left out.  Whether
+it is wrong has to be found out: some slips change nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Final, NamedTuple
+
+__all__ = ["Mutant", "mutants", "rewrites", "some_mutants"]
+
+_COMPARISONS: Final[dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]]] = {
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq, ast.LtE, ast.GtE),
+    ast.NotEq: (ast.Eq,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+}
+_ARITHMETIC: Final[dict[type[ast.operator], tuple[type[ast.operator], ...]]] = {
+    ast.Add: (ast.Sub,),
+    ast.Sub: (ast.Add,),
+    ast.Mult: (ast.Add,),
+    ast.Div: (ast.FloorDiv, ast.Mult),
+    ast.FloorDiv: (ast.Div,),
+    ast.Mod: (ast.FloorDiv,),
+    ast.Pow: (ast.Mult,),
+    ast.BitAnd: (ast.BitOr,),
+    ast.BitOr: (ast.BitAnd,),
+    ast.BitXor: (ast.BitOr,),
+}
+_PAIRS: Final = (
+    ("min", "max"), ("all", "any"), ("sum", "len"), ("floor", "ceil"), ("upper", "lower"),
+    ("startswith", "endswith"), ("find", "rfind"), ("lstrip", "rstrip"), ("append", "extend"),
+    ("isalpha", "isalnum"), ("isdigit", "isalnum"), ("islower", "isupper"), ("keys", "values"),
+    ("union", "intersection"), ("round", "int"), ("sorted", "list"),
+)  # fmt: skip
+_OTHER_NAMES: Final = {
+    one: other for pair in _PAIRS for one, other in (pair, pair[::-1]) if one != "list"
+}
+_FREE: Final = (ast.Global, ast.Nonlocal, ast.ClassDef, ast.Lambda, ast.AsyncFunctionDef)
+_SCOPES: Final = frozenset(("locals", "vars", "globals", "eval", "exec", "dir"))
+
+
+class Mutant(NamedTuple):
+    """A program made from another one.
+
+    Attributes:
+        source: the whole program.
+        operator: what was changed, such as "comparison".
+    """
+
+    source: str
+    operator: str
+
+
+class _Edit(NamedTuple):
+    """One field of a node with another value."""
+
+    operator: str
+    node: ast.AST
+    field: str
+    value: object
+
+
+def mutants(source: str) -> Iterator[Mutant]:
+    """Every program that differs from the source by one slip inside of a function, each once, in the source's order.
+
+    Args:
+        source: Python code.
+
+    Raises:
+        SyntaxError: it is none.
+    """
+    tree = ast.parse(source)
+    seen = {ast.unparse(tree)}
+    for edit in list(_edits(tree)):
+        before = getattr(edit.node, edit.field)
+        setattr(edit.node, edit.field, edit.value)
+        try:
+            text = ast.unparse(ast.fix_missing_locations(tree))
+            ast.parse(text)
+        except (SyntaxError, ValueError, TypeError):
+            continue
+        finally:
+            setattr(edit.node, edit.field, before)
+        if text not in seen:
+            seen.add(text)
+            yield Mutant(text, edit.operator)
+
+
+def some_mutants(source: str, count: int, rng: Random, *, steps: int = 1) -> list[Mutant]:
+    """Mutants drawn at random, each operator as often as another, as far as it has any.
+
+    Args:
+        source: Python code.
+        count: greatest number of mutants.
+        rng: draws them.
+        steps: number of slips in each; from 2 on the operator is "several".
+
+    Raises:
+        SyntaxError: the source is no Python code.
+    """
+    by_operator: dict[str, list[Mutant]] = {}
+    for mutant in mutants(source):
+        by_operator.setdefault(mutant.operator, []).append(mutant)
+    for drawn in by_operator.values():
+        rng.shuffle(drawn)
+    order = sorted(by_operator)
+    rng.shuffle(order)
+    longest = max(map(len, by_operator.values()), default=0)
+    turns = [by_operator[name][at : at + 1] for at in range(longest) for name in order]
+    chosen = [mutant for turn in turns for mutant in turn][:count]
+    for _ in range(steps - 1):
+        again = [some_mutants(one.source, 1, rng) for one in chosen]
+        chosen = [Mutant(more[0].source, "several") for more in again if more]
+    return [one for one in chosen if one.source != source]
+
+
+def rewrites(source: str) -> Iterator[Mutant]:
+    """Programs that are equal to the source by construction: printed anew, with other names, with branches turned.
+
+    Args:
+        source: Python code.
+
+    Raises:
+        SyntaxError: it is none.
+    """
+    tree = ast.parse(source)
+    yield Mutant(ast.unparse(tree), "reprinted")
+    changes: tuple[tuple[str, Callable[[ast.AST], bool]], ...] = (
+        ("renamed", _rename),
+        ("turned", _turn),
+    )
+    for operator, change in changes:
+        changed = copy.deepcopy(tree)
+        done = [change(node) for node in ast.walk(changed)]
+        if any(done):
+            yield Mutant(ast.unparse(ast.fix_missing_locations(changed)), operator)
+
+
+def _edits(tree: ast.Module) -> Iterator[_Edit]:
+    for function in tree.body:
+        if not isinstance(function, ast.FunctionDef | ast.ClassDef):
+            continue
+        nodes = list(ast.walk(function))
+        texts = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        texts &= {id(node) for node in nodes if isinstance(node, ast.Constant)}  # docstrings
+        for node in nodes:
+            if isinstance(node, ast.FunctionDef):
+                yield from _of_body(node, "body", _after_docstring(node))
+            elif not isinstance(node, ast.arguments | ast.ClassDef) and id(node) not in texts:
+                yield from _of_node(node)
+                yield from _of_children(node)
+
+
+def _after_docstring(node: ast.FunctionDef) -> int:
+    return int(ast.get_docstring(node, clean=False) is not None)
+
+
+def _of_node(node: ast.AST) -> Iterator[_Edit]:
+    """Slips inside of one node."""
+    match node:
+        case ast.Compare(ops=ops):
+            for at, op in enumerate(ops):
+                for other in _COMPARISONS.get(type(op), ()):
+                    yield _Edit("comparison", node, "ops", _with(ops, at, other()))
+        case ast.BinOp(op=op) | ast.AugAssign(op=op):
+            for operator in _ARITHMETIC.get(type(op), ()):
+                yield _Edit("arithmetic", node, "op", operator())
+        case ast.BoolOp(op=op, values=values):
+            turned = ast.And() if isinstance(op, ast.Or) else ast.Or()
+            yield _Edit("logic", node, "op", turned)
+            for at in range(len(values)):
+                yield _Edit("dropped condition", node, "values", values[:at] + values[at + 1 :])
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+            yield _Edit("logic", node, "test", ast.UnaryOp(ast.Not(), test))
+            if not isinstance(node, ast.While):
+                yield from (
+                    _Edit("dropped condition", node, "test", ast.Constant(value))
+                    for value in (True, False)
+                )
+        case ast.comprehension(ifs=ifs):
+            for at in range(len(ifs)):
+                yield _Edit("dropped condition", node, "ifs", ifs[:at] + ifs[at + 1 :])
+        case ast.Constant(value=value):
+            for other_value in _other_constants(value):
+                yield _Edit("constant", node, "value", other_value)
+        case ast.Slice():
+            yield from _of_slice(node)
+        case ast.Call(func=func, args=args):
+            yield from _of_call(node, func, args)
+    if isinstance(node, ast.For | ast.comprehension):
+        for part in (ast.Slice(lower=ast.Constant(1)), ast.Slice(upper=ast.Constant(-1))):
+            of_list = ast.Call(ast.Name("list", ast.Load()), [node.iter], [])
+            yield _Edit("bounds", node, "iter", ast.Subscript(of_list, part, ast.Load()))
+    for field in ("body", "orelse"):
+        statements = getattr(node, field, None)
+        if isinstance(statements, list) and statements:
+            yield from _of_body(node, field, 0)
+
+
+def _other_constants(value: object) -> Iterator[object]:
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int):
+        yield from (value + 1, value - 1)
+    elif isinstance(value, float):
+        yield from (value * 2, value + 1)
+    elif isinstance(value, str) and len(value) < 40:
+        yield from (value[1:], value[:-1]) if value else (" ",)
+
+
+def _of_slice(node: ast.Slice) -> Iterator[_Edit]:
+    for field in ("lower", "upper", "step"):
+        bound = getattr(node, field)
+        if bound is not None:
+            yield _Edit("bounds", node, field, None)
+            if field != "step":
+                yield from (_Edit("bounds", node, field, _plus(bound, by)) for by in (1, -1))
+
+
+def _of_call(node: ast.Call, func: ast.expr, args: list[ast.expr]) -> Iterator[_Edit]:
+    match func:
+        case ast.Name(id="range"):
+            for at, bound in enumerate(args[:2]):
+                yield from (
+                    _Edit("bounds", node, "args", _with(args, at, _plus(bound, by)))
+                    for by in (1, -1)
+                )
+        case ast.Name(id=name) if name in _OTHER_NAMES:
+            yield _Edit("function", node, "func", ast.Name(_OTHER_NAMES[name], ast.Load()))
+        case ast.Attribute(value=owner, attr=name) if name in _OTHER_NAMES:
+            other = ast.Attribute(owner, _OTHER_NAMES[name], ast.Load())
+            yield _Edit("function", node, "func", other)
+    if len(args) > 1:
+        yield _Edit("swapped", node, "args", [args[1], args[0], *args[2:]])
+    for at in range(len(node.keywords)):
+        kept = node.keywords[:at] + node.keywords[at + 1 :]
+        yield _Edit("dropped call", node, "keywords", kept)
+
+
+def _of_children(node: ast.AST) -> Iterator[_Edit]:
+    """Slips that put another expression in a child's place: what a call was applied to, operands the other way."""
+    for field, value in ast.iter_fields(node):
+        children = value if isinstance(value, list) else [value]
+        for at, child in enumerate(children):
+            for operator, other in _in_place_of(child):
+                changed = _with(value, at, other) if isinstance(value, list) else other
+                yield _Edit(operator, node, field, changed)
+
+
+def _in_place_of(child: object) -> Iterator[tuple[str, ast.expr]]:
+    match child:
+        case ast.Call(func=ast.Name(id=name), args=[inner, *_]) if name not in ("range", "print"):
+            yield "dropped call", inner
+        case ast.Call(func=ast.Attribute(value=owner)):
+            yield "dropped call", owner
+        case ast.UnaryOp(operand=operand) if not isinstance(operand, ast.Constant):
+            yield "logic", operand
+        case ast.BinOp(op=op, left=left, right=right):
+            if not isinstance(op, ast.Add | ast.Mult):
+                yield "swapped", ast.BinOp(right, op, left)
+            yield from (("dropped operand", left), ("dropped operand", right))
+        case ast.IfExp(body=body, orelse=other):
+            yield from (("dropped condition", body), ("dropped condition", other))
+
+
+def _of_body(node: ast.AST, field: str, start: int) -> Iterator[_Edit]:
+    """A statement left out; a branch taken always; an early return of a loop's first turn."""
+    statements: list[ast.stmt] = getattr(node, field)
+    for at in range(start, len(statements)):
+        one = statements[at]
+        if isinstance(one, ast.FunctionDef | ast.Import | ast.ImportFrom | ast.Pass):
+            continue
+        rest = statements[:at] + statements[at + 1 :]
+        yield _Edit("dropped statement", node, field, rest or [ast.Pass()])
+        if isinstance(one, ast.For | ast.While):
+            again = copy.copy(one)
+            again.body = [*one.body, ast.Break()]
+            yield _Edit("bounds", node, field, _with(statements, at, again))
+
+
+def _with(items: list[object] | object, at: int, new: object) -> list[object]:
+    assert isinstance(items, list)
+    return [*items[:at], new, *items[at + 1 :]]
+
+
+def _plus(bound: ast.expr, by: int) -> ast.expr:
+    if isinstance(bound, ast.Constant) and isinstance(bound.value, int):
+        return ast.Constant(bound.value + by)
+    return ast.BinOp(bound, ast.Add() if by > 0 else ast.Sub(), ast.Constant(1))
+
+
+def _turn(node: ast.AST) -> bool:
+    """Exchange the branches of a condition."""
+    if not isinstance(node, ast.If | ast.IfExp) or not node.orelse:
+        return False
+    node.test = ast.UnaryOp(ast.Not(), node.test)
+    node.body, node.orelse = node.orelse, node.body
+    return True
+
+
+def _rename(node: ast.AST) -> bool:
+    """Give a function's variables other names; not its arguments, which callers may name."""
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    inside = [part for part in ast.walk(node) if part is not node]
+    names = [part for part in inside if isinstance(part, ast.Name)]
+    if any(
+        isinstance(part, (*_FREE, ast.FunctionDef, ast.Import, ast.ImportFrom)) for part in inside
+    ):
+        return False  # a scope of its own, where a name may mean something else
+    if any(name.id in _SCOPES for name in names):
+        return False
+    kept = {part.arg for part in inside if isinstance(part, ast.arg)}
+    kept |= {part.name for part in inside if isinstance(part, ast.ExceptHandler) and part.name}
+    bound = {name.id for name in names if isinstance(name.ctx, ast.Store)} - kept
+    tail = "_" + max((name.id for name in names), key=len, default="")  # of no name that is there
+    new = {name: name + tail for name in bound}
+    for name in names:
+        name.id = new.get(name.id, name.id)
+    return bool(new)
