@@ -19,6 +19,7 @@ __all__ = [
     "Critic",
     "EntropyTarget",
     "Estimator",
+    "Implicit",
     "Kl",
     "Level",
     "Mixing",
@@ -209,6 +210,24 @@ class Critic:
                 "critic.value_clip", self.value_clip, above=0, hint="or None for no clip"
             )
         require_whole("critic.warmup", self.warmup, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Implicit:
+    """An implicit reward model that learns from each batch's outcomes (see `rlvr.train.implicit`).
+
+    Attributes:
+        beta: β of the rewards β log π_φ / π_ref, above 0.
+        lr: learning rate of π_φ; None for twice the policy's.
+    """
+
+    beta: float = 0.05
+    lr: float | None = None
+
+    def __post_init__(self) -> None:
+        require_number("implicit.beta", self.beta, above=0)
+        if self.lr is not None:
+            require_number("implicit.lr", self.lr, above=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from rlvr.train.config import Config
 from rlvr.train.credit import Batch, GroupInputs, collate, credit
 from rlvr.train.learner import Learner
 from rlvr.train.policy import Policy
+from rlvr.train.second_model import SecondModel
 from rlvr.train.tiny import tiny
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 
@@ -152,7 +153,9 @@ class _Trial:
                 settings["teacher"] = folder
             run = Path(folder) / "run"
             config = Config(env="check", model="check", run=run, algorithm=algorithm, **settings)
-            return Learner(Policy(model, tokenizer, **options), config)
+            learner = Learner(Policy(model, tokenizer, **options), config)
+        _disturb(learner)
+        return learner
 
     def _credited(self, learner: Learner) -> Batch:
         batch = learner.prepared(collate(self.groups))
@@ -288,6 +291,15 @@ class _Trial:
         return (
             "its weights differ; keep nothing in the class: a state that is not in a field is lost"
         )
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def _disturb(learner: Learner) -> None:
+    """Let critics and reward models give other numbers than 0, with which they begin."""
+    part, generator = learner.part(SecondModel), torch.Generator().manual_seed(2)
+    for parameter in [] if part is None else part.parameters:
+        noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        parameter.add_(noise, alpha=0.1)
 
 
 def _backward(learner: Learner, batch: Batch) -> None:

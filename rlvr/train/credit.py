@@ -55,6 +55,8 @@ class Batch:
             algorithm has a correction, which compares them with `behaviour_logprobs`.
         ref_logprobs: log-probabilities under the reference policy; None without a KL penalty.
         teacher_logprobs: log-probabilities under the teacher; None without one.
+        implicit_rewards: those of tokens by an implicit reward model; None without one.
+        outcomes: the credit of each row's verdict, in [0, 1]; 0 for UNSCORED rows.
         values: the critic's, before each token; None without a critic.
         bootstrap: its value after the last token of a truncated row, 0 for a row that ended; None without a critic.
         returns: targets of the critic; None without a critic, and until `credit` has computed them.
@@ -71,6 +73,8 @@ class Batch:
     old_logprobs: Float[Tensor, "B T"] | None = None
     ref_logprobs: Float[Tensor, "B T"] | None = None
     teacher_logprobs: Float[Tensor, "B T"] | None = None
+    implicit_rewards: Float[Tensor, "B T"] | None = None
+    outcomes: Float[Tensor, " B"] | None = None
     values: Float[Tensor, "B T"] | None = None
     bootstrap: Float[Tensor, " B"] | None = None
     returns: Float[Tensor, "B T"] | None = None
@@ -116,7 +120,10 @@ def collate(groups: Sequence[Group]) -> Batch:
         )
         behaviour[i, : len(row.completion_ids)] = torch.tensor(list(row.behaviour_logprobs))
     group = torch.tensor(group_numbers(groups))
-    return Batch(rows, mask, behaviour, torch.zeros(len(rows), width), group=group)
+    outcomes = torch.tensor([0.0 if row.score is None else row.score.verdict.value for row in rows])
+    return Batch(
+        rows, mask, behaviour, torch.zeros(len(rows), width), outcomes=outcomes, group=group
+    )
 
 
 def group_numbers(groups: Sequence[Group]) -> list[int]:
@@ -336,6 +343,7 @@ class GroupInputs:
             "scored": self.scored,
             "behaviour_logprobs": self._batch.behaviour_logprobs,
             "teacher_logprobs": self._batch.teacher_logprobs,
+            "implicit_rewards": self._batch.implicit_rewards,
             "values": self.values,
             "bootstrap": self.bootstrap,
             **{name: partial(getattr, self, name) for name in computed},

@@ -10,7 +10,7 @@ float32 and begins at 0, so that the first advantages are the returns.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,12 @@ from torch import Tensor, nn
 
 from rlvr.algo.aggregation import token_mean
 from rlvr.algo.terms import explained_variance, value_loss
-from rlvr.errors import DataError, UsageError
+from rlvr.errors import UsageError
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.batches import Padded
 from rlvr.train.credit import Batch
-from rlvr.train.part import LearnerPart
 from rlvr.train.policy import Compare, Policy, RootModule
-from rlvr.train.schedule import scheduled
+from rlvr.train.second_model import SecondModel
 from rlvr.types import Rollout
 
 if TYPE_CHECKING:  # it calls the parts
@@ -73,15 +72,11 @@ class ValueModule(RootModule):
             return self.head(states.float()).squeeze(-1), None
 
 
-class CriticLearner(LearnerPart):
-    """The critic with its optimiser.
+class CriticLearner(SecondModel):
+    """The critic with its optimiser; the first `warmup` training steps leave the policy alone.
 
     Args:
-        learner: as the run begins; its policy's micro-batching, precision, adapter and shards are the critic's too.
-
-    Attributes:
-        updates: optimiser steps so far.
-        steps: training steps so far, of which the first `warmup` leave the policy alone.
+        learner: as the run begins.
 
     Raises:
         UsageError: it shares the policy's layers, and these are sharded over several ranks.
@@ -90,45 +85,28 @@ class CriticLearner(LearnerPart):
     name = "critic"
 
     def __init__(self, learner: Learner) -> None:
-        super().__init__(learner)
         assert learner.algorithm.critic is not None
-        self.config, self.settings = learner.config, learner.algorithm.critic
-        self.updates = self.steps = 0
+        self.settings, policy = learner.algorithm.critic, learner.policy
         self._own = self.settings.backbone == "own"
         if not self._own and learner.ranks.world > 1:
             raise UsageError(
                 "critic_backbone is 'shared', and one module shards the layers; on several ranks the critic has its "
                 "own: leave critic_backbone out"
             )
-        policy = learner.policy
-        self._model = policy.copied() if self._own else copy.copy(policy)
-        self._model.root = self._root = ValueModule(policy, self._model.model)
-        self._layers = (
-            [p for p in self._model.model.parameters() if p.requires_grad] if self._own else []
-        )
-        if learner.ranks.world > 1:
-            self._model.shard(learner.ranks)
-            self._layers = [p for p in self._model.model.parameters() if p.requires_grad]
-        self.parameters = [*self._layers, *self._root.head.parameters()]
-        self.optimizer = torch.optim.AdamW(
-            self.parameters, self.lr, betas=self.config.betas, weight_decay=self.config.weight_decay
+        model = policy.copied() if self._own else copy.copy(policy)
+        model.root = self._root = ValueModule(policy, model.model)
+        super().__init__(
+            learner,
+            model,
+            self.settings.lr or learner.config.lr,
+            schedule=self.settings.schedule,
+            head=self._root.head,
+            learns_layers=self._own,
         )
 
     @classmethod
     def of(cls, learner: Learner) -> CriticLearner | None:
         return None if learner.algorithm.critic is None else cls(learner)
-
-    @property
-    def lr(self) -> float:
-        """Learning rate of the next update."""
-        config = self.config
-        return scheduled(
-            self.settings.lr or config.lr,
-            self.settings.schedule or config.schedule,
-            done=self.updates,
-            warmup=config.warmup_steps,
-            updates=config.total_updates,
-        )
 
     @property
     def holds_policy(self) -> bool:
@@ -148,7 +126,7 @@ class CriticLearner(LearnerPart):
         """
         # One token more, whatever it is, so that the state after the last one is before another.
         longer = [TokenRow(row.prompt_ids, [*row.completion_ids, 0]) for row in rows]
-        found = self._model.logprobs(longer).float().cpu()
+        found = self.model.logprobs(longer).float().cpu()
         lengths = torch.tensor([len(row.completion_ids) for row in rows])
         after = found.gather(1, lengths[:, None]).squeeze(1)
         truncated = torch.tensor([row.truncated for row in rows])
@@ -168,10 +146,10 @@ class CriticLearner(LearnerPart):
         rows = mini.completion_mask.any(dim=1).nonzero().flatten().tolist()
         factor = 1.0 if self._own else self.settings.coefficient
         tokens = int(mini.completion_mask.sum())
-        sums = torch.zeros(2, device=self._model.device)
-        for indices, counts in self._model.plan([mini.rows[i] for i in rows]):
+        sums = torch.zeros(2, device=self.model.device)
+        for indices, counts in self.model.plan([mini.rows[i] for i in rows]):
             micro = mini.part([rows[i] for i in indices])
-            values = self._model.logprobs(micro.rows)
+            values = self.model.logprobs(micro.rows)
             assert micro.values is not None
             assert micro.returns is not None
             old, returns, mask = (
@@ -182,18 +160,8 @@ class CriticLearner(LearnerPart):
             (factor * loss * counts).backward()
             sums += torch.stack([loss.detach(), clipped.detach() / tokens]) * counts
         numbers = self.learner.ranks.sum(sums).tolist()
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip)
         found = dict(zip(("value_loss", "value_clipped"), numbers, strict=True))
-        return found | {"critic_grad_norm": float(norm)}
-
-    def step(self) -> None:
-        """Make an optimiser step."""
-        self.optimizer.param_groups[0]["lr"] = self.lr
-        self.optimizer.step()
-        self.updates += 1
-
-    def clear(self) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
+        return found | {"critic_grad_norm": self.clip_gradient()}
 
     def after(self, batch: Batch) -> dict[str, float]:
         assert batch.values is not None
@@ -201,30 +169,3 @@ class CriticLearner(LearnerPart):
         self.steps += 1
         explained = explained_variance(batch.values, batch.returns, batch.completion_mask)
         return {"explained_variance": explained, "critic_lr": self.lr}
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "layers": [p.detach() for p in self._layers],
-            "head": self._root.head.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "counts": [self.updates, self.steps],
-        }
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state` returned.
-
-        Args:
-            state: what it returned.
-
-        Raises:
-            DataError: the critic has another backbone.
-        """
-        if len(state["layers"]) != len(self._layers):
-            raise DataError("this checkpoint's critic has another backbone; give a new folder")
-        ranks, head = self.learner.ranks, self._root.head
-        with torch.no_grad():
-            for mine, theirs in zip(self._layers, state["layers"], strict=True):
-                mine.copy_(ranks.spread(theirs, mine))
-        head.load_state_dict(ranks.spread(state["head"], head.state_dict()))
-        ranks.load_optimizer(self.optimizer, state["optimizer"], self.parameters)
-        self.updates, self.steps = state["counts"]

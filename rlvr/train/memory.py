@@ -107,8 +107,8 @@ class Forecast:
         device: where.
         capacity: of the device; None if it is not known.
         weights: of the policy.
-        optimizer: AdamW's two means per trained weight, the critic's included.
-        critic: weights of the critic's own backbone; 0 without one.
+        optimizer: AdamW's two means per trained weight, those of a second model included.
+        second: weights of a critic with layers of its own, or of an implicit reward model; 0 without one.
         reference: a frozen copy for the KL penalty, none with LoRA; and the teacher.
         sampler: the local sampler's own copy of the weights.
         reward_model: weights of a reward model in this process.
@@ -126,7 +126,7 @@ class Forecast:
     capacity: int | None
     weights: float
     optimizer: float
-    critic: float
+    second: float
     reference: float
     sampler: float
     reward_model: float
@@ -147,7 +147,7 @@ class Forecast:
         return (
             self.weights
             + self.optimizer
-            + self.critic
+            + self.second
             + self.reference
             + self.sampler
             + self.reward_model
@@ -173,7 +173,7 @@ class Forecast:
         parts = {
             "weights": self.weights,
             "optimiser": self.optimizer,
-            "critic": self.critic,
+            "critic or reward model": self.second,
             "reference": self.reference,
             "sampler's weights": self.sampler,
             "reward model": self.reward_model,
@@ -322,8 +322,7 @@ def forecast(
     every = list(policy.model.parameters())
     weights = sum(p.numel() * p.element_size() for p in every)
     trained = sum(p.numel() * p.element_size() for p in every if p.requires_grad)
-    critic = settings.algorithm.critic
-    valued = trained if critic is not None and critic.backbone == "own" else 0  # its head is small
+    second = trained / world if settings.algorithm.trains_two else 0  # a critic's head is small
     copies = 0 if not settings.algorithm.has_reference or policy.lora is not None else weights
     text = policy.model.config.get_text_config()
     most = getattr(text, "max_position_embeddings", None) or math.inf
@@ -357,12 +356,12 @@ def forecast(
         device=str(policy.device),
         capacity=capacity(policy.device),
         weights=weights / world + layer,
-        optimizer=2 * (0 if whole else trained / world) + 2 * valued,
-        critic=valued,
+        optimizer=2 * (0 if whole else trained / world) + 2 * second,
+        second=second,
         reference=(copies + _size_of_model(settings.teacher)) / world,
         sampler=weights if here and (settings.max_staleness or world > 1) else 0,
         reward_model=_size_of_model(settings.reward_model),
-        gradients=vectors * trained / world + layer + valued,
+        gradients=vectors * trained / world + layer + second,
         activations=graphs * costs.activations(*shape, recomputed=policy.model.training),
         logits=block
         + whole * (rollouts * settings.max_tokens + _REGION_COPIES * tokens) * len(head) * 4
@@ -370,7 +369,7 @@ def forecast(
         keys_values=here * (reached + read),
         sampled_logits=here * rows * len(head) * 4 * _SAMPLING_COPIES,
         overlap=here and settings.max_staleness > 0,
-        checkpoint=3 * (trained + valued)
+        checkpoint=3 * (trained + second * world)
         + (copies if policy.lora is None else trained if settings.algorithm.reset else 0),
         micro_tokens=tokens,
         rows=rows,
@@ -483,8 +482,8 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
         parts |= {"gradients": 4 * numbers, "optimiser": 8 * numbers}
         if config.resolve().algorithm.has_reference:
             parts["reference"] = 4 * numbers
-        if (critic := config.resolve().algorithm.critic) is not None and critic.backbone == "own":
-            parts["critic"] = 16 * numbers  # weights, gradients, optimiser
+        if config.resolve().algorithm.trains_two:
+            parts["critic or reward model"] = 16 * numbers  # weights, gradients, optimiser
     whole = parts["weights"]
     parts = {name: size // world for name, size in parts.items()}
     if config.engine == "local" and (config.max_staleness or world > 1):

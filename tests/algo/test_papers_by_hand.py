@@ -39,6 +39,7 @@ AFTER = [
     -0.2,
     0.0,
 ]  # the value after the last token of truncated rows
+IMPLICIT = 0.3 * np.random.default_rng(4).standard_normal((8, T))
 PARTS = DRAW.uniform(0.0, 1.0, (8, 3))
 GREEDY = [0.5, 0.25]
 MIDDLE = [max(1, length // 2) for length in LENGTHS]  # where a first step ends
@@ -437,6 +438,19 @@ def distill():
     return by_token(lambda i, t: ratio(i, t) * advantage(i, t))
 
 
+def prime(gamma=1.0):
+    """A completion's baseline is the mean of the others' means over their tokens."""
+    own = [mean(IMPLICIT[i, t] for t in range(LENGTHS[i])) for i in range(8)]
+
+    def advantage(i, t):
+        others = [j for j in group(i) if j != i]
+        less = [IMPLICIT[i, s] - mean(own[j] for j in others) for s in range(t, LENGTHS[i])]
+        process = sum(gamma**k * r for k, r in enumerate(less))
+        return process + SCORES[i] - mean(SCORES[j] for j in others)
+
+    return by_token(lambda i, t: clipped(ratio(i, t), advantage(i, t), 0.2, 0.2))
+
+
 def gkd(beta=0.5):
     """Of two tokens, the sampled one and another, which have all the probability."""
 
@@ -459,6 +473,7 @@ CASES = {
     "gkd, forward": (lambda: gkd(0.0), {"beta": 0.0}),
     "gkd, the likeliest": (gkd, {"top_k": 1}),
     "sdft": (lambda: gkd(1.0), {}),
+    "prime, discounted": (lambda: prime(0.9), {"gamma": 0.9}),
     "distill": (distill, {"gamma": 0.5, "reward_weight": 0.1}),
     "kl_cov": (kl_cov, {"share": 0.2, "beta": 0.7}),
     "clip_cov": (clip_cov, {"share": 1.0, "low": 0.2, "high": 1.5}),
@@ -472,7 +487,7 @@ CASES = {
 for simple in (
     *(grpo, grpo_process, dapo, prorl, dr_grpo, rloo, reinforce, reinforce_pp, magistral, vineppo),
     *(reinforce_pp_baseline, ppo, ppo_kl, trpo, a2c, gspo, luspo, ppo_completions, sapo, cispo),
-    *(gmpo, opo, raft_pp, maxrl, gpg, pass_k, dro, gdpo, vespo, remax),
+    *(gmpo, opo, raft_pp, maxrl, gpg, pass_k, dro, gdpo, vespo, remax, prime),
 ):
     CASES[simple.__name__] = (simple, {})
 
@@ -508,6 +523,7 @@ def known_of_groups(beta):
         "values": tensor(VALUES),
         "behaviour_logprobs": tensor(OLD),
         "teacher_logprobs": tensor(TEACHER),
+        "implicit_rewards": tensor(IMPLICIT),
         "bootstrap": tensor(AFTER),
         "lengths_tokens": torch.tensor(LENGTHS).view(2, G),
         "minibatch": torch.zeros(2, G, dtype=torch.long),

@@ -56,7 +56,9 @@ def batch() -> Batch:
     advantages = torch.where(mask, torch.randn(len(ROWS), 1, generator=draw), 0.0)
     advantages[2] = 0.0
     behaviour = torch.where(mask, -2.5 + 0.1 * torch.randn(mask.shape, generator=draw), 0.0)
-    return Batch(ROWS, mask, behaviour, advantages, group=torch.arange(len(ROWS)))
+    outcomes = torch.arange(len(ROWS)) % 2.0
+    group = torch.arange(len(ROWS))
+    return Batch(ROWS, mask, behaviour, advantages, outcomes=outcomes, group=group)
 
 
 def learner(ranks: Ranks, trained: str, tied: bool) -> Learner:

@@ -272,7 +272,7 @@ def test_a_lora_critic_has_an_adapter_of_its_own_on_the_same_frozen_weights():
     adapted.add_lora(rank=2, seed=0)
     made = learner(PPO, made=adapted)
     theirs = {p.data_ptr() for p in adapted.model.parameters() if not p.requires_grad}
-    own = made.part(CriticLearner)._model.model
+    own = made.part(CriticLearner).model.model
     assert {p.data_ptr() for p in own.parameters() if not p.requires_grad} == theirs
     torch.nn.init.normal_(made.part(CriticLearner)._root.head.weight)
     before = [p.clone() for p in made.part(CriticLearner)._layers]

@@ -204,7 +204,7 @@ def test_a_critic_is_counted_with_its_gradients_and_its_optimiser(fresh, tmp_pat
     own = numbers if backbone == "own" else 0
     found = [
         getattr(valued, name) - getattr(plain, name)
-        for name in ("critic", "optimizer", "gradients", "checkpoint")
+        for name in ("second", "optimizer", "gradients", "checkpoint")
     ]
     assert found == [own, 2 * own, own, 3 * own]
     assert valued.peak - plain.peak == 4 * own
@@ -215,7 +215,7 @@ def test_a_critic_is_counted_with_its_gradients_and_its_optimiser(fresh, tmp_pat
 
 GIB = 2**30
 FOUND = Forecast(
-    device="cuda:0", capacity=80 * GIB, weights=6 * GIB, optimizer=12 * GIB, critic=0, reference=0, sampler=0,
+    device="cuda:0", capacity=80 * GIB, weights=6 * GIB, optimizer=12 * GIB, second=0, reference=0, sampler=0,
     reward_model=0, gradients=6 * GIB, activations=70 * GIB, logits=2 * GIB, keys_values=10 * GIB,
     sampled_logits=1 * GIB, overlap=False, checkpoint=18 * GIB, micro_tokens=16384, rows=256, row_tokens=2048,
 )  # fmt: skip

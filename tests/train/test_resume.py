@@ -86,6 +86,7 @@ RUNS["in-flight-vineppo"] = IN_FLIGHT | {"algorithm": "vineppo", "vine_k": 2, "m
 RUNS["in-flight-turns"] = RUNS["turns"] | IN_FLIGHT | {"max_tokens": 60, "prompts": 3}
 REPLAY = dataclasses.replace(load_algorithm("grpo"), replay=Replay(groups=2, max_versions=2))
 RUNS["replay"] = {"algorithm": REPLAY, "max_staleness": 2, "prompts": 2, "max_tokens": 20}
+RUNS["prime"] = {"algorithm": "prime", "overlong": "keep", "updates": 2, "prompts": 3}
 RUNS["dpo"] = {"algorithm": "dpo", "updates": 4, "prompts": 3}
 RUNS["kto-lora"] = {"algorithm": "kto", "prompts": 3, "lora_rank": 2, "max_staleness": 1}
 RUNS["rft"] = {"algorithm": "rft", "prompts": 3, "schedule": "linear"}

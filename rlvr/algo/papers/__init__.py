@@ -31,7 +31,7 @@ NAMES: Final = (
     "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl trpo a2c reinforce dpo ipo "
     "kto reward_model process_reward_model rft grpo_process reinforce_pp_baseline ppo_completions slic "
     "gmpo opo kl_cov raft_pp maxrl gpg clip_cov pass_k dro dppo gdpo topr luspo vespo remax distill "
-    "sft pointwise_reward_model gkd sdft"
+    "sft pointwise_reward_model gkd sdft prime"
 ).split()
 """The published algorithms; each is the file of its name."""
 

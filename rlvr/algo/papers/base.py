@@ -17,6 +17,7 @@ from rlvr.algo.parts import (
     Correction,
     Critic,
     EntropyTarget,
+    Implicit,
     Kl,
     Mixing,
     OverlongHandling,
@@ -105,6 +106,7 @@ class Absent:
         length_tokens: the length of "constant"; None for the run's max_tokens.
         kl: a penalty on the divergence from the reference policy.
         critic: a trained value of every token.
+        implicit: a reward model that is trained on the outcomes of each batch.
         clip, trust, trust_region: bounds of the policy's step.
         mixing: when the reference takes over a part of the policy.
         reset: when reference and optimiser start afresh.
@@ -126,6 +128,7 @@ class Absent:
     length_tokens: int | None = None
     kl: Kl | None = None
     critic: Critic | None = None
+    implicit: Implicit | None = None
     clip: Clip | Range | None = None
     trust: Trust | None = None
     trust_region: TrustRegion | None = None
@@ -158,6 +161,7 @@ INPUTS: Final[Mapping[str, str]] = {
     "teacher_logprobs": "log-probabilities under the teacher",
     "divergence": "how far the policy's distribution is from the teacher's at each token, with its gradient: what the "
     "class's `divergence(policy, teacher)` makes of log-probabilities over the vocabulary",
+    "implicit_rewards": "β log π_φ / π_ref of each token, by the implicit reward model as it was before the step",
     "entropies": "the policy's entropy at each token, with its gradient",
     "values": "the critic's value before each token",
     "returns": "the critic's targets",
@@ -283,6 +287,12 @@ class Algorithm(Absent):
     def has_reference(self) -> bool:
         """Whether the loss or the reward compares with a reference policy."""
         return self.kl is not None or "ref_logprobs" in self.reads or self.teaches_itself
+
+    @property
+    def trains_two(self) -> bool:
+        """Whether another model of the policy's size learns beside it: a critic of its own layers, or rewards."""
+        own_critic = self.critic is not None and self.critic.backbone == "own"
+        return own_critic or self.implicit is not None
 
     @property
     def needs_teacher(self) -> bool:

@@ -1,0 +1,117 @@
+"""A model that learns beside the policy, with an optimiser of its own: a critic, or an implicit reward model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from rlvr.errors import DataError
+from rlvr.train.part import LearnerPart
+from rlvr.train.policy import Policy
+from rlvr.train.schedule import scheduled
+
+if TYPE_CHECKING:  # it calls the parts
+    from rlvr.train.learner import Learner
+
+__all__ = ["SecondModel"]
+
+
+class SecondModel(LearnerPart):
+    """Its model, in shards where the policy is; its optimiser, schedule and state.
+
+    Args:
+        learner: as the run begins; its policy's micro-batching, precision and adapter are the model's too.
+        model: the model, not yet sharded.
+        lr: learning rate without schedule.
+        schedule: of the learning rate; None for the policy's.
+        head: a part of the model's root that is trained, too; None for none.
+        learns_layers: whether the model's layers are trained here; False for the policy's own.
+
+    Attributes:
+        model: see above.
+        parameters: what is trained.
+        updates: optimiser steps so far.
+        steps: training steps so far.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        model: Policy,
+        lr: float,
+        *,
+        schedule: str | None = None,
+        head: nn.Module | None = None,
+        learns_layers: bool = True,
+    ) -> None:
+        super().__init__(learner)
+        self.model, self._lr, self._head = model, lr, head
+        self._schedule = schedule or learner.config.schedule
+        self.updates = self.steps = 0
+        model.shard(learner.ranks)
+        weights = model.model.parameters() if learns_layers else []
+        self._layers = [p for p in weights if p.requires_grad]
+        self.parameters = [*self._layers, *([] if head is None else head.parameters())]
+        config = learner.config
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, self.lr, betas=config.betas, weight_decay=config.weight_decay
+        )
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the next update."""
+        config = self.learner.config
+        return scheduled(
+            self._lr,
+            self._schedule,
+            done=self.updates,
+            warmup=config.warmup_steps,
+            updates=config.total_updates,
+        )
+
+    def clip_gradient(self) -> float:
+        """Clip the gradient as the policy's is clipped; returns its norm before."""
+        clip = self.learner.config.grad_clip
+        return float(torch.nn.utils.clip_grad_norm_(self.parameters, clip))
+
+    def step(self) -> None:
+        """Make an optimiser step."""
+        self.optimizer.param_groups[0]["lr"] = self.lr
+        self.optimizer.step()
+        self.updates += 1
+
+    def clear(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "layers": [p.detach() for p in self._layers],
+            "head": {} if self._head is None else self._head.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "counts": [self.updates, self.steps],
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state` returned.
+
+        Args:
+            state: what it returned.
+
+        Raises:
+            DataError: it is of a model with other layers.
+        """
+        if len(state["layers"]) != len(self._layers):
+            raise DataError(
+                f"this checkpoint's {self.name} has another backbone; give a new folder"
+            )
+        ranks = self.learner.ranks
+        with torch.no_grad():
+            for mine, theirs in zip(self._layers, state["layers"], strict=True):
+                mine.copy_(ranks.spread(theirs, mine))
+        if self._head is not None:
+            self._head.load_state_dict(ranks.spread(state["head"], self._head.state_dict()))
+        ranks.load_optimizer(self.optimizer, state["optimizer"], self.parameters)
+        self.updates, self.steps = state["counts"]
