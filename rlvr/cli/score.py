@@ -36,6 +36,7 @@ from rlvr.cli.rejected import rejected_row, show_left_out
 from rlvr.console import labelled
 from rlvr.data.columns import Columns
 from rlvr.data.formats import STDIN, count_rows, read_rows, sources
+from rlvr.data.limits import ROW_LIMITS, RowLimits
 from rlvr.data.lines import Line, Row
 from rlvr.data.rows import Journal, KeptLines
 from rlvr.display import LeftOut, progress_bar
@@ -49,6 +50,7 @@ from rlvr.scoring.records import Recorder, is_record_of, provenance, require_sam
 from rlvr.scoring.shards import Shard, ShardTotals, rejected_path
 from rlvr.scoring.tally import Tally
 from rlvr.text import one_line
+from rlvr.validate import require_whole
 
 __all__ = ["ScoreCommand"]
 
@@ -100,6 +102,8 @@ class ScoreCommand:
     """Set an option of the environment, or a setting of the verifier; may be repeated."""
     reward: RewardText = None
     sandbox: SandboxLevel = None
+    row_mib: int = ROW_LIMITS.size_bytes >> 20
+    """Leave out a row that takes more in its file, unpacked, in MiB."""
     strict: bool = False
     """Stop at the first row that cannot be used, instead of leaving it out."""
     resume: bool = False
@@ -120,7 +124,10 @@ class ScoreCommand:
             self.like,
             self.bare,
         )
-        source = _Source([one for file in files for one in sources(file)], columns)
+        limits = replace(
+            ROW_LIMITS, size_bytes=require_whole("--row-mib", self.row_mib, 1, 1024) << 20
+        )
+        source = _Source([one for file in files for one in sources(file)], columns, limits)
         env = environment_of(env_name, options, self.sandbox, reward=self.reward)
         if self.peek:
             return _peek(source, env, out)
@@ -302,10 +309,11 @@ class _Source:
     Args:
         names: as `read_rows` takes them.
         columns: where things stand in a row.
+        limits: of a row.
     """
 
-    def __init__(self, names: list[str], columns: Columns) -> None:
-        self._names, self._columns = names, columns
+    def __init__(self, names: list[str], columns: Columns, limits: RowLimits) -> None:
+        self._names, self._columns, self._limits = names, columns, limits
         for name in names:
             if name != STDIN:
                 read_rows(name)  # so that an input that cannot be read leaves no trace of an output
@@ -332,7 +340,7 @@ class _Source:
         for place, name in enumerate(self._names):
             digest = DataDigest(place + 1, self.note)
             through = partial(_through, digest, blocks, place)
-            for line in self._columns.rows(digest.rows(read_rows(name, through))):
+            for line in self._columns.rows(digest.rows(read_rows(name, through, self._limits))):
                 if len(self._names) > 1 and line.row is not None and line.row.get("id") is None:
                     line = replace(
                         line, row={**line.row, "id": f"{name}:{line.number}"}
@@ -342,7 +350,8 @@ class _Source:
     @property
     def reading(self) -> dict[str, Any]:
         """All that says which rows are read, but for the content of the files."""
-        return {"files": self._names, "columns": asdict(self._columns)}
+        limits = {} if self._limits == ROW_LIMITS else {"limits": asdict(self._limits)}
+        return {"files": self._names, "columns": asdict(self._columns), **limits}
 
     def count(self) -> int:
         """About how many rows there are; 0 if that is not known beforehand."""

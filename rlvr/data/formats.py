@@ -21,12 +21,14 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias, cast
 
 from rlvr.data.hub import at_once
-from rlvr.data.lines import MOST_VALUES, ROW_BYTES, Line, LongLine, Row, json_lines, parquet
+from rlvr.data.limits import ROW_LIMITS, JsonSkim, RowLimits, batch_rows, is_too_large
+from rlvr.data.lines import Line, LongLine, Row, json_lines, parquet
 from rlvr.errors import DataError
 
 __all__ = [
@@ -54,8 +56,8 @@ Through: TypeAlias = Callable[[Iterable[bytes]], Iterable[bytes]]
 """Is given the lines of a file and returns those to be read."""
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+(?::[\w\[\]:%.-]+)?")
-_SHOWN_BYTES = 200  # of a row that is too long
-_BLOCK = 1 << 20  # characters of an array that are read at a time
+_BLOCK = 1 << 20  # of a long line, or of an array, that is read at a time
+_SHOWN = 200  # characters of a row that is too large
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 _MAGIC: Final[tuple[tuple[bytes, str], ...]] = (
     (b"\x1f\x8b", ".gz"),
@@ -95,20 +97,23 @@ def sources(given: str) -> list[str]:
     raise DataError(f"{given}: no such file")
 
 
-def read_rows(source: str | Path, through: Through | None = None) -> Iterator[Line]:
+def read_rows(
+    source: str | Path, through: Through | None = None, limits: RowLimits = ROW_LIMITS
+) -> Iterator[Line]:
     """The rows of a file, of a folder that `datasets` saved, or of a data set on the hub.
 
     Args:
         source: one of what `sources` gives.
         through: is given the lines of a file of JSON lines and returns those to be read, an empty one for each that is
             not; of other files it is not called.
+        limits: of a row; one that has more is a `Line` with an error.  Saved data sets and those of the hub have none.
 
     Raises:
         DataError: there is no such file, or it is in no format that holds rows.
     """
     path = Path(source)
     if str(source) == STDIN:
-        return _by_content(lambda: sys.stdin.buffer, "stdin", through, is_pipe=True)
+        return _by_content(lambda: sys.stdin.buffer, "stdin", through, limits, is_pipe=True)
     if _is_saved_dataset(path):
         return _numbered(_saved_dataset(path))
     if path.is_dir():
@@ -123,7 +128,7 @@ def read_rows(source: str | Path, through: Through | None = None) -> Iterator[Li
             raise DataError(
                 f"{path}: no such file, and no data set that can be had: {error}"
             ) from error
-    return _by_ending(path, through)
+    return _by_ending(path, through, limits)
 
 
 def count_rows(source: str | Path) -> int:
@@ -190,21 +195,30 @@ def _is_hub_id(given: str) -> bool:
     )
 
 
-def _by_ending(path: Path, through: Through | None) -> Iterator[Line]:
+def _by_ending(path: Path, through: Through | None, limits: RowLimits) -> Iterator[Line]:
     ending, is_packed = ending_of(path), path.suffix.lower() in _PACKED
     if ending in _TABLES:
-        return _table(partial(_opened, path), str(path), _TABLES[ending])
+        return _table(partial(_opened, path), str(path), _TABLES[ending], limits)
     if ending in _JSON:
-        return _json(partial(_opened, path), str(path), through)
+        return _json(partial(_opened, path), str(path), through, limits)
     if is_packed or ending not in ENDINGS:
-        return _by_content(lambda: path.open("rb"), str(path), through, is_pipe=not path.is_file())
-    if ending == ".parquet":
-        return parquet(path)
-    return _numbered(_inspect_archive(path) if ending == ".eval" else _arrow(path))
+        is_pipe = not path.is_file()
+        return _by_content(lambda: path.open("rb"), str(path), through, limits, is_pipe=is_pipe)
+    return _binary(path, ending, limits)
+
+
+def _binary(path: Path, ending: str, limits: RowLimits) -> Iterator[Line]:
+    readers = {".parquet": parquet, ".eval": _inspect_archive}
+    return readers.get(ending, _arrow)(path, limits)
 
 
 def _by_content(
-    opened: Callable[[], IO[bytes]], name: str, through: Through | None, *, is_pipe: bool
+    opened: Callable[[], IO[bytes]],
+    name: str,
+    through: Through | None,
+    limits: RowLimits,
+    *,
+    is_pipe: bool,
 ) -> Iterator[Line]:
     """A file whose name does not say what it is, or a pipe, which can be opened only once."""
     with _naming(name):
@@ -219,7 +233,7 @@ def _by_content(
     if kind in _PACKED:
         whole = _unpacked(file, kind) if is_pipe else None
         return _by_content(
-            lambda: whole or _unpacked(Path(name), kind), name, through, is_pipe=is_pipe
+            lambda: whole or _unpacked(Path(name), kind), name, through, limits, is_pipe=is_pipe
         )
     if kind:
         path = Path(name)
@@ -227,16 +241,13 @@ def _by_content(
             raise DataError(
                 f"{name}: {kind[1:]} cannot be read from a pipe or packed; give it as a file of its own"
             )
-        return (
-            parquet(path)
-            if kind == ".parquet"
-            else _numbered((_arrow if kind == ".arrow" else _inspect_archive)(path))
-        )
+        return _binary(path, kind, limits)
     if not head or head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
-        return _json(again, name, through)
+        return _json(again, name, through, limits)
     first = head.split(b"\n", 1)[0]
     if b"\0" not in head and (b"," in first or b"\t" in first):
-        return _table(again, name, "\t" if first.count(b"\t") > first.count(b",") else ",")
+        delimiter = "\t" if first.count(b"\t") > first.count(b",") else ","
+        return _table(again, name, delimiter, limits)
     raise DataError(
         f"{name}: neither its name nor its content says what it is; rows are read from files that end in "
         f"{' '.join(ENDINGS)}, those of text also with .gz or .zst"
@@ -269,36 +280,37 @@ def _naming(name: str) -> Iterator[None]:
         raise DataError(f"{name}: cannot be read: {error}") from error
 
 
-def _lines(opened: Callable[[], IO[bytes]], name: str) -> Generator[bytes, None, None]:
-    """The lines of a file; one that is longer than a row may be comes in parts."""
+def _parts(opened: Callable[[], IO[bytes]], name: str) -> Generator[bytes, None, None]:
+    """The lines of a file, of which a long one comes in parts."""
     with _naming(name), opened() as file:
-        yield from iter(lambda: file.readline(ROW_BYTES), b"")
+        yield from iter(lambda: file.readline(_BLOCK), b"")
 
 
-def _is_begun(line: bytes) -> bool:
-    """Whether this is a part of a line, and another one follows."""
-    return len(line) >= ROW_BYTES and not line.endswith(b"\n")
+def _is_begun(part: bytes) -> bool:
+    """Whether another part of the same line follows."""
+    return len(part) >= _BLOCK and not part.endswith(b"\n")
 
 
-def _is_wide(line: bytes) -> bool:
-    """Whether this JSON may hold more values than a row may; commas in texts are counted, too."""
-    return len(line) > MOST_VALUES and line.count(b",") + line.count(b"[") > MOST_VALUES
+def _whole_lines(parts: Iterable[bytes], limits: RowLimits) -> Iterator[bytes]:
+    """Lines; of one that has too much in it, the beginning and the size."""
+    line, size = list[bytes](), 0
+    for part in parts:
+        size += len(part)
+        if size <= limits.size_bytes or not line:
+            line.append(part)
+        else:
+            del line[1:]  # its beginning is enough
+        if not _is_begun(part):
+            yield _whole_line(line, size, limits)
+            line, size = [], 0
+    if line:
+        yield _whole_line(line, size, limits)
 
 
-def _whole_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The same lines; of one that comes in parts or has too many values, the beginning and the size."""
-    lines = iter(lines)
-    for line in lines:
-        begin, size = line[:_SHOWN_BYTES], len(line)
-        if not _is_begun(line):
-            yield LongLine(b"%b ... %d bytes\n" % (begin, size)) if _is_wide(line) else line
-            continue
-        del line
-        for part in lines:
-            size += len(part)
-            if not _is_begun(part):
-                break
-        yield LongLine(b"%b ... %d bytes\n" % (begin, size))
+def _whole_line(parts: list[bytes], size: int, limits: RowLimits) -> bytes:
+    line = parts[0] if len(parts) == 1 else b"".join(parts)
+    is_large = size > limits.size_bytes or is_too_large(line, limits)
+    return LongLine.of(line, size, limits) if is_large else line
 
 
 def _numbered(rows: Iterable[Any]) -> Iterator[Line]:
@@ -314,32 +326,45 @@ def _numbered(rows: Iterable[Any]) -> Iterator[Line]:
 # -------------------------------------------------------------------------------------------------------------- JSON
 
 
-def _json(opened: Callable[[], IO[bytes]], name: str, through: Through | None) -> Iterator[Line]:
+_ROWS_OF_ARRAY = re.compile(rb"\s*\[\s*(\{|$)")
+
+
+def _json(
+    opened: Callable[[], IO[bytes]], name: str, through: Through | None, limits: RowLimits
+) -> Iterator[Line]:
     """JSON lines, an array, or one object over several lines, such as a log of inspect."""
-    with contextlib.closing(_lines(opened, name)) as lines:
+    with contextlib.closing(_parts(opened, name)) as parts:
         head: list[bytes] = []
-        for line in lines:
-            head.append(line.removeprefix(codecs.BOM_UTF8) if not head else line)
-            if line.strip():
+        for part in parts:
+            head.append(part.removeprefix(codecs.BOM_UTF8) if not head else part)
+            if part.strip():
                 break
-        every, first = itertools.chain(head, lines), head[-1].lstrip() if head else b""
-        if first.startswith(b"[") and not _is_list_without_rows(first):
-            yield from _array(every)
+        first = head[-1].lstrip() if head else b""
+        is_whole = not (_is_begun(first) or is_too_large(first, limits))
+        if first.startswith(b"[") and not (is_whole and _is_list_without_rows(first)):
+            yield from _array(itertools.chain(head, parts), limits)
             return
-        is_long = bool(head) and (_is_begun(head[-1]) or _is_wide(head[-1]))
-        if (
-            not is_long and first.startswith(b"{") and not _is_json(first)
-        ):  # goes on in the next line, or the first row is damaged
-            second = next(lines, b"")
-            every = itertools.chain(head, [second], lines)
-            if not second.lstrip().startswith(b"{"):
-                whole = b"".join(every)
-                if _is_json(whole):
-                    yield Line(1, json.loads(whole))
-                    return
-                every = itertools.chain(io.BytesIO(whole))
-        whole_lines = _whole_lines(every)
-        yield from json_lines(whole_lines if through is None else through(whole_lines), name)
+        if first.startswith(b"{") and is_whole and not _is_json(first):
+            # It goes on in the next lines, or the first row is damaged.
+            held, is_all = _held(parts, limits)
+            whole = b"".join([*head, *held])
+            if is_all and not is_too_large(whole, limits) and _is_json(whole):
+                yield Line(1, json.loads(whole))
+                return
+            head += held
+        lines = _whole_lines(itertools.chain(head, parts), limits)
+        yield from json_lines(lines if through is None else through(lines), name)
+
+
+def _held(parts: Iterator[bytes], limits: RowLimits) -> tuple[list[bytes], bool]:
+    """The next parts that may be of the same object, and whether they are all there are."""
+    held, size = list[bytes](), 0
+    for part in parts:
+        held.append(part)
+        size += len(part)
+        if size > limits.size_bytes or (len(held) == 1 and part.lstrip().startswith(b"{")):
+            return held, False
+    return held, True
 
 
 def _is_json(text: bytes) -> bool:
@@ -352,74 +377,90 @@ def _is_json(text: bytes) -> bool:
 
 def _is_list_without_rows(line: bytes) -> bool:
     """A line `[1, 2]` is a bad row of JSON lines; a list that begins here, or holds objects, is all there is."""
+    if _ROWS_OF_ARRAY.match(line):
+        return False
     try:
         return not any(isinstance(item, dict) for item in json.loads(line))
     except (ValueError, RecursionError):
         return False
 
 
-def _array(blocks: Iterable[bytes]) -> Iterator[Line]:
+def _array(blocks: Iterable[bytes], limits: RowLimits) -> Iterator[Line]:
     """The objects of one array, each read as soon as it is there."""
-    decode = json.JSONDecoder().raw_decode
-    text, at, number = _Text(blocks), 0, 0
-    text.more(1)
-    at = text.skip(0) + 1  # behind the bracket
-    while True:
-        at = text.skip(at, " \t\r\n,")
-        if at < len(text.held) and text.held[at] == "]":
+    text = _Text(blocks)
+    text.skip(" \t\r\n")
+    text.at += 1  # behind the bracket
+    for number in itertools.count(1):
+        text.skip(" \t\r\n,")
+        if text.held.startswith("]", text.at):
             return
-        number += 1
-        try:
-            value, end = decode(text.held, at)
-            if end == len(text.held) and not text.ended:
-                raise ValueError("it may go on")
-        except (ValueError, RecursionError) as error:
-            if text.ended or len(text.held) - at > ROW_BYTES:
-                yield Line(
-                    number,
-                    None,
-                    f"not JSON: {error}; no row behind it can be read",
-                    text.held[at : at + 2000],
-                )
+        value, fault = text.value(limits)
+        if fault:
+            yield Line(number, None, fault, value[:2000])
+            if fault is _NO_END:
                 return
-            text.drop(at)
-            text.more(
-                2 * len(text.held)
-            )  # twice as much, so that a long row is not begun again and again
-            at, number = 0, number - 1
             continue
-        yield from (Line(number, line.row, line.error, line.text) for line in _numbered([value]))
-        at = end
+        try:
+            [line] = _numbered([json.loads(value)])
+        except (ValueError, RecursionError) as error:
+            yield Line(number, None, f"not JSON: {error}", value[:2000])
+        else:
+            yield replace(line, number=number)
+
+
+_NO_END = "not JSON: it has no end; no row behind it can be read"
 
 
 class _Text:
-    """A text that comes in blocks; what was used is dropped."""
+    """A text that comes in blocks.
+
+    Attributes:
+        held: a part of it.
+        at: the place up to which that was used.
+    """
 
     def __init__(self, blocks: Iterable[bytes]) -> None:
         self._blocks, self._decoder = iter(blocks), codecs.getincrementaldecoder("utf-8")("replace")
-        self.held, self.ended = "", False
+        self.held, self.at, self._has_ended = "", 0, False
 
-    def more(self, least: int) -> None:
-        """Hold at least so many characters, if there are so many."""
-        parts, size = [self.held], len(self.held)
-        while size < max(least, _BLOCK) and not self.ended:
+    def _more(self) -> None:
+        parts, size = [self.held], 0
+        while size < _BLOCK and not self._has_ended:
             block = next(self._blocks, None)
-            self.ended = block is None
-            parts.append(self._decoder.decode(block or b"", final=self.ended))
+            self._has_ended = block is None
+            parts.append(self._decoder.decode(block or b"", final=self._has_ended))
             size += len(parts[-1])
         self.held = "".join(parts)
 
-    def drop(self, count: int) -> None:
-        self.held = self.held[count:]
-
-    def skip(self, at: int, signs: str = " \t\r\n") -> int:
-        """The first place from here on that holds another sign; more is read where there is none."""
+    def skip(self, signs: str) -> None:
+        """Go to the next place that holds another sign."""
         while True:
-            while at < len(self.held) and self.held[at] in signs:
-                at += 1
-            if at < len(self.held) or self.ended:
-                return at
-            self.more(len(self.held) + 1)
+            while self.at < len(self.held) and self.held[self.at] in signs:
+                self.at += 1
+            if self.at < len(self.held) or self._has_ended:
+                return
+            self.held, self.at = "", 0
+            self._more()
+
+    def value(self, limits: RowLimits) -> tuple[str, str]:
+        """The text of the next value, and ""; or its beginning, and what is wrong with it."""
+        self.held, self.at = self.held[self.at :], 0
+        skim, place, beginning = JsonSkim(), 0, ""
+        while (end := skim.end(self.held, place)) is None:
+            if self._has_ended:
+                return beginning or self.held, _NO_END
+            if beginning or _is_large(skim, len(self.held), limits):
+                beginning, self.held = beginning or self.held[:_SHOWN], ""
+            place = len(self.held)
+            self._more()
+        self.at = max(end, 1)  # a sign out of place is passed over
+        if beginning or _is_large(skim, end, limits):
+            return beginning or self.held[:_SHOWN], limits.why
+        return self.held[:end], ""
+
+
+def _is_large(skim: JsonSkim, size: int, limits: RowLimits) -> bool:
+    return size > limits.size_bytes or skim.values > limits.values or skim.depth > limits.depth
 
 
 # ------------------------------------------------------------------------------------------------------------- tables
@@ -430,36 +471,90 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 _OURS = frozenset(("id", "task", "reference", "prompt", "meta", "length_tokens", "truncated"))
 
 
-def _table(opened: Callable[[], IO[bytes]], name: str, delimiter: str) -> Iterator[Line]:
+def _table(
+    opened: Callable[[], IO[bytes]], name: str, delimiter: str, limits: RowLimits
+) -> Iterator[Line]:
     """CSV or TSV with a header; every cell is a text, but for our own columns that are none."""
-    csv.field_size_limit(
-        1 << 30
-    )  # characters; a completion may be longer than the 131,072 that Python begins with
+    # Characters of a cell: a completion may be longer than the 131,072 that Python begins with.
+    csv.field_size_limit(max(csv.field_size_limit(), limits.size_bytes))
     with (
         _naming(name),
         opened() as file,
         io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
     ):
-        rows = csv.reader(text, delimiter=delimiter, strict=True)
+        source = _TableText(text, limits)
         number = 0
         try:
-            columns = next(rows, [])
+            columns = next(csv.reader(source, delimiter=delimiter, strict=True), [])
             if len(set(columns)) < len(columns) or not all(columns):
                 raise DataError(
                     f"{name}: its header is {columns!r:.300}; every column needs a name of its own"
                 )
-            for number, cells in enumerate(rows, 1):
-                if not cells:
-                    continue
-                if len(cells) != len(columns):
+            for number, cells in enumerate(_table_rows(source, delimiter), 1):
+                if cells is None:
+                    yield Line(number, None, limits.why)
+                elif cells and len(cells) != len(columns):
                     why = f"{len(cells)} cells, where the header has {len(columns)}"
                     yield Line(number, None, why, delimiter.join(cells))
-                else:
+                elif cells:
                     yield Line(number, dict(_cells(zip(columns, cells, strict=True))))
-        except (csv.Error, UnicodeDecodeError) as error:
+        except (csv.Error, UnicodeDecodeError, _LongRow) as error:
             raise DataError(
                 f"{name}: cannot be read behind row {number}: {error}; it must be UTF-8 and quoted"
             ) from error
+
+
+class _LongRow(Exception):
+    """A row of a table has more than it may; the next line begins another one."""
+
+
+class _TableText:
+    """The lines of a table, of which those of one row may have so many characters.
+
+    Attributes:
+        size: characters since the row began; set to 0 for each.
+    """
+
+    def __init__(self, text: io.TextIOWrapper, limits: RowLimits) -> None:
+        self._text, self._most = text, limits.size_bytes
+        self.size = 0
+        self._is_quoted = False
+
+    def __iter__(self) -> _TableText:
+        return self
+
+    def __next__(self) -> str:
+        line = self._text.readline(self._most + 1)
+        self.size += len(line)
+        if self.size > self._most:
+            self._pass_over(line)
+            raise _LongRow(f"a row has more than {self._most:,} characters")
+        if not line:
+            raise StopIteration
+        self._is_quoted ^= line.count('"') % 2 == 1
+        return line
+
+    def _pass_over(self, line: str) -> None:
+        """To the end of the row: the end of a line, before which quotes stand in pairs."""
+        while line:
+            self._is_quoted ^= line.count('"') % 2 == 1
+            if line.endswith("\n") and not self._is_quoted:
+                break
+            line = self._text.readline(_BLOCK)
+        self._is_quoted = False
+
+
+def _table_rows(source: _TableText, delimiter: str) -> Iterator[list[str] | None]:
+    """The cells of each row; None for one that has too many characters."""
+    while True:
+        source.size = 0
+        try:
+            for cells in csv.reader(source, delimiter=delimiter, strict=True):
+                yield cells
+                source.size = 0
+            return
+        except _LongRow:
+            yield None
 
 
 def _cells(row: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
@@ -478,7 +573,7 @@ def _cells(row: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
 # ------------------------------------------------------------------------------------------------- Arrow and archives
 
 
-def _arrow(path: Path) -> Iterator[Any]:
+def _arrow(path: Path, limits: RowLimits) -> Iterator[Line]:
     """A file or a stream of Arrow, as `datasets` and pandas write them."""
     import pyarrow as pa
 
@@ -489,8 +584,9 @@ def _arrow(path: Path) -> Iterator[Any]:
                 batches: Iterable[Any] = map(reader.get_batch, range(reader.num_record_batches))
             except pa.ArrowInvalid:
                 batches = pa.ipc.open_stream(file)
-            for batch in batches:
-                yield from batch.to_pylist()
+            rows = (row for batch in batches for row in batch_rows(batch, limits))
+            for number, row in enumerate(rows, 1):
+                yield Line(number, row, "" if row is not None else limits.why)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: cannot be read as Arrow: {error}") from error
 
@@ -517,7 +613,7 @@ def _saved_dataset(path: Path) -> Iterable[Any]:
     return cast("Iterable[Any]", next(iter(found.values())))
 
 
-def _inspect_archive(path: Path) -> Iterator[Any]:
+def _inspect_archive(path: Path, limits: RowLimits) -> Iterator[Line]:
     """The samples of a log of inspect_ai (https://inspect.aisi.org.uk/eval-logs.html): a zip with one JSON for each."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -526,8 +622,14 @@ def _inspect_archive(path: Path) -> Iterator[Any]:
                 for name in archive.namelist()
                 if name.startswith("samples/") and name.endswith(".json")
             ]
-            for name in names:
-                yield json.loads(archive.read(name))
+            for number, name in enumerate(names, 1):
+                size = archive.getinfo(name).file_size
+                sample = b"" if size > limits.size_bytes else archive.read(name)
+                if not sample or is_too_large(sample, limits):
+                    yield Line(number, None, limits.why)
+                    continue
+                [line] = _numbered([json.loads(sample)])
+                yield replace(line, number=number)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, *_DAMAGED) as error:
         raise DataError(
             f"{path}: cannot be read as a log of inspect: {error}; `inspect log convert --to json`"

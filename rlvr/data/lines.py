@@ -11,8 +11,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
+from rlvr.data.limits import ROW_LIMITS, RowLimits, batch_rows
 from rlvr.errors import DataError
 
 __all__ = [
@@ -20,8 +21,6 @@ __all__ = [
     "Line",
     "LongLine",
     "MARK",
-    "MOST_VALUES",
-    "ROW_BYTES",
     "Row",
     "checked_lines",
     "crc_of_cells",
@@ -32,9 +31,6 @@ __all__ = [
     "without_checksum",
 ]
 
-ROW_BYTES: Final = 32 << 20
-"""Of a line of JSON: a longer one is left out, before it is in memory.  A service takes no longer request."""
-
 Row: TypeAlias = Mapping[str, Any]
 """The columns of a row by name."""
 
@@ -42,6 +38,7 @@ Row: TypeAlias = Mapping[str, Any]
 # other cells of the row as they are read.
 CHECKSUM = "rlvr_crc32"
 _STAMP = re.compile(rb', "rlvr_crc32": "([0-9a-f]{8})"\}')
+_SHOWN_BYTES = 200  # of a row that is too large
 _STAMP_BYTES = len(b', "rlvr_crc32": "00000000"}')
 
 
@@ -69,12 +66,27 @@ class Line:
     checked: bool = False
 
 
-MOST_VALUES: Final = 1_000_000
-"""Of a line of JSON: so many take 100 MiB in memory, of which 16 MB of brackets are eight times as many."""
-
-
 class LongLine(bytes):
-    """The beginning and the size of a line that is too long, or that has too many values."""
+    """The beginning and the size of a line that has more than a row may.
+
+    Attributes:
+        why: what it has too much of.
+    """
+
+    why = ""
+
+    @classmethod
+    def of(cls, line: bytes, size: int, limits: RowLimits) -> LongLine:
+        """What is kept of a line.
+
+        Args:
+            line: its beginning.
+            size: of the whole line, in bytes.
+            limits: of a row.
+        """
+        long = cls(b"%b ... %d bytes\n" % (line[:_SHOWN_BYTES], size))
+        long.why = limits.why
+        return long
 
 
 def json_lines(
@@ -89,8 +101,7 @@ def json_lines(
     """
     for number, raw, damage, checked in checked_lines(lines):
         if isinstance(raw, LongLine):
-            most = f"{ROW_BYTES >> 20} MiB or {MOST_VALUES:,} values"
-            damage = f"it has more than {most}; write it as several rows"
+            damage = raw.why
         if damage:
             yield Line(number, None, damage, raw.decode("utf-8", "replace"))
             continue
@@ -161,11 +172,12 @@ _UNLIKE = {
 }
 
 
-def parquet(path: Path) -> Iterator[Line]:
+def parquet(path: Path, limits: RowLimits = ROW_LIMITS) -> Iterator[Line]:
     """The rows of a Parquet file; their checksums are verified where they have some.
 
     Args:
         path: the file.
+        limits: of a row; a page of the file is in memory whole.
 
     Raises:
         DataError: it is cut short or damaged.
@@ -178,9 +190,16 @@ def parquet(path: Path) -> Iterator[Line]:
         with pq.ParquetFile(path) as file:
             metadata = file.schema_arrow.metadata or {}
             is_marked, count = MARK.encode() in metadata, metadata.get(CHECKSUM.encode())
-            for batch in file.iter_batches(batch_size=1024):
-                for row in batch.to_pylist():
+            for batch in _batches(file, limits):
+                if isinstance(batch, int):  # rows of a group that is too large to be unpacked
+                    yield from (Line(number + n, None, limits.why) for n in range(1, batch + 1))
+                    number += batch
+                    continue
+                for row in batch_rows(batch, limits):
                     number += 1
+                    if row is None:
+                        yield Line(number, None, limits.why)
+                        continue
                     checksum = row.pop(CHECKSUM, None)
                     if (checksum or count) and (checksum != crc_of_cells(row) or not is_marked):
                         yield Line(number, None, _NO_FIT)
@@ -199,6 +218,26 @@ def parquet(path: Path) -> Iterator[Line]:
         ValueError,
     ) as error:  # cut short, damaged, or texts that are not UTF-8
         raise DataError(f"{path}: cannot be read as Parquet after row {number}: {error}") from error
+
+
+_BATCH_BYTES = 16 << 20
+_BATCH_ROWS = 1024
+
+
+def _batches(file: Any, limits: RowLimits) -> Iterator[Any]:
+    """Batches of rows that are small in memory, as far as the sizes of the groups of rows say.
+
+    Yields:
+        A `pyarrow.RecordBatch`, or the number of rows of a group in which an average row is too large.
+    """
+    for place in range(file.num_row_groups):
+        group = file.metadata.row_group(place)
+        row_bytes = group.total_byte_size // max(1, group.num_rows)
+        if row_bytes > limits.size_bytes:
+            yield group.num_rows
+            continue
+        rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, row_bytes)))
+        yield from file.iter_batches(batch_size=rows, row_groups=[place])
 
 
 def parquet_note(path: Path, name: str) -> str | None:

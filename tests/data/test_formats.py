@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from rlvr.data.formats import count_rows, read_rows, sources
+from rlvr.data.limits import RowLimits
 from rlvr.errors import DataError
 
 ROWS = [
@@ -198,18 +199,15 @@ def test_folders_and_patterns_name_several_files(tmp_path):
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("size", [99, 100, 101, 250, 300])
-def test_a_row_that_is_too_long_is_left_out_before_it_is_in_memory(
-    tmp_path, monkeypatch, place, size
-):
+def test_a_row_that_is_too_long_is_left_out_before_it_is_in_memory(tmp_path, place, size):
     """First, last or between others, at the limit and beyond it; the other rows keep their numbers."""
-    monkeypatch.setattr("rlvr.data.formats.ROW_BYTES", 100)
     lines = [b'{"a": 1}\n', b'{"a": 2}\n']
     long = b'{"a": "%b"}' % (b"x" * (size - len(b'{"a": ""}\n'))) + b"\n"
     assert len(long) == size
     lines.insert(place, long)
     path = tmp_path / "in.jsonl.gz"
     path.write_bytes(gzip.compress(b"".join(lines)))
-    rows = list(read_rows(path))
+    rows = list(read_rows(path, limits=RowLimits(size_bytes=100)))
     assert [line.number for line in rows] == [1, 2, 3]
     fits = size <= 100
     assert [line.row is not None for line in rows] == [fits or n != place for n in range(3)]
@@ -218,30 +216,86 @@ def test_a_row_that_is_too_long_is_left_out_before_it_is_in_memory(
         assert rows[place].text.endswith(f"... {size} bytes\n")
 
 
-def test_an_array_on_one_line_may_be_longer_than_a_row(tmp_path, monkeypatch):
+def test_an_array_on_one_line_may_be_longer_than_a_row(tmp_path):
     """Its rows are read one by one."""
-    monkeypatch.setattr("rlvr.data.formats.ROW_BYTES", 100)
     path = tmp_path / "in.json"
     path.write_text(json.dumps([{"a": n} for n in range(100)]))
-    assert [line.row for line in read_rows(path)] == [{"a": n} for n in range(100)]
+    rows = read_rows(path, limits=RowLimits(size_bytes=100))
+    assert [line.row for line in rows] == [{"a": n} for n in range(100)]
 
 
-def test_a_row_of_too_many_values_is_left_out_before_it_is_read(tmp_path, monkeypatch):
-    """Brackets take eight times their size in memory."""
-    monkeypatch.setattr("rlvr.data.formats.MOST_VALUES", 50)
-    path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps({"a": [[]] * n}) + "\n" for n in (20, 30, 20)))
-    first, second, third = read_rows(path)
-    assert first.row == third.row == {"a": [[]] * 20}
-    assert "values; write it as several rows" in second.error
+def lines_of(path, rows):
+    packed = path.suffix in (".gz", ".zst")
+    ending = path.with_suffix("").suffix if packed else path.suffix
+    if ending == ".csv":
+        text = "a\n" + "".join(f'"{row["a"]}"\n' for row in rows)
+    elif ending == ".json":
+        text = json.dumps(rows)
+    else:
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
 
 
-def test_an_array_with_a_row_that_is_too_long_ends_there(tmp_path, monkeypatch):
-    """What follows cannot be found without reading the row."""
-    monkeypatch.setattr("rlvr.data.formats.ROW_BYTES", 100)
-    monkeypatch.setattr("rlvr.data.formats._BLOCK", 50)
+def table_of(path, rows):
+    table = pa.Table.from_pylist(rows)
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path, row_group_size=2)
+    else:
+        pyarrow.feather.write_feather(table, path, compression="uncompressed")
+
+
+LARGE = {
+    "size": {"a": "x" * 5000},
+    "values": {"a": [[]] * 600},
+    "depth": {"a": json.loads("[" * 40 + "]" * 40)},
+    "quotes": {"a": 'x","\n[{' * 700},
+}
+SMALL = {"size": {"a": "x"}, "values": {"a": [[]]}, "depth": {"a": [[]]}, "quotes": {"a": "y"}}
+
+
+@pytest.mark.parametrize("place", [0, 1, 4])
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        *((f"in{ending}", what) for ending in (".jsonl", ".jsonl.gz", ".json") for what in LARGE),
+        *(
+            (f"in{ending}", what)
+            for ending in (".parquet", ".arrow")
+            for what in ("size", "values")
+        ),
+        ("in.csv", "size"),
+        ("in.csv", "quotes"),
+    ],
+)
+def test_a_row_that_has_too_much_is_left_out_of_any_format(tmp_path, name, what, place):
+    """With its reason, and the rows behind it keep their numbers; so one row of a stranger fills no memory."""
+    path, rows = tmp_path / name, [SMALL[what]] * 4
+    rows.insert(place, LARGE[what])
+    if path.suffix == ".csv":
+        rows = [{"a": row["a"].replace('"', '""')} for row in rows]
+    (table_of if path.suffix in (".parquet", ".arrow") else lines_of)(path, rows)
+    found = list(read_rows(path, limits=RowLimits(size_bytes=4000, values=500, depth=30)))
+    assert [line.number for line in found] == [1, 2, 3, 4, 5]
+    assert [line.row for line in found] == [None if n == place else SMALL[what] for n in range(5)]
+    assert "it has more than 0 MiB (--row-mib), 500 values, or" in found[place].error
+
+
+def test_a_dictionary_of_arrow_is_copied_for_no_more_than_a_row(tmp_path):
+    """A column of a thousand rows may name one long text, which is there once."""
+    path = tmp_path / "in.arrow"
+    long = pa.array(["x" * 3000, "y"]).dictionary_encode()
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 500), long.dictionary)
+    pyarrow.feather.write_feather(pa.table({"a": column}), path, compression="uncompressed")
+    found = [line.row for line in read_rows(path, limits=RowLimits(size_bytes=2000))]
+    assert found == [None, {"a": "y"}] * 500
+
+
+@pytest.mark.parametrize("end", ["", "]", "}", '"', "\\"])
+def test_an_array_with_signs_out_of_place_ends(tmp_path, end):
+    """Whatever stands in it, each sign is read once."""
     path = tmp_path / "in.json"
-    path.write_text(json.dumps([{"a": 1}, {"a": "x" * 500}, {"a": 2}]))
-    first, second = read_rows(path)
-    assert first.row == {"a": 1}
-    assert "no row behind it can be read" in second.error
+    path.write_text('[{"a": 1} x }{"a": 2}, nan, "' + end)
+    found = list(read_rows(path))
+    assert found[0].row == {"a": 1}
+    assert all(line.error for line in found if line.row is None)
+    assert len(found) < 10

@@ -71,8 +71,8 @@ BAD_LINES = {
     "null": (b"null", "not a JSON object: a NoneType, not an object"),
     "a raw NUL": (b'{"a": "\x00"}', "not a JSON object"),
     "deep brackets": (
-        b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-        "not a JSON object: .*recursion",
+        b'{"a": ' + b"[" * 900 + b"]" * 900 + b"}",
+        "lists and objects 200 deep",
     ),
     "a long number": (b'{"a": ' + b"9" * 10_000 + b"}", "not a JSON object: Exceeds the limit"),
     "binary": (bytes(range(128, 255)).replace(b"\n", b""), "not a JSON object"),
@@ -87,7 +87,8 @@ def test_a_line_that_cannot_be_read_is_named_and_kept(tmp_path, bad, why):
     first, second, third = read_rows(path)
     assert (first.row, third.row, third.number) == ({"a": 1}, {"a": 3}, 3)
     assert (second.number, second.row) == (2, None)
-    assert second.text == bad.decode("utf-8", "replace") + "\n"
+    kept = bad.decode("utf-8", "replace")
+    assert second.text in (kept + "\n", f"{kept[:200]} ... {len(bad) + 1} bytes\n")
     with pytest.raises(DataError, match=why):
         raise DataError(second.error)
 
