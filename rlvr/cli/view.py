@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from tyro.conf import Positional, arg
@@ -21,6 +22,9 @@ from rlvr.data.files import write_whole
 from rlvr.errors import UsageError
 from rlvr.http.keys import LEAST_KEY_LETTERS
 from rlvr.text import one_line
+
+if TYPE_CHECKING:
+    from rlvr.viewer.labels import Labels
 
 __all__ = ["ViewCommand"]
 
@@ -38,6 +42,9 @@ class ViewCommand:
         Positional[tuple[Path, ...]], arg(metavar="PATH", help_behavior_hint="(at least one)")
     ]
     """Files that `rlvr score` wrote, .jsonl or .parquet, training runs, and folders with such in them."""
+    labels: Path | None = None
+    """Keep what you say of verdicts, right or wrong, in this file, .jsonl; `rlvr audit` takes it.  Without it pages
+    change nothing."""
     host: str = "127.0.0.1"
     """Address to listen on; an address that other machines can reach requires RLVR_API_KEY."""
     port: int = 8010
@@ -77,9 +84,18 @@ class ViewCommand:
                     f"{where} shows {len(sources.all)}{needs}",
                     soft_wrap=True,
                 )
-                viewer.run(viewer.app_of(sources, names=names, key=key), listening)
+                with self._labels() as labels:
+                    app = viewer.app_of(sources, names=names, key=key, labels=labels)
+                    viewer.run(app, listening)
         out.print("stopped")
         return 0
+
+    def _labels(self) -> AbstractContextManager[Labels | None]:
+        if self.labels is None:
+            return nullcontext()
+        if self.labels.resolve() in [path.resolve() for path in self.paths]:
+            raise UsageError(f"{self.labels} is shown; the labels need a file of their own")
+        return closing(viewer.Labels(self.labels))
 
     def _export(self, path: Path, sources: viewer.Shown, out: Console, err: Console) -> int:
         page = viewer.export(sources)

@@ -5,6 +5,7 @@ reports           audits, checks and evaluations as tables and cases; needs Jinj
 index             one table per source in DuckDB, of all that rows are counted and filtered by; texts stay in the files
 texts             completions as safe HTML: escaped, cut, the answer marked
 curves            metrics as inline SVG
+labels            verdicts that a person called right or wrong
 rendering         the templates
 pages, app        what a page shows; the routes, and who may ask
 one_page          one page that needs no server
@@ -17,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlvr.viewer.app import app_of, run
+    from rlvr.viewer.labels import Labels
     from rlvr.viewer.one_page import export
     from rlvr.viewer.reports import report_page
     from rlvr.viewer.sources import Shown
 
-__all__ = ["Shown", "app_of", "export", "report_page", "run"]
+__all__ = ["Labels", "Shown", "app_of", "export", "report_page", "run"]
 
 _MODULES = {
+    "Labels": "labels",
     "Shown": "sources",
     "app_of": "app",
     "export": "one_page",

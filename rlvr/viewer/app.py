@@ -1,7 +1,8 @@
 """The routes of the viewer, and who may ask.
 
-Every page is read-only.  A page of another site cannot read them: the name that a browser asked for must be this
-machine's (DNS rebinding), and no page may be framed or embedded.  Texts cannot become code: templates escape them, and
+Every page is read-only, but for the marks of verdicts where a file for them was named.  A page of another site cannot
+read them: the name that a browser asked for must be this machine's (DNS rebinding), and no page may be framed or
+embedded.  Texts cannot become code: templates escape them, and
 the content security policy allows no script, style or image but the viewer's own two files.
 """
 
@@ -9,13 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module, resources
 from types import ModuleType
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlencode
 
 import orjson
+from pydantic import BaseModel, Field
 
 from rlvr.errors import DataError, RlvrError, UsageError, brief
 from rlvr.http import server
@@ -23,11 +27,12 @@ from rlvr.http.application import Application, HostRule, HttpState, Route, Route
 from rlvr.http.keys import Keys
 from rlvr.http.limits import HttpLimits
 from rlvr.http.refused import Refused
-from rlvr.http.request import HttpRequest
+from rlvr.http.request import HttpRequest, typed
 from rlvr.http.responses import Response, WholeResponse, html_error
 from rlvr.viewer import changes, pages
 from rlvr.viewer.filters import Filters
 from rlvr.viewer.home import HomeFilters, home_page
+from rlvr.viewer.labels import ORDERS, Labels, draw
 from rlvr.viewer.rendering import render
 from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source
 
@@ -64,7 +69,12 @@ _Page: TypeAlias = Callable[[HttpRequest], WholeResponse]
 
 
 def app_of(
-    sources: Shown, *, names: Iterable[str] = (), key: str | None = None, wait_s: float = 0.4
+    sources: Shown,
+    *,
+    names: Iterable[str] = (),
+    key: str | None = None,
+    wait_s: float = 0.4,
+    labels: Labels | None = None,
 ) -> Application:
     """The viewer as an application.
 
@@ -73,7 +83,10 @@ def app_of(
         names: names of this machine, beside localhost and addresses, under which it may be asked.
         key: password that a browser must give, for any user name; None for none.
         wait_s: seconds for which a page waits for rows that are being read.
+        labels: where a person's marks go; None for pages that change nothing.
     """
+    secret = secrets.token_hex(16)  # which pages of other sites do not have
+    skipped: dict[int, set[int]] = {}
 
     def refusal(message: str) -> bytes:
         return render("message.html", renew_s=0, message=message, sources=sources)
@@ -206,7 +219,63 @@ def app_of(
             return _page("message.html", _READING_S, sources=sources, message=message)
         if found is None:
             raise _missing()
-        return _page("row.html", **state, key=key, **found)
+        marking = None if labels is None else _marking(labels, source, n, request, secret)
+        return _page("row.html", **state, key=key, marking=marking, **found)
+
+    def judge_next(request: HttpRequest) -> WholeResponse:
+        """To the next row that was not judged."""
+        key, source = rows_of(request)
+        asked, order, other = require_labels(request)
+        if passed := request.query.get("skip", ""):
+            skipped.setdefault(key, set()).add(_row_number(passed))
+        state = read(source, None)
+        if other is not None:
+            read(source_of(other), None)
+        found = draw(
+            source,
+            asked,
+            order,
+            None if other is None else source_of(other),
+            skipped.get(key, set()),
+        )
+        if found is None:
+            left = "" if state["whole"] else f"; still reading ({state['progress']})"
+            message = f"Every verdict of this order was judged or passed over{left}."
+            return _page("message.html", _READING_S * bool(left), sources=sources, message=message)
+        again = request.query.get("other", "")
+        where = f"/{key}/row/{found}?order={order}" + (f"&other={again}" if again else "")
+        return WholeResponse(b"", 307, {"location": where})
+
+    async def mark(request: HttpRequest) -> Response:
+        """Keep what a person said of a verdict."""
+        asked = typed((await state.bodies.read(request)).asked, _Mark)
+        if not secrets.compare_digest(asked.token.encode("utf-8", "replace"), secret.encode()):
+            raise Refused(
+                403, "other-page", "only pages of this viewer can mark verdicts; load it anew"
+            )
+        _, source = rows_of(request)
+        known, order, _ = require_labels(request)
+        row = source.index.rows([n := _of_path(request, "n")]).get(n)
+        if not isinstance(row, Mapping) or row.get("outcome") not in (
+            "correct",
+            "wrong",
+            "unparsed",
+        ):
+            raise Refused(400, "no-verdict", "this row has no verdict that could be right or wrong")
+        await asyncio.to_thread(known.mark, row, asked.verdict_is_right, order)
+        return WholeResponse(orjson.dumps(known.summary()), media_type="application/json")
+
+    def require_labels(request: HttpRequest) -> tuple[Labels, str, int | None]:
+        """The marks, the order in which rows come up, and the other file of that order."""
+        if labels is None:
+            raise Refused(
+                403, "no-labels", "start rlvr view with --labels FILE.jsonl to mark verdicts"
+            )
+        other = _number(request, "other") if request.query.get("other") else None
+        order = request.query.get("order", "")
+        if order and order not in ORDERS:
+            raise UsageError(f"order is {brief(order)}; it must be one of {', '.join(ORDERS)}")
+        return labels, order, other
 
     def group(request: HttpRequest) -> WholeResponse:
         key, source = rows_of(request)
@@ -275,6 +344,7 @@ def app_of(
             "progress": source.index.progress,
             "state": state,
             "renew_s": renew_s,
+            "labelling": labels is not None,
         }
         return {"sources": sources, "source": source, **said}
 
@@ -290,6 +360,7 @@ def app_of(
         "/{key}/rows": rows,
         "/{key}/changes": step_changes,
         "/{key}/row/{n}": row,
+        "/{key}/judge": judge_next,
         "/{key}/diff/{n}/{m}": diff,
         "/{key}/group": group,
         "/{key}/text/{n}/{name}": text,
@@ -311,13 +382,42 @@ def app_of(
     threads = asyncio.Semaphore(_PAGES_AT_ONCE)
     return Application(
         state,
-        [Route("GET", path, _in_thread(page, threads)) for path, page in routes.items()],
+        [
+            *(Route("GET", path, _in_thread(page, threads)) for path, page in routes.items()),
+            Route("POST", "/{key}/row/{n}/mark", mark),
+        ],
         errors=html_error(refusal),
         headers=_HEADERS,
         refusal_of=lambda error: (
             Refused(400, "bad-request", str(error)) if isinstance(error, RlvrError) else None
         ),
     )
+
+
+class _Mark(BaseModel):
+    """What a page sends for a mark."""
+
+    token: str = Field(description="that of the page")
+    verdict_is_right: bool | None = Field(description="true, false, or null for no mark")
+
+
+def _marking(
+    labels: Labels, source: Source, n: int, request: HttpRequest, token: str
+) -> dict[str, Any]:
+    """What a row's page needs for marks."""
+    row = source.index.rows([n]).get(n)
+    judged = isinstance(row, Mapping) and row.get("outcome") in ("correct", "wrong", "unparsed")
+    order, other = (request.query.get(name, "") for name in ("order", "other"))
+    order = order if order in ORDERS else ""
+    return {
+        "judged": judged,
+        "mark": labels.of(row) if isinstance(row, Mapping) else None,
+        "order": order,
+        "more": urlencode({"order": order, **({"other": other} if other else {})}) if order else "",
+        "token": token,
+        "path": labels.path.name,
+        **labels.summary(),
+    }
 
 
 def _overlay() -> ModuleType:
@@ -345,7 +445,10 @@ def _missing() -> Refused:
 
 def _of_path(request: HttpRequest, name: str) -> int:
     """A number in the path of an address; there is no page where it is none."""
-    text: str = request.path[name]
+    return _row_number(request.path[name])
+
+
+def _row_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise _missing()
     return int(text)

@@ -89,7 +89,9 @@ def step_changes(source: RunSource, step: int, before: int) -> dict[str, Any]:
     }
 
 
-def disagreements(first: Source, second: Source, said: tuple[str, str] | None) -> dict[str, Any]:
+def disagreements(
+    first: Source, second: Source, said: tuple[str, str] | None, most: int = _MOST_ROWS
+) -> dict[str, Any]:
     """On which rows two scored files have another outcome.
 
     Rows belong together by their ids, where all of both files have one that is the only one of its kind; else by their
@@ -98,6 +100,7 @@ def disagreements(first: Source, second: Source, said: tuple[str, str] | None) -
     Args:
         first, second: the files.
         said: outcomes of the first and of the second; rows with just these are listed.  None for all that differ.
+        most: greatest number of rows that are listed.
     """
     by_id = all(
         source.index.query(
@@ -125,7 +128,7 @@ def disagreements(first: Source, second: Source, said: tuple[str, str] | None) -
     where = "a.outcome <> b.outcome" if said is None else "a.outcome = ? AND b.outcome = ?"
     rows = first.index.query(
         f"SELECT a.k, a.n, a.outcome, a.reason, b.n, b.outcome, b.reason {joined} WHERE {where} ORDER BY a.n "
-        f"LIMIT {_MOST_ROWS}",
+        f"LIMIT {most}",
         said or (),
         other=other,
     )

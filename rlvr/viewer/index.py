@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-__all__ = ["Index", "RowsFile", "outcome_table", "parquet_columns", "parts_of", "short"]
+__all__ = ["Index", "RowsFile", "dumped", "outcome_table", "parquet_columns", "parts_of", "short"]
 
 _BATCH = 4000  # rows that are added to the table at once
 _BATCH_BYTES = 1 << 24  # or fewer, if they are long
@@ -462,7 +462,7 @@ class Index:
                 if line.row is not None:
                     _require_record(line.row, read.file.path)
                     try:
-                        raw = _dumped(line.row)
+                        raw = dumped(line.row)
                     except Exception as error:  # noqa: BLE001  brackets too deep to follow, values that no JSON has
                         line = Line(line.number, None, f"cannot be unpacked: {_said(error)}")
                 if line.row is None:
@@ -725,7 +725,12 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _dumped(row: Row) -> bytes:
+def dumped(row: Row) -> bytes:
+    """A row as a line of JSON; what JSON cannot hold is written as text.
+
+    Args:
+        row: of any file.
+    """
     try:
         return dump_row(row)
     except DataError:  # dates, bytes and other values of another tool's columns

@@ -48,11 +48,14 @@ def serve(driver: Any) -> Iterator[Any]:
     """A function from paths to the address of a viewer of them."""
     running: list[tuple[uvicorn.Server, threading.Thread, Shown]] = []
 
-    def start(*paths: Path) -> str:
+    def start(*paths: Path, **options: Any) -> str:
         sources = Shown(paths)
         listening = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(
-            app_of(sources, wait_s=PATIENCE_S), log_level="error", lifespan="off", ws="none"
+            app_of(sources, wait_s=PATIENCE_S, **options),
+            log_level="error",
+            lifespan="off",
+            ws="none",
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

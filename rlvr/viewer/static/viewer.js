@@ -11,11 +11,32 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "p" || event.key === "n") {
     const link = document.querySelector(event.key === "p" ? 'a[rel="prev"]' : 'a[rel="next"]');
     if (link) link.click();
+  } else if ("yxus".includes(event.key) && document.querySelector(".marking")) {
+    const button = document.querySelector(`.marking [data-key="${event.key}"]`);
+    if (button) button.click();
   } else if (event.key === "/") {
     const search = document.querySelector('input[type="search"]');
     if (search) { event.preventDefault(); search.focus(); }
   }
 });
+// A mark of a verdict is sent at once; in an order the next row comes, else the same page with the new counts.
+const said = { y: true, x: false, u: null };
+const marking = document.querySelector(".marking");
+async function mark(key) {
+  const { token, address, next } = marking.dataset;
+  const answer = await fetch(address, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ token, verdict_is_right: said[key] }),
+  }).catch(() => null);
+  if (answer && answer.ok) location.assign(next && key !== "u" ? next : location.href);
+  else marking.querySelector("[role=status]").textContent = answer ? await answer.text() : "the viewer does not answer";
+}
+if (marking) {
+  for (const button of marking.querySelectorAll("button")) {
+    button.addEventListener("click", () => mark(button.dataset.key));
+  }
+}
 // Filters that are left empty stay out of the address, so that it can be shared.
 for (const form of document.querySelectorAll("form.filters")) {
   form.addEventListener("submit", () => {
