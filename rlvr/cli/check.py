@@ -58,10 +58,12 @@ class CheckCommand:
     """Seconds after which no further completion is scored; the report lists what was left out."""
     wall_s: float = WALL_S
     """Seconds after which a completion counts as hanging."""
+    labels: Path | None = None
+    """Score these completions too, which a person called right or wrong: a file of `rlvr view --labels`."""
     workers: int | None = None
     """Number of worker processes; by default one per core where more than 20 tasks are drawn, else one."""
     only: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: all)")] = ()
-    """Checks to run, out of: tasks references exploits verifier repeats episodes."""
+    """Checks to run, out of: tasks references exploits verifier repeats episodes labels."""
     skip: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: none)")] = ()
     """Names of checks or holes to leave out."""
     option: NameValues = ()
@@ -93,6 +95,7 @@ class CheckCommand:
             only=self.only,
             skip=self.skip,
             workers=self.workers,
+            labels=self.labels,
         )
         if self.json:
             print_json(out, report.as_dict())

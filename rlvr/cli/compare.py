@@ -14,7 +14,7 @@ from rich.text import Text
 from tyro.conf import Positional, arg
 
 from rlvr.cli.arguments import Overwrite, print_json, require_outputs, say_line
-from rlvr.compare import Comparison, Entry, Results, compare, read_results
+from rlvr.compare import Comparison, Entry, Results, compare, read_labels, read_results
 from rlvr.data.files import write_whole
 from rlvr.errors import UsageError, import_optional
 from rlvr.text import one_line
@@ -49,6 +49,8 @@ class CompareCommand:
     """Compare scores that were decided with other settings, code or inputs; the result says so."""
     level: float = 0.95
     """Of the confidence intervals."""
+    labels: Path | None = None
+    """Verdicts that a person judged (`rlvr view --labels`): tasks whose verdicts are wrong are a part of their own."""
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
     """Write the result to this file: .json, .md (Markdown) or .html (a page); `rlvr view` shows the
     JSON too."""
@@ -69,7 +71,8 @@ class CompareCommand:
             Entry(name, [self._read(path, name, len(paths)) for path in paths])
             for name, paths in named.items()
         ]
-        found = compare(entries, ks=self.k, accept=self.accept, level=self.level)
+        labels = None if self.labels is None else read_labels(self.labels)
+        found = compare(entries, ks=self.k, accept=self.accept, level=self.level, labels=labels)
         self._show(found, out)
         if self.output is not None:
             write_whole(self.output, _written(found, self.output.suffix))

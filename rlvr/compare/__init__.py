@@ -5,6 +5,6 @@
 """
 
 from rlvr.compare.comparison import Comparison, Entry, compare
-from rlvr.compare.results import Results, TaskScores, read_results
+from rlvr.compare.results import Results, TaskScores, read_labels, read_results
 
-__all__ = ["Comparison", "Entry", "Results", "TaskScores", "compare", "read_results"]
+__all__ = ["Comparison", "Entry", "Results", "TaskScores", "compare", "read_labels", "read_results"]

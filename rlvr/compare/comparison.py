@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import combinations
@@ -318,6 +318,7 @@ def compare(
     ks: Sequence[int] = (),
     accept: Collection[str] = (),
     level: float = 0.95,
+    labels: Mapping[str, bool] | None = None,
 ) -> Comparison:
     """Compare models over the tasks that all of them have.
 
@@ -334,6 +335,8 @@ def compare(
             if above 1.
         accept: "settings", "code" or "inputs", if scores may have been decided with others.
         level: of the confidence intervals.
+        labels: by task whether a person called all its judged verdicts right, from `read_labels`; two models are
+            then compared separately where a verdict was called wrong, where all were right, and where none was judged.
 
     Raises:
         UsageError: there are fewer than two models, scores were decided in different ways, or k is
@@ -367,7 +370,7 @@ def compare(
     ]
     found.ranks = rank_intervals(len(entries), better)
     if len(entries) == 2:
-        _look_closer(found, table)
+        _look_closer(found, table, labels or {})
     return found
 
 
@@ -552,13 +555,16 @@ def _majority(task: TaskScores, k: int) -> float:
     return majority_at_k(task.answers, task.correct, k)
 
 
+_JUDGED: Final = {True: "judged right", False: "judged wrong", None: "not judged"}
+
+
 def _answers(table: _Paired) -> bool:
     """Whether each result has answers at all."""
     results = range(len(table.tasks[0]))
     return all(any(any(row[i].answers) for row in table.tasks) for i in results)
 
 
-def _look_closer(found: Comparison, table: _Paired) -> None:
+def _look_closer(found: Comparison, table: _Paired, labels: Mapping[str, bool]) -> None:
     """What is told of two models alone: parts, shares, flipped tasks, completions that would be
     needed."""
     rates = table.models(table.rates)
@@ -575,6 +581,7 @@ def _look_closer(found: Comparison, table: _Paired) -> None:
     lengths = np.array([fmean(fmean(one.lengths) for one in row) for row in table.tasks])
     parts = [
         *_by_name("environment", [row[0].env for row in table.tasks]),
+        *_by_name("verdicts", [_JUDGED[labels.get(row[0].task)] for row in table.tasks]),
         *_by_third("difficulty", -rates.mean(axis=1), ("easy", "middle", "hard")),
         *_by_third("length", lengths, ("short", "middle", "long")),
     ]

@@ -20,7 +20,7 @@ from rlvr.scoring.identity import Identity, read_identity
 from rlvr.text import prompt_text
 from rlvr.types import Outcome
 
-__all__ = ["Results", "TaskScores", "read_results"]
+__all__ = ["Results", "TaskScores", "read_labels", "read_results"]
 
 _OUTCOMES: Final = frozenset(one.value for one in Outcome)
 _WAY: Final = ("config", "verifier", "reward")
@@ -164,6 +164,28 @@ def _of_report(path: Path, name: str, tree: Mapping[str, Any]) -> Results:
 
 
 # ---------------------------------------------------------------------------------------- rows
+
+
+def read_labels(path: Path) -> dict[str, bool]:
+    """Of the tasks whose verdicts a person judged, whether all those verdicts were called right.
+
+    Args:
+        path: what `rlvr view --labels` wrote.
+
+    Raises:
+        DataError: a row is no such mark.
+    """
+    found: dict[str, bool] = {}
+    for number, row in enumerate(read_whole(path), 1):
+        right = row.get("verdict_is_right")
+        if not isinstance(right, bool):
+            raise DataError(
+                f"{path}, row {number}: verdict_is_right is {shown(right)}; give a file that "
+                "rlvr view --labels wrote"
+            )
+        name, _ = _key(row, path, number)
+        found[name] = right and found.get(name, True)
+    return found
 
 
 def _of_rows(path: Path, name: str, cluster: str | None) -> Results:

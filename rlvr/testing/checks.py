@@ -7,12 +7,14 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rlvr.environment import Environment
 from rlvr.errors import NonConforming, UsageError
 from rlvr.scoring import WALL_S
 from rlvr.testing.findings import CheckReport, Findings, Severity
+from rlvr.testing.labelled import check_labels
 from rlvr.testing.repeats import (
     check_episodes,
     check_gym,
@@ -41,6 +43,7 @@ def check(
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
     workers: int | None = None,
+    labels: str | Path | None = None,
 ) -> CheckReport:
     """Look for holes in an environment: all that `HOLES` names.
 
@@ -57,8 +60,10 @@ def check(
         skip: checks or holes to leave out.
         workers: number of processes that score completions, with the same findings for any number; None for one per
             core where more than 20 tasks are drawn, else one.
+        labels: a file of completions with `label`, right or wrong, as `rlvr view --labels` writes it; None for none.
 
     Raises:
+        DataError: no row of `labels` can be used.
         UsageError: `env` is no environment, an argument cannot work, or this machine cannot score completions.
     """
     if not isinstance(env, Environment):
@@ -76,12 +81,15 @@ def check(
     else:
         count = _check_single(env, tasks, seed, TimeBudget(budget_s), wall_s, workers, found, done)
         _say_what_is_missing(found, done)
+    labelled = 0
+    if labels is not None and found.wants("labels"):
+        labelled = check_labels(env, labels, found, workers)
     took_ms = sorted(1000 * took_s for *_, took_s in done.tries) or [0.0]
     return CheckReport(
         env=env.id,
         findings=found.listed(),
         tasks=count,
-        completions=len(done.tries),
+        completions=len(done.tries) + labelled,
         median_ms=statistics.median(took_ms),
         slowest_ms=took_ms[-1],
         took_s=time.monotonic() - started,

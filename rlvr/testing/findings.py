@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHECKS", "CheckReport", "Finding", "Findings", "HOLES", "Severity"]
 
-CHECKS: Final = ("tasks", "references", "exploits", "verifier", "repeats", "episodes")
+CHECKS: Final = ("tasks", "references", "exploits", "verifier", "repeats", "episodes", "labels")
 """The groups of checks, in the order in which they run."""
 
 _LONGEST = 500  # characters of a result: its reason may quote the whole completion
@@ -114,6 +114,10 @@ _EPISODES: Final = {
     "long-reply": "a reply is longer than any context",
     "not-checked": "something was left out",
 }
+_LABELS: Final = {
+    "labelled-wrong": "a completion that was labelled wrong is CORRECT",
+    "labelled-right": "a completion that was labelled right is not CORRECT",
+}
 
 HOLES: Final[Mapping[str, str]] = {
     **_TASKS,
@@ -122,6 +126,7 @@ HOLES: Final[Mapping[str, str]] = {
     **_VERIFIER,
     **_REPEATS,
     **_EPISODES,
+    **_LABELS,
 }
 """The meaning of each name in `Finding.hole`."""
 

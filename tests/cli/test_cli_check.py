@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import rlvr
+from rlvr.cli import main
 from rlvr.data.rows import read_whole
 from tests.environments import PLACE, right
 
@@ -285,3 +286,26 @@ def test_strict_stops_at_the_first_bad_row(say, tmp_path: Path):
     assert (code, "1 of 31 rows" in said) == (0, True)
     code, said = say("check", "qa", "--data", data, "--only", "verifier", "--strict")
     assert (code, "row 30: the reference is list []" in said) == (2, True)
+
+
+def test_labelled_completions_are_cases(tmp_path, capsys):
+    """What a person called wrong and is CORRECT is a hole, the other way round a warning; the rest is clean."""
+    rows = [
+        ("\\boxed{8}", True),
+        ("\\boxed{9}", False),
+        ("\\boxed{8}", False),
+        ("\\boxed{9}", True),
+    ]
+    path = tmp_path / "labels.jsonl"
+    lines = [
+        json.dumps({"prompt": "5 + 3 =", "reference": "8", "completion": text, "label": right})
+        for text, right in rows
+    ]
+    command = ["check", "arithmetic-v1", "--only", "labels", "--labels", str(path), "--json"]
+    for count, names in ((2, set()), (4, {"labelled-wrong", "labelled-right"})):
+        path.write_text("\n".join(lines[:count]) + "\n", encoding="utf-8")
+        assert main([*command, "--workers", "1"]) == int(bool(names))
+        report = json.loads(capsys.readouterr().out)
+        assert {it["hole"] for it in report["findings"]} == names
+        assert report["completions"] == count
+        assert {(it["count"], it["tried"]) for it in report["findings"]} <= {(1, 2)}

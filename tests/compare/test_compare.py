@@ -47,6 +47,26 @@ def _result(capsys, *argv):
     return json.loads(capsys.readouterr().out)
 
 
+def test_verdicts_that_were_judged_are_parts(two, tmp_path, capsys):
+    """Tasks with a verdict that was called wrong, those whose were all right, and the rest."""
+    marks = [("t0", True), ("t3", True), ("t3", False), ("t6", True)]
+    rows = [
+        _row(task, i, True, label=right, verdict_is_right=right)
+        for i, (task, right) in enumerate(marks)
+    ]
+    path = tmp_path / "labels.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    found = _result(capsys, *two, "--labels", str(path))
+    parts = {it["part"]: it["value"] for it in found["results"]["slices"]}
+    judged = {name: value for name, value in parts.items() if name.startswith("verdicts")}
+    assert judged == {
+        "verdicts judged right": pytest.approx(1 / 4),  # t0 and t6 gained
+        "verdicts not judged": pytest.approx(5 / 21 / 4),
+    }
+    assert main(["compare", *two, "--labels", two[0]]) == 2
+    assert "verdict_is_right is" in capsys.readouterr().err
+
+
 def test_two_files_by_hand(two, capsys):
     """1/4 more in 8 of 24 tasks is 1/12; the mean of the first is 1.5 / 4, and eight tasks
     gained."""
