@@ -15,6 +15,7 @@ from rlvr.viewer.reports import Report, told
 from rlvr.viewer.sources import RunSource, Source
 from rlvr.viewer.texts import PIECE, answer_at, as_text, excerpt, piece, word_diff
 from rlvr.viewer.tokens import COLOURS, coloured
+from rlvr.viewer.verdicts import failed_case, formulas
 
 if TYPE_CHECKING:
     from rlvr.viewer.markdown import RenderedText
@@ -236,6 +237,8 @@ def row_page(
         "tokens": coloured(row, colour, token) if colour else None,
         "has_tokens": bool(row.get("tokens")),
         "turns": turns_of(row),
+        "formulas": formulas(row),
+        "case": failed_case(row),
         "others": others,
         "before": before,
         "after": after,
