@@ -50,7 +50,8 @@ class ServeCommand:
     ] = ()
     """The environments: their ids, or path/to/file.py:Class."""
     reward_model: Annotated[Path | None, arg(metavar="FOLDER")] = None
-    """Serve this reward model too, or alone: RUN/model of `rlvr train --algorithm reward_model`.  It is computed in the
+    """Serve this reward model too, or alone: RUN/model of `rlvr train --algorithm reward_model`, or of
+    `process_reward_model` for `--step-reward http://…`.  It is computed in the
     service's own process."""
     device: str = "auto"
     """Device of the reward model, such as cpu or cuda.  auto: a GPU if there is one."""
@@ -145,8 +146,9 @@ def _reward_model(folder: Path, device: str) -> ServableModel:
         UsageError: it is no reward model, or there is no such device.
         MissingDependency: the extra `train` is not installed.
     """
+    reads = import_module("rlvr.train.reward_head").reads_of(folder) or "completions"
     found: ServableModel = import_module("rlvr.train.reward_model").RewardModel.load(
-        folder, device=import_module("rlvr.train.setup").device_of(device)
+        folder, reads=reads, device=import_module("rlvr.train.setup").device_of(device)
     )
     return found
 

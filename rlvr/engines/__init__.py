@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from rlvr.engines.cluster import RayCluster
 from rlvr.engines.patience import PATIENCE_S
-from rlvr.engines.reward_model import ServedReward
+from rlvr.engines.reward_model import ServedReward, ServedSteps
 from rlvr.engines.services import Services
 from rlvr.errors import UsageError
 from rlvr.scoring.engine import Engine
 
-__all__ = ["RayCluster", "ServedReward", "Services", "engine_of"]
+__all__ = ["RayCluster", "ServedReward", "ServedSteps", "Services", "engine_of"]
 
 
 def engine_of(text: str, *, patience_s: float = PATIENCE_S) -> Engine:

@@ -20,7 +20,7 @@ from rlvr.rewards import Bounds, GroupPart
 from rlvr.types import Completion, Task, Verdict
 from rlvr.validate import require_number
 
-__all__ = ["ServedReward"]
+__all__ = ["ServedReward", "ServedSteps"]
 
 _MOST_ROWS = 256  # of a request, far below what a service takes
 _MOST_BYTES = 4 << 20
@@ -84,13 +84,51 @@ class ServedReward(GroupPart):
     def _service(self) -> _Service:
         key = os.environ.get(self.key_env, "").strip()
         with _OPENING:
-            return _service(self.url, key, self.timeout_s, self.patience_s, os.getpid())
+            return _service(
+                self.url, "completions", key, self.timeout_s, self.patience_s, os.getpid()
+            )
+
+
+class ServedSteps:
+    """What a process reward model on another machine says of the steps of completions, each in [0, 1].
+
+    Args:
+        url: of `rlvr serve --reward-model`, see `ServedReward`; so are the errors.
+        timeout_s, patience_s: see `ServedReward`.
+        key_env: environment variable that holds the services' key, if they want one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 120.0,
+        patience_s: float = PATIENCE_S,
+        key_env: str = "RLVR_API_KEY",
+    ) -> None:
+        key = os.environ.get(key_env, "").strip()
+        self._service = _Service(url, "steps", key, timeout_s, patience_s)
+        self._version = self._service.version()
+
+    def __call__(self, task: Task, steps: Sequence[str]) -> list[float]:
+        """A number for each step.
+
+        Args:
+            task: what the completion answers.
+            steps: its parts.
+
+        Raises:
+            ServiceFailed: no service answers, or one not as it should.
+        """
+        row = json.dumps({"id": "0", "prompt": task.prompt, "steps": list(steps)}).encode()
+        return self._service.of_rows([row], self._version)[0]
 
 
 class _Service:
     """Connections to the services of one address; safe from any thread."""
 
-    def __init__(self, url: str, key: str, timeout_s: float, patience_s: float) -> None:
+    def __init__(self, url: str, reads: str, key: str, timeout_s: float, patience_s: float) -> None:
+        self._reads = reads
         addresses = [part.strip() for part in url.split(",") if part.strip()]
         self._patience_s = patience_s
         self._connections = ServiceConnections(
@@ -113,18 +151,24 @@ class _Service:
     def _version_at(self, place: int) -> str:
         url = self._connections.addresses[place].url
         try:
-            version = self._connections.get(place, "reward-model")["version"]
+            about = self._connections.get(place, "reward-model")
+            version, reads = about["version"], about.get("reads", "completions")
         except ServiceFailed as error:
             raise ServiceFailed(
                 f"{error}; start it with `rlvr serve --reward-model RUN/model`, or mend the address"
             ) from None
         except UsageError as error:
             raise UsageError(f"{url}: {error}") from None
-        except (KeyError, TypeError):
-            version = None
+        except (KeyError, TypeError, AttributeError):
+            version, reads = None, ""
         if not isinstance(version, str) or not 0 < len(version) <= 64 or not version.isalnum():
             raise UsageError(
                 f"{url} does not say which reward model it has; is it `rlvr serve --reward-model`?"
+            )
+        if reads != self._reads:
+            raise UsageError(
+                f"the reward model at {url} judges {str(reads)[:60]}, and {self._reads} are to be judged; serve one "
+                "that was trained for these"
             )
         return version
 
@@ -140,7 +184,16 @@ class _Service:
             json.dumps({"id": str(place), "prompt": task.prompt, "completion": text}).encode()
             for place, text in enumerate(texts)
         ]
-        found: list[float] = []
+        return [one for [one] in self.of_rows(rows, version)]
+
+    def of_rows(self, rows: Sequence[bytes], version: str) -> list[list[float]]:
+        """The numbers of each row: one of a completion, or one of each step.
+
+        Args:
+            rows: as the service takes them; their ids are their places.
+            version: of the model.
+        """
+        found: list[list[float]] = []
         while len(found) < len(rows):
             self._ask(rows, len(found), version, found)
         return found
@@ -150,7 +203,7 @@ class _Service:
         rows: Sequence[bytes],
         begin: int,
         version: str,
-        found: list[float],
+        found: list[list[float]],
         most: int = _MOST_ROWS,
     ) -> None:
         """Ask for the scores of the next rows."""
@@ -172,20 +225,23 @@ class _Service:
             self._connections.patience_s = 0.0  # the next group does not wait as long
             raise
         self._connections.patience_s = self._patience_s
-        found += [_read(line, str(begin + place)) for place, line in enumerate(lines)]
+        name = "rewards" if self._reads == "steps" else "reward"
+        found += [_read(line, str(begin + place), name) for place, line in enumerate(lines)]
 
 
 _OPENING = threading.Lock()
 
 
 @cache
-def _service(url: str, key: str, timeout_s: float, patience_s: float, process: int) -> _Service:
+def _service(
+    url: str, reads: str, key: str, timeout_s: float, patience_s: float, process: int
+) -> _Service:
     """One for all copies of a part in a process."""
-    return _Service(url, key, timeout_s, patience_s)
+    return _Service(url, reads, key, timeout_s, patience_s)
 
 
-def _read(line: bytes, due: str) -> float:
-    """The score in a line, if it is that of the row that is due.
+def _read(line: bytes, due: str, name: str) -> list[float]:
+    """The score in a line, or those of steps, if it is that of the row that is due.
 
     Raises:
         ServiceFailed: it is not, or no number in [0, 1].
@@ -198,13 +254,15 @@ def _read(line: bytes, due: str) -> float:
             )
         if "error" in row:
             raise ServiceFailed(f"the reward model cannot read the row: {str(row['error'])[:200]}")
-        value = row["reward"]
+        values = [row[name]] if name == "reward" else list(row[name])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ServiceFailed(
             f"the response is not that of rlvr serve: {error!r} in {line[:200]!r}"
         ) from error
-    if (
-        isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1
-    ):  # NaN fails it too
-        raise ServiceFailed(f"the reward model gave {str(value)[:60]!r}, not a number in [0, 1]")
-    return float(value)
+    for value in values:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value <= 1:  # NaN fails it too
+            raise ServiceFailed(
+                f"the reward model gave {str(value)[:60]!r}, not a number in [0, 1]"
+            )
+    return list(map(float, values))

@@ -213,7 +213,8 @@ class _Paths:
 
     async def reward_model(self, request: HttpRequest) -> Response:
         """Which reward model there is, for those that ask for its scores."""
-        return json_response({"version": self._service.reward_queue(None).version})
+        queue = self._service.reward_queue(None)
+        return json_response({"version": queue.version, "reads": queue.reads})
 
     async def rewards(self, request: HttpRequest) -> Response:
         """What the reward model says of completions."""

@@ -147,7 +147,8 @@ class RewardRow(_Body):
     """A completion for the reward model."""
 
     prompt: Any
-    completion: str
+    completion: str = ""
+    steps: list[str] = Field([], description="instead, for a model that judges steps")
     id: str = ""
 
 
@@ -165,4 +166,5 @@ class RewardLine(BaseModel):
 
     id: str
     reward: float = Field(0.0, ge=0, le=1)
+    rewards: list[float] = Field([], description="of each step")
     error: str = ""

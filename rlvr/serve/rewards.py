@@ -24,6 +24,8 @@ __all__ = ["RewardLines", "RewardModelQueue", "ServableModel"]
 _AT_ONCE = 64  # rows of a request that are scored before the next request has its turn
 _MOST_ERROR_LETTERS = 500
 
+_Scores = float | list[float]  # of a completion, or of its steps
+
 _log = logging.getLogger("rlvr.serve")
 
 
@@ -32,6 +34,8 @@ class ServableModel(Protocol):
 
     version: str
     """By which callers notice another model: letters and digits."""
+    reads: str
+    """What rows have: a `completion`, or its `steps`."""
 
     def scores(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> list[float]:
         """A score in [0, 1] of each completion; called in one thread.
@@ -39,6 +43,14 @@ class ServableModel(Protocol):
         Args:
             prompts: one for each completion.
             completions: their texts.
+        """
+
+    def step_scores(self, prompt: Prompt, steps: Sequence[str]) -> list[float]:
+        """A score in [0, 1] of each step of a completion, where it reads "steps"; called in one thread.
+
+        Args:
+            prompt: of the completion.
+            steps: its parts.
         """
 
 
@@ -54,7 +66,7 @@ class RewardModelQueue:
     def __init__(
         self, model: ServableModel, limits: ServiceLimits, count: Callable[[int, int], None]
     ) -> None:
-        self.version, self.waiting = model.version, 0
+        self.version, self.reads, self.waiting = model.version, model.reads, 0
         self._model, self._limits, self._count = model, limits, count
         self._thread = Threads(1, "reward model")
         self._awaited: set[asyncio.Future[Any]] = set()
@@ -77,7 +89,7 @@ class RewardModelQueue:
         """A line of JSON for each row: its id with its reward, or with the error.
 
         Args:
-            rows: each with `prompt`, `completion` and perhaps `id`.
+            rows: each with `prompt`, `completion` or `steps`, and perhaps `id`.
 
         Raises:
             Refused: too many rows wait, the model failed, or it took too long.
@@ -116,9 +128,11 @@ class RewardModelQueue:
 
     def _score(self, rows: Sequence[Any], before: int) -> list[bytes]:
         """Called in the thread."""
-        errors = {place: error for place, row in enumerate(rows) if (error := _unfit(row))}
+        errors = {
+            place: error for place, row in enumerate(rows) if (error := _unfit(row, self.reads))
+        }
         good = [place for place in range(len(rows)) if place not in errors]
-        scores: dict[int, float] = {}
+        scores: dict[int, _Scores] = {}
         try:
             scores = dict(zip(good, self._ask([rows[place] for place in good]), strict=True))
         except (
@@ -135,11 +149,15 @@ class RewardModelQueue:
             for i in range(len(rows))
         ]
 
-    def _ask(self, rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    def _ask(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[_Scores]:
+        found: Sequence[_Scores]
         try:
-            found = self._model.scores(
-                [row["prompt"] for row in rows], [row["completion"] for row in rows]
-            )
+            if self.reads == "steps":
+                found = [self._model.step_scores(row["prompt"], row["steps"]) for row in rows]
+            else:
+                found = self._model.scores(
+                    [row["prompt"] for row in rows], [row["completion"] for row in rows]
+                )
         except UsageError:
             raise
         except Exception as error:  # noqa: BLE001  the model's failure is the service's: no caller may take it as a score
@@ -152,9 +170,11 @@ class RewardModelQueue:
             raise Refused(
                 500, "bug", f"the reward model failed: {' '.join(said.split())[:200]}"
             ) from None
-        if len(found) != len(rows) or not all(0 <= one <= 1 for one in found):
+        if len(found) != len(rows) or not all(map(_fits, rows, found)):
             raise Refused(
-                500, "bug", "the reward model gave no number in [0, 1] for each completion"
+                500,
+                "bug",
+                f"the reward model gave no number in [0, 1] for each of the {self.reads}",
             )
         return found
 
@@ -186,13 +206,23 @@ class RewardLines:
         """Wait for the last line."""
 
 
-def _unfit(row: Any) -> str:
+def _fits(row: Mapping[str, Any], scores: _Scores) -> bool:
+    """Whether a row has a number in [0, 1], or as many as it has steps."""
+    if isinstance(scores, list):
+        return len(scores) == len(row["steps"]) and all(0 <= one <= 1 for one in scores)
+    return 0 <= scores <= 1
+
+
+def _unfit(row: Any, reads: str) -> str:
     """Why a row cannot be used; empty if it can."""
+    name = "steps" if reads == "steps" else "completion"
     if not isinstance(row, dict):
-        return f"the row is a {type(row).__name__}; send a mapping with 'prompt' and 'completion'"
-    prompt, completion = row.get("prompt"), row.get("completion")
-    if not isinstance(completion, str):
-        return f"'completion' is a {type(completion).__name__}; send a text"
+        return f"the row is a {type(row).__name__}; send a mapping with 'prompt' and {name!r}"
+    prompt, given = row.get("prompt"), row.get(name)
+    if name == "completion" and not isinstance(given, str):
+        return f"'completion' is a {type(given).__name__}; send a text"
+    if name == "steps" and not (given and _is_texts(given)):
+        return "'steps' is no list of texts; this model judges the steps of a completion"
     if isinstance(prompt, str):
         return ""
     is_chat = isinstance(prompt, list) and prompt and all(_is_message(one) for one in prompt)
@@ -203,6 +233,10 @@ def _unfit(row: Any) -> str:
     )
 
 
+def _is_texts(given: Any) -> bool:
+    return isinstance(given, list) and all(isinstance(one, str) for one in given)
+
+
 def _is_message(one: Any) -> bool:
     return (
         isinstance(one, dict)
@@ -211,11 +245,11 @@ def _is_message(one: Any) -> bool:
     )
 
 
-def _line(row: Any, number: int, score: float | None, error: str) -> bytes:
+def _line(row: Any, number: int, score: _Scores | None, error: str) -> bytes:
     given = row.get("id") if isinstance(row, dict) else None
     said = (
         {"error": " ".join(error.split())[:_MOST_ERROR_LETTERS]}
         if score is None
-        else {"reward": score}
+        else {"rewards" if isinstance(score, list) else "reward": score}
     )
     return json.dumps({"id": shown_id(given, number), **said}, allow_nan=False).encode()

@@ -30,6 +30,7 @@ from rlvr.samplers.protocol import TokenRow
 from rlvr.train.config import Config
 from rlvr.train.lora import base_of_adapter
 from rlvr.train.policy import Policy
+from rlvr.train.reward_head import IMPLICIT, implicit_run
 
 __all__ = [
     "Forecast",
@@ -381,6 +382,8 @@ def _size_of_model(place: str | None) -> float:
     """Bytes of the weights in a folder, which are loaded as they are; 0 for none, or for a model behind HTTP."""
     if place is None or "://" in place:
         return 0.0
+    if place.startswith(IMPLICIT):
+        return 2 * _size_of_model(str(implicit_run(place)[0]))
     return float(sum(file.stat().st_size for file in Path(place).glob("*.safetensors")))
 
 

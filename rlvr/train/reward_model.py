@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -23,11 +24,18 @@ from rlvr.errors import RewardError, UsageError, described
 from rlvr.samplers.protocol import Tokenized, TokenRow
 from rlvr.train.critic import ValueModule
 from rlvr.train.policy import Policy
-from rlvr.train.reward_head import HEAD, Reads, require_reads, version_of
-from rlvr.train.trained_rows import step_row, tokenized
+from rlvr.train.reward_head import (
+    HEAD,
+    IMPLICIT,
+    Reads,
+    implicit_run,
+    require_reads,
+    version_of,
+)
+from rlvr.train.trained_rows import step_row
 from rlvr.types import Message, Prompt
 
-__all__ = ["RewardModel", "numbers_of", "scorer_of"]
+__all__ = ["ImplicitRewardModel", "RewardModel", "numbers_of", "scorer_of"]
 
 _MOST_LETTERS = 1 << 20  # of a completion: tokenizing more would take longer than the model
 
@@ -69,26 +77,37 @@ class RewardModel:
 
     Args:
         policy: with the model's layers.
-        head: its weight [1, H] and bias [1].
+        head: its weight [1, H] and bias [1]; None for a kind without one.
         version: of the model, see `rlvr.train.learned_reward`.
+        reads: what it is to judge.
 
     Attributes:
         version: as it was given.
+        reads: as it was given.
     """
 
-    def __init__(self, policy: Policy, head: dict[str, Tensor], version: str = "") -> None:
-        self._scorer, module = scorer_of(policy)
-        module.head.load_state_dict(head)
-        self._tokenization, self.version = policy.tokenization, version
+    def __init__(
+        self,
+        policy: Policy,
+        head: Mapping[str, Tensor] | None,
+        version: str = "",
+        reads: Reads = "completions",
+    ) -> None:
+        if head is not None:
+            self._scorer, module = scorer_of(policy)
+            module.head.load_state_dict(dict(head))
+        self._tokenization, self.version, self.reads = policy.tokenization, version, reads
         text = policy.model.config.get_text_config()
         self._positions: float = getattr(text, "max_position_embeddings", None) or math.inf
 
     @classmethod
-    def load(cls, folder: str | Path, *, reads: Reads = "completions", **options: Any) -> Self:
+    def load(
+        cls, folder: str | Path, *, reads: Reads = "completions", **options: Any
+    ) -> RewardModel:
         """A model that `rlvr train --algorithm reward_model`, or `process_reward_model`, has written.
 
         Args:
-            folder: RUN/model.
+            folder: RUN/model; or implicit:RUN, see `ImplicitRewardModel`.
             reads: what it is to judge: completions by `scores`, or steps by `step_scores`.
             options: those of `Policy.load`.
 
@@ -97,7 +116,12 @@ class RewardModel:
         """
         version = version_of(folder)
         require_reads(folder, reads)
-        return cls(Policy.load(folder, **options), load_file(Path(folder) / HEAD), version)
+        if str(folder).startswith(IMPLICIT):
+            trained, reference, beta = implicit_run(folder)
+            both = Policy.load(trained, **options), Policy.load(reference, **options)
+            return ImplicitRewardModel(*both, beta, version)
+        head = load_file(Path(folder) / HEAD)
+        return cls(Policy.load(folder, **options), head, version, reads)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def scores(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> list[float]:
@@ -115,17 +139,12 @@ class RewardModel:
         """
         read = {}
         for place, (prompt, text) in enumerate(zip(prompts, completions, strict=True)):
-            row = self._row(prompt, text)
-            if row is not None:
-                read[place] = row
+            if (row := self._row(prompt, [text])) is not None:
+                read[place] = row[0]
         found = [0.0] * len(completions)
         if not read:
             return found
-        numbers = numbers_of(self._scorer, list(read.values()))
-        ends = torch.tensor(
-            [len(row.completion_ids) for row in read.values()], device=numbers.device
-        )
-        values = numbers.gather(1, ends[:, None]).squeeze(1).sigmoid().tolist()
+        values = self._rewards(list(read.values())).sigmoid().tolist()
         for place, value in zip(read, values, strict=True):
             if not math.isfinite(value):
                 raise RewardError(
@@ -134,16 +153,22 @@ class RewardModel:
             found[place] = value
         return found
 
-    def _row(self, prompt: Prompt, text: str) -> Tokenized | None:
-        """The tokens of a prompt and a completion; None for a completion that is too long."""
-        if len(text) > _MOST_LETTERS:
+    def _rewards(self, rows: Sequence[Tokenized]) -> Float[Tensor, " N"]:
+        """The reward of each row, of any size."""
+        numbers = numbers_of(self._scorer, rows)
+        ends = torch.tensor([len(row.completion_ids) for row in rows], device=numbers.device)
+        return numbers.gather(1, ends[:, None]).squeeze(1)
+
+    def _row(self, prompt: Prompt, steps: Sequence[str]) -> tuple[Tokenized, list[int]] | None:
+        """A completion in steps in tokens, and where these end; None for one that is too long."""
+        if sum(map(len, steps)) > _MOST_LETTERS:
             return None
         # A text of a file may have half a surrogate pair, which no tokenizer takes.
         clean = (
             _clean(prompt) if isinstance(prompt, str) else [_cleaned(message) for message in prompt]
         )
         try:
-            [row] = tokenized(self._tokenization, clean, [(_clean(text), False)])
+            row, ends = step_row(self._tokenization, clean, list(map(_clean, steps)))
         except UsageError:
             raise
         except (
@@ -158,18 +183,52 @@ class RewardModel:
                 f"the prompt has {len(row.prompt_ids)} tokens and the reward model {self._positions} positions; leave "
                 "out tasks of such length, or train a model with more"
             )
-        return row if len(row.prompt_ids) + len(row.completion_ids) <= self._positions else None
+        fits = len(row.prompt_ids) + len(row.completion_ids) <= self._positions
+        return (row, ends) if fits else None
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step_scores(self, prompt: Prompt, steps: Sequence[str]) -> list[float]:
         """σ(logit) after each step of one completion: the estimated share of right continuations.
 
+        The steps of a completion that is too long for the model get 0.
+
         Args:
             prompt: of the task.
             steps: the completion in parts, with their delimiters.
+
+        Raises:
+            UsageError: as of `scores`.
         """
-        row, ends = step_row(self._tokenization, prompt, steps)
-        found: list[float] = (
-            numbers_of(self._scorer, [row])[0, torch.tensor(ends)].sigmoid().tolist()
-        )
+        row = self._row(prompt, steps)
+        return [0.0] * len(steps) if row is None else self._of_steps(*row)
+
+    def _of_steps(self, row: Tokenized, ends: Sequence[int]) -> list[float]:
+        numbers = numbers_of(self._scorer, [row])[0]
+        found: list[float] = numbers[torch.tensor(ends)].sigmoid().tolist()
         return found
+
+
+class ImplicitRewardModel(RewardModel):
+    """A policy trained by preferences, as a reward model: r = β Σ log π / π_ref (arXiv:2305.18290, eq. 5).
+
+    Args:
+        policy: π.
+        reference: π_ref, with which its training began; of the same vocabulary.
+        beta: β of that training.
+        version: see `RewardModel`.
+    """
+
+    def __init__(self, policy: Policy, reference: Policy, beta: float, version: str = "") -> None:
+        super().__init__(policy, None, version)
+        self._policy, self._reference, self._beta = policy, reference, beta
+
+    def _of_tokens(self, rows: Sequence[Tokenized]) -> Float[Tensor, "N T"]:
+        return self._beta * (self._policy.logprobs(rows) - self._reference.logprobs(rows))
+
+    def _rewards(self, rows: Sequence[Tokenized]) -> Float[Tensor, " N"]:
+        return self._of_tokens(rows).sum(dim=1)  # 0 behind the end of a row
+
+    def _of_steps(self, row: Tokenized, ends: Sequence[int]) -> list[float]:
+        """β Σ log π / π_ref over the tokens of each step, without bounds."""
+        rewards = self._of_tokens([row])[0].tolist()
+        return [sum(rewards[start:stop]) for start, stop in pairwise([0, *ends])]

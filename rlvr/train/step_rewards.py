@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from rlvr.algo.papers import module_at
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values_and_costs, step_boundaries
+from rlvr.engines import ServedSteps
 from rlvr.errors import UsageError, brief
 from rlvr.samplers.protocol import Sampler
 from rlvr.train.part import LearnerPart
+from rlvr.train.reward_head import IMPLICIT
+from rlvr.train.reward_model import RewardModel
 from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.types import Outcome, Rollout, Score, Task, Turn, Verdict
 
@@ -40,7 +43,8 @@ class StepRewards(LearnerPart):
     steps share out the total itself.  A rule that raises, or gives too few numbers or one that is not finite, fails by
     our fault: the completion becomes UNSCORED, and is not trained on.
 
-    The setting `step_reward` is RUN/model of a process reward model; FILE.py:FUNCTION of a rule
+    The setting `step_reward` is RUN/model of a process reward model, or http://HOST:PORT of `rlvr serve` that has one;
+    implicit:RUN of a run of preferences, whose gain over its reference is the reward; FILE.py:FUNCTION of a rule
     `function(task, steps)`, which returns a number for each step; or "forks": the mean score of `vine_k` new
     completions from the step's end, minus that from its beginning (VinePPO's values, arXiv:2410.01679, sec. 4).
 
@@ -138,17 +142,15 @@ def _lost(before: Rollout, after: Rollout) -> bool:
 
 
 def _rule_of(source: str, device: str) -> StepRule:
-    if Path(source).is_dir():
-        from rlvr.train.reward_model import (
-            RewardModel,
-        )  # it is trained by a learner, which has parts
-
+    if Path(source).is_dir() or source.startswith(IMPLICIT):
         model = RewardModel.load(source, reads="steps", device=device)
         return lambda task, steps: model.step_scores(task.prompt, steps)
+    if source.startswith(("http://", "https://")):
+        return ServedSteps(source)
     if ":" not in source:
         raise UsageError(
-            f"step_reward is {source!r}; it must be RUN/model of a process reward model, FILE.py:FUNCTION, "
-            f"'{FORKS}' or 'turns'"
+            f"step_reward is {source!r}; it must be RUN/model of a process reward model, http://HOST:PORT of rlvr "
+            f"serve, implicit:RUN of a run of dpo, FILE.py:FUNCTION, '{FORKS}' or 'turns'"
         )
     place, _, name = source.rpartition(":")
     found: Any = getattr(module_at(place, f"--step-reward {source}"), name, None)

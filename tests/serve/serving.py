@@ -141,21 +141,26 @@ class RewardAnswers:
     def __init__(self) -> None:
         self.next: list[tuple[int, bytes]] = []
         self.version, self.asked, self.keys = "v1", list[int](), list[str | None]()
+        self.reads = "completions"
 
     def answer(self, path: str, body: bytes) -> tuple[int, bytes]:
         if self.next:
             return self.next.pop(0)
         if path == "/reward-model":
-            return 200, json.dumps({"version": self.version}).encode()
+            return 200, json.dumps({"version": self.version, "reads": self.reads}).encode()
         asked = json.loads(body)
         if asked["version"] != self.version:
             return 503, b'{"error": "another model"}'
         self.asked.append(len(asked["rows"]))
-        return 200, b"".join(
-            json.dumps({"id": row["id"], "reward": row["completion"].count("a") / 10}).encode()
-            + b"\n"
-            for row in asked["rows"]
-        )
+        return 200, b"".join(self.line(row) for row in asked["rows"])
+
+    def line(self, row: dict) -> bytes:
+        """A tenth for each letter a."""
+        if self.reads == "steps":
+            said = {"rewards": [step.count("a") / 10 for step in row["steps"]]}
+        else:
+            said = {"reward": row["completion"].count("a") / 10}
+        return json.dumps({"id": row["id"], **said}).encode() + b"\n"
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import rlvr
-from rlvr.engines import ServedReward
+from rlvr.engines import ServedReward, ServedSteps
 from rlvr.errors import ServiceFailed, UsageError
 from rlvr.serve import Service, ServiceLimits
 from tests.environments import Trials
@@ -22,7 +22,7 @@ from tests.serve.serving import Call, answering, ask, error, talk
 class Letters:
     """The share of the letter a, as a model that is quick and known; it can be told to fail, or to wait."""
 
-    version = "abc123"
+    version, reads = "abc123", "completions"
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -63,7 +63,10 @@ def service(model):
 
 def test_rows_have_a_line_each(service, model):
     """In order, in batches of at most 64, each with its id; a row that cannot be used hinders no other."""
-    assert ask(service, "GET", "/reward-model").json() == {"version": "abc123"}
+    assert ask(service, "GET", "/reward-model").json() == {
+        "version": "abc123",
+        "reads": "completions",
+    }
     given = [
         *rows("ab", "\ud800a", ""),
         5,
@@ -219,6 +222,52 @@ def test_an_answer_that_is_none_leaves_the_group_unscored(status, body, said, mo
         assert state.keys == ["Bearer sesame"] * len(state.keys)
         [score] = given(env, "7")
         assert score.total == 1.0
+
+
+class Steps(Letters):
+    """The same of each step; "short" forgets one, and "nan" has no number."""
+
+    reads = "steps"
+
+    def step_scores(self, prompt, steps):
+        found = self.scores([prompt] * len(steps), steps)
+        return found[1:] if prompt == "short" else found
+
+
+def test_a_process_reward_model_gives_a_number_for_each_step():
+    """Rows have steps instead of a completion; one that has none is told so beside the others."""
+    with Service({}, reward_model=Steps()) as service:
+        assert ask(service, "GET", "/reward-model").json()["reads"] == "steps"
+        given = [
+            {"prompt": "p", "steps": ["ab", "a"]},
+            *rows("a"),
+            {"prompt": "p", "steps": []},
+            {"prompt": "p", "steps": [1]},
+        ]
+        found = lines(ask(service, "POST", "/rewards", json={"rows": given}))
+        assert [one.get("rewards") for one in found] == [[0.5, 1.0], None, None, None]
+        assert all("judges the steps" in one["error"] for one in found[1:])
+        for prompt in ("short", "nan"):
+            bad = {"rows": [{"prompt": prompt, "steps": ["a", "b"]}]}
+            answer = ask(service, "POST", "/rewards", json=bad)
+            assert (answer.status_code, "for each of the steps" in error(answer)) == (500, True)
+
+
+@pytest.mark.parametrize("body", [b'{"id": "0", "rewards": 1}', b'{"id": "0", "rewards": [0, 2]}'])
+def test_steps_are_asked_for_at_an_address(body):
+    """What is no number in [0, 1] is our fault; a model of the other kind is refused at once."""
+    task = rlvr.Task("t", "p")
+    with answering() as (url, state):
+        with pytest.raises(UsageError, match="judges completions, and steps are to be judged"):
+            ServedSteps(url)
+        state.reads = "steps"
+        assert ServedSteps(url)(task, ["a", "b", "aa"]) == [0.1, 0.0, 0.2]
+        with pytest.raises(UsageError, match="judges steps, and completions are to be judged"):
+            ServedReward(url)
+        asked = ServedSteps(url, patience_s=0)
+        state.next = [(200, body + b"\n")]
+        with pytest.raises(ServiceFailed):
+            asked(task, ["a", "b"])
 
 
 def test_another_model_by_now_is_no_score():

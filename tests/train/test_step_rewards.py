@@ -1,10 +1,18 @@
 """Rewards of steps: from a rule or a process reward model, and what goes wrong with them is no completion's fault."""
 
+import json
+import math
+
 import pytest
+import torch
 
 from rlvr.errors import UsageError
 from rlvr.train.metrics import read_metrics
-from tests.train.bandit import Bandit, trainer
+from rlvr.train.policy import Policy
+from rlvr.train.reward_model import RewardModel
+from rlvr.train.trained_rows import step_row
+from tests.serve.serving import answering
+from tests.train.bandit import Bandit, policy, trainer
 
 RULES = """
 def letters(task, steps):
@@ -63,6 +71,45 @@ def test_forks_reward_steps(tmp_path, rules):
     assert row["forks"] >= 2 * 16
     assert row["updates"] == 1.0
     assert row["steps_unscored"] == 0.0
+
+
+def test_a_service_rewards_steps(tmp_path, rules):
+    """By the letter a, as the rule above does; while it fails completions are UNSCORED, and the others learn."""
+    with answering() as (url, state):
+        state.reads = "steps"
+        settings = {"step_reward": url, "max_tokens": 3}
+        rows = run(tmp_path / "run", rules, "", steps=2, prompts=4, **settings)
+    assert [row["steps_unscored"] for row in rows] == [0.0, 0.0]
+    assert sum(state.asked) == 2 * 4 * 4
+
+
+def test_a_policy_trained_by_preferences_rewards_completions_and_steps(tmp_path, rules):
+    """β Σ log π / π_ref, here of a model against itself after a change of one weight; both kinds of reward take it."""
+    start, trained = tmp_path / "start", tmp_path / "dpo" / "model"
+    made = policy()
+    made.save(start)
+    with torch.no_grad():
+        made.model.get_output_embeddings().weight.mul_(1.5)
+    made.save(trained)
+    about = {"model": str(start), "algorithm": {"name": "dpo", "beta": 0.5}}
+    (tmp_path / "dpo" / "config.json").write_text(json.dumps({"settings": about}))
+    source = f"implicit:{tmp_path / 'dpo'}"
+    model = RewardModel.load(source, reads="steps")
+    row, _ = step_row(made.tokenization, "1=", ["ab", "2"])
+    with torch.no_grad():
+        apart = 0.5 * (made.logprobs([row]) - Policy.load(start).logprobs([row]))[0]
+    wanted = [float(apart[:2].sum()), float(apart[2])]
+    assert model.step_scores("1=", ["ab", "2"]) == pytest.approx(wanted, abs=1e-6)
+    whole = float(apart.sum())  # with the end token
+    assert model.scores(["1="], ["ab2"]) == pytest.approx([1 / (1 + math.exp(-whole))], abs=1e-6)
+    settings = {"step_reward": source, "reward_model": source, "max_tokens": 3, "algorithm": "ppo"}
+    [row] = run(tmp_path / "run", rules, "", steps=1, prompts=4, group_size=4, **settings)
+    assert row["reward/learned"] > 0
+    assert row["steps_unscored"] == 0.0
+    (trained / "model.safetensors").unlink()
+    for folder in ("dpo", "start"):
+        with pytest.raises(UsageError, match="is no finished run of dpo, ipo, slic, kto"):
+            RewardModel.load(f"implicit:{tmp_path / folder}")
 
 
 def test_turns_are_the_steps_by_default(tmp_path, rules):
