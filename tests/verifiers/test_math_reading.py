@@ -17,7 +17,8 @@ RIGHT = {
     "notation that is rare": [
         (r"\frac34", "^3/_4"), (r"\frac34", r"{}^3\!/_4"), (r"\frac34", r"\genfrac{}{}{}{}{3}{4}"),
         (r"\binom{n}{k}", r"\genfrac(){0pt}{}{n}{k}"), ("x\\le3", "x\u2266" "3"), ("-3", "\u8d1f3"), ("2+5i", "2+i5"),
-        ("2-5i", "2.0 + -5.0i"), ("y=C+Dx", "y=Ax+B"), (r"y=C+\frac{D}{x}", r"y=\frac{A}{x}+B"), ("2+5i", r"2+5\imath"),
+        ("2-5i", "2.0 + -5.0i"), ("y=C+Dx", "y=Ax+B"), (r"y=C+\frac{D}{x}", r"y=\frac{A}{x}+B"),
+        ("2+5i", r"2+5\imath"),
         (r"3\operatorname{cis}60^\circ", r"3e^{i\pi/3}"), (r"3e^{i\pi/3}", r"3\angle 60^\circ"),
         (r"|t|", r"t\operatorname{sgn}(t)"), (r"4\text{ kg}", r"4\text{ kilos}"),
         (r"6:45\text{ PM}", r"6.45\text{ pm}"),
@@ -91,6 +92,35 @@ RIGHT = {
     "rounding": [
         ("3.14", "22/7"), ("3.14", r"\pi"), ("3.143", "22/7"), ("0.458", r"\frac{27}{59}"), ("0.667", "2/3"),
         ("0.333", "1/3"),
+    ],
+    "residue classes": [
+        (r"n\equiv1\pmod4", "n=4k+1"), (r"n\equiv1\pmod4", r"n=4m-3, m\in\mathbb{Z}"), (r"n\equiv1\pmod4", "4k+1"),
+        (r"n\equiv1\pmod4", r"n\equiv5\pmod4"), (r"\{4k+1:k\in\mathbb{Z}\}", r"n\equiv-3\pmod4"),
+        (r"n=4k+1, k\in\mathbb{Z}", r"n\equiv1\pmod4"), (r"3\pmod5", r"-2\pmod5"),
+        (r"x\equiv1,3\pmod4", r"x\equiv1\pmod4\text{ or }x\equiv3\pmod4"), (r"x\equiv1,3\pmod4", r"x\equiv1\pmod2"),
+        (r"n\equiv0\pmod3", r"\text{all multiples of }3"), (r"\text{all odd integers}", "n=2k+1"),
+    ],
+    "formulas of logic and sets": [
+        (r"\neg(p\land q)", r"\neg p\lor\neg q"), (r"p\to q", r"\neg q\to\neg p"), (r"p\oplus q", r"(p∨q)∧¬(p∧q)"),
+        (r"p\leftrightarrow q", r"(p\Rightarrow q)\land(q\Rightarrow p)"), (r"(A\cup B)^c", r"A^c\cap B^c"),
+        (r"\overline{A\cap B}", r"\overline{A}\cup\overline{B}"), (r"(A\cap B)'", "A'\\cup B'"),
+        (r"A\setminus(B\cup C)", r"(A\setminus B)\cap(A\setminus C)"),
+        (r"A\triangle B", r"(A\setminus B)\cup(B\setminus A)"),
+        (r"A\cap(B\cup C)", r"(A\cap B)\cup(A\cap C)"), (r"A\setminus B", r"A\cap B^c"),
+    ],
+    "decimal commas": [
+        ("0,5", "0.5"), ("0.5", "0,5"), ("1.234,567", "1234.567"), (r"12,5\%", r"12.5\%"), ("3.14", "3{,}14"),
+        (r"\frac12", "0,5"), ("12345", "12{,}345"), ("0,5", "5, 0"), (r"0.5\text{ m}", r"0,5\text{ m}"),
+    ],
+    "the same once more": [
+        (r"\frac34", r"\frac34\text{ (or 0.75)}"), (r"\frac34", r"\frac34\ (75\%)"),
+        (r"2\sqrt3", r"2\sqrt3\ (\approx 3.46)"),
+        ("5", r"5\ \checkmark"), (r"x=\pm2", r"x_1=2, x_2=-2"), (r"x=\pm2", r"x_{1,2}=\pm2"), ("(3,2)", "y=2, x=3"),
+        ("(1,2),(3,4)", r"(x,y)=(1,2)\text{ or }(x,y)=(3,4)"), ("x=2,x=3", r"x=2\lor x=3"),
+        (r"\mathbb{R}\setminus\{0,1\}", r"\text{all real numbers except 0 and 1}"),
+        (r"x\ne0", r"\text{all nonzero reals}"),
+        (r"\emptyset", r"\text{There is no solution.}"), (r"\text{odd}", r"n\text{ is odd}"), (r"\text{True}", "T"),
+        (r"\text{diverges}", r"\text{The series diverges.}"),
     ],
     "stated values": [
         ("5", "m+n=5"), ("5", "|AB|=5"), (r"\frac12", r"\sin A=\frac12"), (r"30^\circ", r"\angle A=30^\circ"),
@@ -300,6 +330,30 @@ WRONG = {
     "rounding": [
         ("3.142", "22/7"), ("0.33", "1/3"), ("0.666", "2/3"), ("0.457", r"\frac{27}{59}"), ("3.15", r"\pi"),
         ("3.15", "22/7"), ("1.41", r"\sqrt{2}+0.01"),
+    ],
+    "residue classes": [
+        (r"n\equiv1\pmod4", "n=4k+2"), (r"n\equiv1\pmod4", "n=8k+1"), (r"n\equiv1\pmod4", "x=4k+1"),
+        (r"x\equiv3\pmod5", r"x\equiv4\pmod5"), (r"x\equiv3\pmod5", r"x\equiv3\pmod{10}"), (r"x\equiv3\pmod5", "3"),
+        (r"n\equiv1\pmod4", "n=n^2+1"), (r"n\equiv0\pmod3", r"\text{multiples of 6}"),
+        (r"n\equiv1\pmod4", r"n=4k+1, k\in\mathbb{N}"),
+    ],
+    "formulas of logic and sets": [
+        (r"\neg(p\land q)", r"\neg p\land\neg q"), (r"p\to q", r"q\to p"), (r"p\to q", r"\neg p\to\neg q"),
+        (r"(A\cup B)^c", r"A^c\cup B^c"), (r"A\setminus B", r"B\setminus A"), ("p", r"p\lor(q\land\neg q)"),
+        (r"\neg p\lor\neg q", r"\neg(p\land q)"), (r"A\cup B", r"A\cup B\cup(A\cap B)\cup\emptyset"),
+        ("p", r"p\land p"),
+    ],
+    "decimal commas": [
+        ("5", "0,5"), ("0.5", "5,0"), ("1.234", "1,234"), ("2,5", "2.5"), (r"\frac52", "2,5"),
+        ("2.5", "(2,5)"), ("15", "1{,}5"),
+    ],
+    "the same once more": [
+        ("5", r"5\text{ (or 6)}"), ("6", r"5\text{ (or 6)}"), (r"\frac34", r"\frac34\ (\approx 0.9)"),
+        ("x=2,x=3", "(2,3)"),
+        ("(2,3)", "y=2, x=3"), (r"\mathbb{R}", r"\text{all real numbers except 0}"),
+        (r"\text{odd}", r"n\text{ is not odd}"),
+        (r"\text{False}", "T"), (r"\text{converges}", r"\text{The series diverges}"),
+        (r"\emptyset", r"\text{none of these}"),
     ],
     "stated values": [
         ("10", "2x=10"), ("4", "x^2=4"), ("5", "m+n=6"), ("0", "x-2=0"), ("5", "|x-2|=5"), ("3", r"\log_2 x=3"),

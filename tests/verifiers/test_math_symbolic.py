@@ -202,7 +202,7 @@ def test_a_fork_server_outlives_the_children_it_loses():
         assert pool.run(items, wall_s=30.0) == expected
 
 
-@pytest.mark.parametrize("reference", [r"p\to q", r"P(A|B)", r"\frac{", "x +", r"x ) + 1"])
+@pytest.mark.parametrize("reference", [r"p\vdash q", r"P(A|B)", r"\frac{", "x +", r"x ) + 1"])
 def test_a_reference_beyond_the_engine_is_compared_as_text(reference):
     """Its own text is right and anything else wrong: no answer can choose to go unscored."""
     assert symbolic.decide(r"\sqrt{2}", reference, COMPETITION) == symbolic.Decision(

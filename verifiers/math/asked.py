@@ -292,6 +292,13 @@ FORMS = (
         r"\frac{\pi}{4}",
     ),
     NamedForm(
+        "an implication",
+        _pattern(r"\bcontrapositive|\bconverse"),
+        lambda tree: tree.op == "logic" and tree.value == "implies",
+        r"\neg q\to\neg p",
+        r"q\lor\neg p",
+    ),
+    NamedForm(
         "an interval",
         _pattern(r"\binterval notation"),
         _is_interval,

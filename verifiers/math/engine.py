@@ -134,6 +134,7 @@ _NO_VALUE = (
     "minus",
     "pm",
     "congruent",
+    "logic",
 )
 _NO_UNIT = (*_NO_VALUE, "matrix")
 _INFINITIES = (INFINITY, Node("neg", (INFINITY,)))

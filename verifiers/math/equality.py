@@ -20,12 +20,19 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
 
-from rlvr.verifiers.math import probing, realsets
+from rlvr.verifiers.math import boolean, probing, realsets
 from rlvr.verifiers.math.latex.indexed import resolved
-from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.roles import settled
-from rlvr.verifiers.math.latex.tree import Node, Unreadable, free_symbols, has, num, sym, walk
-from rlvr.verifiers.math.latex.values import is_integer
+from rlvr.verifiers.math.latex.tree import (
+    Node,
+    Unreadable,
+    free_symbols,
+    has,
+    num,
+    replaced,
+    sym,
+    walk,
+)
 
 __all__ = ["same"]
 
@@ -78,6 +85,8 @@ def _same(a: Node, b: Node) -> bool:
     a, b = _in_units(a, b), _in_units(b, a)
     if a.op == b.op == "rel":
         return _relations(a, b)
+    if boolean.is_boolean(a) or boolean.is_boolean(b):
+        return boolean.same(a, b)
     if a.op == b.op == "congruent":
         return _congruences(a, b)
     if realsets.is_set(a) or realsets.is_set(b):
@@ -107,7 +116,7 @@ def _in_units(vector: Node, other: Node) -> Node:
         if not inside.isdisjoint(telling):  # 3 + 4i is a number
             for at, unit in enumerate(units[: len(other.args)]):
                 cells = tuple(num(int(at == place)) for place in range(len(other.args)))
-                vector = _replaced(vector, unit, Node("tuple", cells, "()"))
+                vector = replaced(vector, unit, Node("tuple", cells, "()"))
             return vector
     return vector
 
@@ -210,27 +219,51 @@ def _progression(node: Node, name: str) -> tuple[Node, Node]:
 
 
 def _with_other_constants(a: Node, b: Node) -> bool:
-    """A e^x + B e^{-x} for C_1 e^x + C_2 e^{-x}: each constant of the reference is a factor of a term of its own."""
+    r"""A e^x + B e^{-x} for C_1\cosh x + C_2\sinh x: both run through the same functions."""
     theirs = sorted(name for name in free_symbols(b) if _ARBITRARY.fullmatch(name))
     if theirs:  # beside a C, other capital letters are constants too
         theirs = sorted({*theirs, *(free_symbols(b) & _BESIDE_C)})
     mine = sorted(name for name in free_symbols(a) if _ARBITRARY_IN_ANSWER.fullmatch(name))
+    variables = sorted(free_symbols(b) - {*theirs})
     if (
         not 1 <= len(theirs) == len(mine) <= 3
         or (theirs == mine and len(mine) == 1)
-        or free_symbols(a) - {*mine} != free_symbols(b) - {*theirs}
+        or free_symbols(a) - {*mine} != {*variables}
     ):
         return False
     if not all(_are_factors(side, names) for side, names in ((a, mine), (b, theirs))):
         return False
-    hidden = {name: sym(f"arbitrary {at}") for at, name in enumerate(theirs)}
-    target = reduce(lambda tree, item: _put(tree, *item), hidden.items(), b)
-    for order in itertools.permutations(hidden.values()):
-        if probing.equal(
-            reduce(lambda tree, item: _put(tree, *item), zip(mine, order, strict=True), a), target
-        ):
-            return True
-    return False
+    (start, *own), (other_start, *basis) = _basis(a, mine), _basis(b, theirs)
+    gap = Node("add", (start, Node("neg", (other_start,))))
+    within = all(_are_dependent((vector, *basis), variables) for vector in (gap, *own))
+    return within and not _are_dependent(own, variables)
+
+
+def _basis(node: Node, constants: Sequence[str]) -> list[Node]:
+    """What is left where all constants are 0, and what each of them is a factor of."""
+    start = reduce(lambda tree, name: _put(tree, name, num(0)), constants, node)
+    alone = [
+        reduce(lambda tree, name: _put(tree, name, num(int(name == one))), constants, node)
+        for one in constants
+    ]
+    return [start, *(Node("add", (tree, Node("neg", (start,)))) for tree in alone)]
+
+
+def _are_dependent(functions: Sequence[Node], variables: Sequence[str]) -> bool:
+    """Their determinant at as many points is 0, wherever these are; written out, for the sizes of its terms count."""
+    size = range(len(functions))
+    places = [
+        [
+            reduce(lambda tree, name: _put(tree, name, sym(f"{name} {at}")), variables, function)
+            for function in functions
+        ]
+        for at in size
+    ]
+    sides = [num(0)], [num(0)]
+    for order in itertools.permutations(size):
+        odd = sum(order[i] > order[j] for i, j in itertools.combinations(size, 2)) % 2
+        sides[odd].append(Node("mul", tuple(places[at][order[at]] for at in size)))
+    return probing.equal(*(Node("add", tuple(terms)) for terms in sides))
 
 
 def _are_factors(node: Node, names: Sequence[str]) -> bool:
@@ -344,7 +377,7 @@ def _chains(a: Node, b: Node) -> bool:
 
 
 def _congruences(a: Node, b: Node) -> bool:
-    """The same modulus, and residues that differ by a multiple of it."""
+    """The same modulus and residue, of which one has letters; `residues.py` has the others."""
     if not _same(a.args[1], b.args[1]):
         return False
     sides = a.args[0], b.args[0]
@@ -355,12 +388,7 @@ def _congruences(a: Node, b: Node) -> bool:
     ):
         return False
     residues = [side.args[1] if side.op == "rel" else side for side in sides]
-    if any(map(free_symbols, residues)):
-        return probing.equal(*residues)
-    values = [Evaluation({}, real=True).number(node) for node in (*residues, a.args[1])]
-    return (
-        all(map(is_integer, values)) and values[2] != 0 and (values[0] - values[1]) % values[2] == 0
-    )
+    return any(map(free_symbols, residues)) and probing.equal(*residues)
 
 
 def _solved(equation: Node, value: Node) -> bool:
@@ -378,15 +406,7 @@ def _solved(equation: Node, value: Node) -> bool:
 
 
 def _put(node: Node, name: str, value: Node) -> Node:
-    return _replaced(node, sym(name), value)
-
-
-def _replaced(node: Node, old: Node, new: Node) -> Node:
-    return (
-        new
-        if node == old
-        else Node(node.op, tuple(_replaced(arg, old, new) for arg in node.args), node.value)
-    )
+    return replaced(node, sym(name), value)
 
 
 # ------------------------------------------------------------------------------------------------- sets and sequences
@@ -398,14 +418,6 @@ def _sets(a: Node, b: Node) -> bool:
             return region.op == "rel" and _solved(region, value)
         if region.op == "rel" and len(region.value) > 1 and value.op == "list":
             return _ranking(region, value)
-    if (
-        a.op == b.op
-        and a.op in ("union", "intersection")
-        and any(side.op == "sym" for side in a.args + b.args)
-    ):
-        return sorted(map(repr, a.args)) == sorted(
-            map(repr, b.args)
-        )  # of sets that only have names
     return realsets.same(a, b)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from rlvr.verifiers.math.boolean import connective, is_boolean, is_reducible
 from rlvr.verifiers.math.canonical import factors_of, linear, spelling
 from rlvr.verifiers.math.latex.roles import settled
 from rlvr.verifiers.math.latex.tree import INFINITY, Node, Written, free_symbols, walk
@@ -123,6 +124,8 @@ def _allowed(reference: Node, policy: MathPolicy) -> frozenset[str]:
         kinds |= {"function"}  # \log_2 x may be written by natural logarithms
     if any(node.op == "pow" and node.args[0] == _E for node in nodes):
         kinds |= {"function", "value"}  # re^{it} as r(\cos t + i\sin t), \sinh 1 by e
+    if any(node.op == "logic" and node.value in ("xor", "iff") for node in nodes):
+        kinds |= {"negation"}
     return kinds | _WORKED_OUT if kinds & _WORKED_OUT else kinds
 
 
@@ -533,9 +536,16 @@ def _holds_one_expression(node: Node) -> bool:
 
 def _is_open_region(node: Node) -> bool:
     """Two sets whose members are written out; two intervals of which what both hold is asked for."""
+    if is_reducible(node):
+        return True
     listed = [arg.op == "set" and not free_symbols(arg) for arg in node.args]
     intervals = [arg.op == "tuple" and not free_symbols(arg) for arg in node.args]
     return sum(listed) > 1 or (node.op == "intersection" and sum(listed) + sum(intervals) > 1)
+
+
+def _is_open_negation(node: Node) -> bool:
+    kind, parts = connective(node)
+    return kind == "not" and is_boolean(parts[0])
 
 
 def _joins_one_set(node: Node) -> bool:
@@ -710,9 +720,16 @@ RULES = (
     Rule(
         "set",
         "sets can still be joined or cut",
-        dict.fromkeys(("union", "intersection", "minus"), _is_open_region),
+        dict.fromkeys(("union", "intersection", "minus", "logic"), _is_open_region),
         r"(-\infty,0)\cup(0,\infty) | \{1\}\cup[2,3] | \mathbb{R}\setminus\{0\} | A\cap B",
-        r"\{1,2\}\cup\{3\} | [0,5]\cap[3,8] | \{1,2\}\setminus\{2\}",
+        r"\{1,2\}\cup\{3\} | [0,5]\cap[3,8] | \{1,2\}\setminus\{2\} | p\lor q\land\neg q",
+    ),
+    Rule(
+        "negation",
+        "a negation can still be carried out",
+        {"logic": _is_open_negation, "pow": _is_open_negation},
+        r"\neg p\lor\neg q | A^c\cap B^c",
+        r"\neg(p\land q) | (A\cup B)^c",
     ),
     Rule(
         "integral",

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from rlvr.verifiers.math.words import number
 
-__all__ = ["fold", "squeeze", "with_points"]
+__all__ = ["fold", "squeeze", "with_commas", "with_points"]
 
 # fmt: off
 _VULGAR = {
@@ -32,14 +32,14 @@ _NAMED = {
     "•": "cdot", "≡": "equiv", "∠": "angle", "∧": "land", "∨": "lor", "⌊": "lfloor", "⌋": "rfloor", "⌈": "lceil",
     "⌉": "rceil", "⇒": "implies", "≤": "le", "⩽": "le", "≥": "ge", "⩾": "ge", "≠": "ne", "≈": "approx",
     "≦": "le", "≧": "ge",
-    "∪": "cup", "∩": "cap", "∈": "in",
+    "∪": "cup", "∩": "cap", "∈": "in", "¬": "neg", "↔": "iff", "⇔": "iff", "⟺": "iff", "⊕": "oplus", "△": "triangle",
     "∅": "emptyset", "∖": "setminus", "→": "to", "⟨": "langle", "⟩": "rangle", "…": "dots",
 }
 _PLAINER = {
     "。": ".", "、": ",", "➖": "-", "➕": "+", "′": "'", "″": "''", "‖": r"\|", "∣": "|",
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "∕": "/", "⁄": "/", "°": r"^\circ ", "º": r"^\circ ",
     "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
-    "’": "'", "‘": "'", "“": "", "”": "", "\u200b": "", "\u2060": "", "\ufeff": "",
+    "✓": " ", "✔": " ", "✅": " ", "’": "'", "‘": "'", "“": "", "”": "", "\u200b": "", "\u2060": "", "\ufeff": "",
 }
 # fmt: on
 _TRANSLATE = str.maketrans(
@@ -69,6 +69,7 @@ _GENERAL_FRACTION = re.compile(r"\\genfrac\s?\{\}\s?\{\}\s?\{[^{}]*\}\s?\{\d?\}"
 _GENERAL_BINOMIAL = re.compile(r"\\genfrac\s?\{?\(\}?\s?\{?\)\}?\s?\{0[^{}]*\}\s?\{\d?\}")
 _MINUS_WORD = re.compile(r"^\s?[负負]\s?(?=[\d\\])")
 _GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|,\s?\\!\s?|\\,)\d{3})+(?!\d)")
+_BRACED_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")  # 3{,}14: before three digits it groups
 _TEXT = re.compile(
     r"\\(?:text|mbox|hbox|textbf|textit|textrm|textsf|texttt|textup|textnormal|mathrm|ce|operatorname\*?|emph)"
     r"\s?\{([^{}]*(?:\{[^{}]{0,20}\}[^{}]*){0,4})\}"
@@ -153,6 +154,7 @@ _BECOMES = (
             "qquad",
             "thinspace",
             "hspace",
+            "checkmark",
             "rm",
             "bf",
         )
@@ -209,6 +211,7 @@ _JOINED = re.compile(r" ?(,|\band\b|\bor\b) ?", re.IGNORECASE)
 _JOINS = {"and": r" \also ", "or": r" \either ", ",": " , "}
 _DANGLING = re.compile(r"^ ?\\(?:also|either)(?![a-zA-Z])|\\(?:also|either) ?[.,;]? ?$")
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
+_RELATION = re.compile(rf"=|{_INEQUALITY.pattern}")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _SPACE_COMMANDS = re.compile(r"\\(?:[,;:! ]|cdot(?![a-z])|quad|thinspace)")
 _SCALING = frozenset(("K", "k", "M", "B"))
@@ -290,6 +293,36 @@ def _fold_numerals(text: str) -> str:
 _COMMA_NUMBER = re.compile(r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+|\d+)(?:,(\d+))?(?![\d.,]?\d)")
 
 
+_TAIL = r" ?(?:\\?%|\\(?:text|mathrm)\s?\{[^{}]*\})?"
+_ONE_COMMA = re.compile(rf"[+-]?(?:\d{{1,3}}(?:\.\d{{3}})+|\d+),\d+{_TAIL}")
+_SURE = re.compile(r"[+-]?(?:0|\d{1,3}(?:\.\d{3})+),\d.*|[+-]?\d+,\d+ ?\\?%")
+_GROUPS = re.compile(rf"[+-]?\d{{1,3}}(?:,\d{{3}})+{_TAIL}")
+_COMMA_IN_PROSE = re.compile(r"(?<![\d.,(\[{])\d+,(?!\d{3}(?!\d))\d+(?![\d,)\]}])")
+_POINT_IN_PROSE = re.compile(r"\d\.\d")
+
+
+def with_commas(answer: str, reference: str, prompt: str) -> tuple[str, str] | None:
+    """The other reading of both, where commas are decimal points in numbers that stand alone; None if there is none.
+
+    So they are in `0,5`, `12,5 %` and `1.234,5`, and in other numbers after a prompt that has such.
+
+    Args:
+        answer, reference: their texts.
+        prompt: the prompt's text, "" where it is not known.
+    """
+    usual = bool(_COMMA_IN_PROSE.search(prompt)) and not _POINT_IN_PROSE.search(prompt)
+    texts = [
+        with_points(text) if _has_comma(text.strip(), usual) else text
+        for text in (answer, reference)
+    ]
+    return (texts[0], texts[1]) if texts != [answer, reference] else None
+
+
+def _has_comma(number: str, usual: bool) -> bool:
+    one = _ONE_COMMA.fullmatch(number) and not _GROUPS.fullmatch(number)
+    return bool(one) and (usual or _SURE.fullmatch(number) is not None)
+
+
 def with_points(text: str) -> str:
     """The text with a point where it has a decimal comma, and no points that group digits: `1.234,5` is 1234.5.
 
@@ -309,9 +342,9 @@ def _fold_connectives(text: str) -> str:
     if _DANGLING.search(text):
         return " ".join(text.replace(r"\also", '"and"').replace(r"\either", '"or"').split())
     text = text.replace(r"\either", " ; ")
-    if _INEQUALITY.search(text):
+    if _RELATION.search(text):
         text = text.replace(r"\wedge", r"\also").replace(r"\vee", " ; ")
-    else:
+    if not _INEQUALITY.search(text):
         text = text.replace(r"\also", " , ")
     return " ".join(text.split())
 
@@ -370,6 +403,7 @@ def _fold_roots(text: str) -> str:
 def _fold_latex(text: str) -> str:
     text = text.replace("~", " ").replace("`", "").replace('"', " ")
     text = _GROUPED.sub(lambda m: "".join(filter(str.isdigit, m[0])), text)
+    text = _BRACED_COMMA.sub(".", text) if "{,}" in text else text
     text = _fold_dollars(_COLON.sub(":", text) if "{:}" in text else text)
     text = _ORDINAL.sub("", text)
     if r"\genfrac" in text:

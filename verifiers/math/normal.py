@@ -29,11 +29,13 @@ from rlvr.verifiers.math.parameters import letters, renamed
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.quantity import measured
 from rlvr.verifiers.math.reading import as_ratio, read
+from rlvr.verifiers.math.residues import same_classes
 from rlvr.verifiers.math.shapes import (
     both_sides,
     components,
     identity_sides,
     imaginary_j,
+    in_alphabet,
     in_proportion,
     is_congruence,
     is_number,
@@ -51,6 +53,7 @@ from rlvr.verifiers.math.shapes import (
     stated_value,
     times,
     vector,
+    without_indices,
     worked_out,
 )
 from rlvr.verifiers.math.words import elements, formula, plain
@@ -63,7 +66,11 @@ _SINGLE = frozenset(
 )  # what no expression can be, unless it stands for several things
 _REGIONS = frozenset(("union", "meet", "minus"))
 _NO_ELEMENTS = frozenset("am as at be er he ho in la mo no os pa re ti yes".split())
-_SAYS_MORE_THAN_ONE = frozenset("if when or and not than unless only but is are".split()) - {"is"}
+_SAYS_MORE_THAN_ONE = frozenset(
+    "if when or and not no nor never neither than unless only but are whether".split()
+)
+_LETTERS_OF_TRUTH = {"true": "t", "false": "f"}
+_SUBJECTS = frozenset("series integral sequence sum limit function".split())
 _INTERVALS = frozenset(("()", "(]", "[)", "[]"))
 _VECTORS = frozenset(("()", "matrix", "[]"))
 _DIFFERENT_KIND = Decision(False, "different-kind")
@@ -110,6 +117,8 @@ class _Comparison:
         for form in (a, b):
             if isinstance(form, Flawed):
                 return Decision(False, form.reason)
+        if (alike := same_classes(a, b)) is not None:
+            return Decision(True, "same-set") if alike else Decision(False, "different-set")
         if isinstance(a, Family) or isinstance(b, Family):
             return self._families(a, b)
         if isinstance(a, Named) or isinstance(b, Named):
@@ -215,8 +224,12 @@ class _Comparison:
             return self._ask(a.body, b)  # never the other way: an answer has to be solved
         if is_relation(a) or is_relation(b):
             return self._ask(a, b)
-        if _is_no_interval(a, b) or _is_no_interval(b, a):
+        if _is_no_interval(a, b) or _is_no_interval(b, a) or _are_values(a, b) or _are_values(b, a):
             return _DIFFERENT_KIND
+        if roots := without_indices(a, b):
+            return self.decide(roots, b)
+        if roots := without_indices(b, a):
+            return self.decide(a, roots)
         if tuple_of_names := spread(a, b):
             return self.decide(tuple_of_names, b)
         if tuple_of_names := spread(b, a):
@@ -249,6 +262,8 @@ class _Comparison:
         if isinstance(other, Items) and any(isinstance(item, Choice) for item in other.items):
             return Decision(False, "different-choice")
         if choice.rest is None:
+            if isinstance(other, Word) and _LETTERS_OF_TRUTH.get(other.plain) == choice.letter:
+                return Decision(True, "same-text")
             return Decision(
                 None, "different-kind"
             )  # the text of an option, perhaps of the right one
@@ -314,6 +329,8 @@ class _Comparison:
         if kinds == {"row", "[]"}:  # [[1, 2], [3, 4]] against a matrix
             return self._in_order(a.items, b.items)
         bare = bool(kinds & _UNORDERED)
+        if kinds == {"list", "()"}:
+            a, b = in_alphabet(a), in_alphabet(b)
         if "set" in kinds and kinds & _INTERVALS and (found := same_region(a, b)) is not None:
             return found  # [1, 1] is {1}
         if "set" in kinds or (bare and "()" not in kinds and len(a.items) == 2):
@@ -389,9 +406,11 @@ class _Comparison:
 
 
 def _are_roots_of(names: str, name: str) -> bool:
-    """x_1 = x_2 = 2 is the double root x = 2."""
+    """x_1 = x_2 = 2 is the double root x = 2, and x_{1,2} = \\pm 2 are both."""
     several = names.split("=")
-    return len(several) > 1 and all(one.startswith(f"{name}_") for one in several)
+    return names == f"{name}_{{1,2}}" or (
+        len(several) > 1 and all(one.startswith(f"{name}_") for one in several)
+    )
 
 
 def _is_ratio_of(clock: str, other: Form) -> bool:
@@ -429,6 +448,12 @@ def _is_no_interval(region: Form, other: Form) -> bool:
     return not any(is_region(item) for item in other.items)
 
 
+def _are_values(named: Form, other: Form) -> bool:
+    """`x = 2, x = 3` lists the values of one letter, and is no pair."""
+    listed = isinstance(named, Named) and len(named.name) == 1 and isinstance(named.body, Items)
+    return listed and named.body.kind == "list" and isinstance(other, Items) and other.kind == "()"
+
+
 def _holds_sets(sequence: Items) -> bool:
     return any(isinstance(item, Items) and item.kind == "set" for item in sequence.items)
 
@@ -447,13 +472,17 @@ def _ranges(dashed: Items, other: Form) -> Decision:
 
 def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
     if isinstance(a, Word) and isinstance(b, Word):
-        if _predicate(b) == a.plain:
+        if _predicate(b) == a.plain or _predicate(a, words=1) == b.plain:
             return Decision(True, "same-text")
-        same = a.plain == b.plain and _same_case(_letters(a), _letters(b), policy)
+        same = _LETTERS_OF_TRUTH.get(b.plain) == a.plain or (
+            a.plain == b.plain and _same_case(_letters(a), _letters(b), policy)
+        )
         return Decision(True, "same-text") if same else Decision(None, "different-text")
     word, other = (a, b) if isinstance(a, Word) else (b, a)
     assert isinstance(word, Word)
     mine, others = _letters(word), _letters(other)
+    if word is b and _LETTERS_OF_TRUTH.get(word.plain) == others.casefold():
+        return Decision(True, "same-text")
     if (formula(other.text) or others.casefold()) == squeeze(word.plain) and _same_case(
         mine, others, policy
     ):
@@ -461,13 +490,18 @@ def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
     return Decision(None, "different-kind")
 
 
-def _predicate(sentence: Word) -> str:
-    """`odd` of the reference "The function is odd", if it says one thing and no more."""
+def _predicate(sentence: Word, words: int = 2) -> str:
+    """`odd` of "The function is odd", if it says one thing and no more of a subject of so many words."""
     subject, verb, said = sentence.plain.partition(" is ")
+    if subject in _SUBJECTS:
+        subject = f"the {subject}"
+    noun, _, does = sentence.plain.partition(" ")
+    if noun in _SUBJECTS and does in ("converges", "diverges"):
+        return does
     more = _SAYS_MORE_THAN_ONE.intersection(sentence.plain.split())
     return (
         plain(said)
-        if verb and len(said.split()) < 4 and not more and subject.count(" ") > 0
+        if verb and len(said.split()) < 4 and not more and len(subject.split()) >= words
         else ""
     )
 

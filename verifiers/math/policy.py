@@ -48,7 +48,7 @@ class MathPolicy:
         references: `"mathematics"`: references are read as mathematics, and as words where they are words.  `"text"`:
             they are declared to be strings, compared letter by letter but for space at the ends and, by `case`, case.
         decimal: `"point"`: 1,234 is 1234 and 0,5 two numbers.  `"comma"`: 0,5 is 1/2 and 1.234,5 is 1234.5, on both
-            sides.
+            sides.  `"prompt"`: a point, unless the prompt or the other side shows that commas are meant.
         equation_as_value: True: `x = 5` is 5, whichever side says it.  False: both sides must name x.
         several_boxes: `"hedge"`: `\boxed{11} or \boxed{12}` in one statement is no answer, unless the reference
             itself has two parts.  `"last"`: it is 12.
@@ -73,7 +73,7 @@ class MathPolicy:
     order: Literal["written", "any"] = "written"
     case: Literal["ignore", "match"] = "ignore"
     references: Literal["mathematics", "text"] = "mathematics"
-    decimal: Literal["point", "comma"] = "point"
+    decimal: Literal["prompt", "point", "comma"] = "prompt"
     equation_as_value: bool = True
     several_boxes: Literal["hedge", "last"] = "hedge"
     unboxed: bool = True
@@ -114,7 +114,12 @@ HENDRYCKS = MathPolicy(rounding="exact", convert_units=False, unboxed=False)
 """The convention of the MATH paper (arXiv:2103.03874, 4): the last box, the form that was asked for, lowest terms."""
 
 GSM8K = MathPolicy(
-    percent="ignore", units="ignore", convert_units=False, rounding="exact", symbolic=False
+    percent="ignore",
+    units="ignore",
+    convert_units=False,
+    rounding="exact",
+    decimal="point",
+    symbolic=False,
 )
 """Word problems whose answer is one number: `$1,080`, `1080 dollars` and `1080.00` are equal."""
 

@@ -20,7 +20,7 @@ from rlvr.verifiers.math.parameters import declaration, quantified
 from rlvr.verifiers.math.quantity import literal, quantity, word
 from rlvr.verifiers.math.relations import equation, inequality, together
 from rlvr.verifiers.math.units import SAYS_MORE
-from rlvr.verifiers.math.words import EMPTY, REALS, formula, number, plain
+from rlvr.verifiers.math.words import EMPTY, NONZERO, REALS, formula, number, plain
 
 __all__ = ["as_list", "as_ratio", "read"]
 
@@ -80,6 +80,16 @@ _REMARK = re.compile(
     r'(?<=[\w})]) ?(?:" ?\(? ?(?:only|(?:a )?(?:double|repeated) root|(?:with )?multiplicity \w{1,8}) ?\)? ?"'
     r'|\( ?[^()"]{1,40} ?"(?:is |was |are )?(?:rejected|extraneous|discarded)" ?\))$'
 )
+# 3/4 (or 0.75), 2\sqrt3 (\approx 3.46), 3/4 (75\%): the same once more
+_AGAIN = re.compile(
+    r'(?P<first>[^()"]+?) ?"?\((?:"? ?(?:;|or) ?"?(?P<other>[^()";]+)| ?(?P<about>\\approx[^()"]+)'
+    r'| ?(?P<percent>[\d.]+ ?%) ?)"?\)"?'
+)
+_ALL_BUT = re.compile(
+    r'"?(?:all )?(?:the )?real(?:s| numbers)?(?: x)?,?(?: except(?: for)?| but| other than|"? ?\\ne)"? ?'
+    r"(?:x ?= ?)?(?P<gone>.+)",
+    re.IGNORECASE,
+)
 _LEADING_ZERO = re.compile(r"(?<!\d)0\d")
 _WHOLE, _MOST_COUNTED = re.compile(r"-?\d{1,6}"), 200
 _RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}?")
@@ -100,6 +110,12 @@ def _read(text: str) -> Form:
         return day
     if text[-1:] in ('"', ")") and (remark := _REMARK.search(text)):
         return read(text[: remark.start()].rstrip())
+    if text[-1:] in ')"' and (again := _AGAIN.fullmatch(text)):
+        about, other = again["about"], again["other"] or again["percent"]
+        return read(f"{again['first']} {about}" if about else f"{again['first']} ; {other}")
+    if "real" in text and (most := _ALL_BUT.fullmatch(text)):
+        gone = most["gone"].replace('"', "")
+        return Items(text, "minus", (_line(text), _single(rf"\{{{gone}\}}")))
     if _OUTWARD.fullmatch(text):
         text = f"{'(' if text[0] == ']' else '['}{text[1:-1]}{')' if text[-1] == '[' else ']'}"
     if "(b)" in text and (labelled := _parts_of_question(text)) is not None:
@@ -159,14 +175,13 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
 def _twice_the_same(forms: list[Form]) -> Quantity | None:
     """`30 or 30.0` is one number."""
     first = forms[0]
-    same = all(
-        isinstance(form, Quantity)
-        and isinstance(first, Quantity)
-        and form.value == first.value is not None
-        and (form.unit, form.percent) == (first.unit, first.percent)
+    worth = {
+        (form.value / Fraction(100 if form.percent else 1), form.unit)
         for form in forms
-    )
-    return first if same and isinstance(first, Quantity) else None
+        if isinstance(form, Quantity) and form.value is not None
+    }
+    number = all(isinstance(form, Quantity) and form.value is not None for form in forms)
+    return first if number and len(worth) == 1 and isinstance(first, Quantity) else None
 
 
 def _counted_out(parts: list[str]) -> list[str]:
@@ -353,18 +368,9 @@ def _bracketed(text: str) -> Form | None:
 
 
 def _whole_numbers(text: str, inner: str) -> Form | None:
-    r"""`\{4k+1 : k \in \mathbb{Z}\}` by its residue, and `\{x \in \mathbb{Z} : 1 \le x \le 4\}` by its members."""
+    r"""`\{4k+1 : k \in \mathbb{Z}\}` as a family, and `\{x \in \mathbb{Z} : 1 \le x \le 4\}` by its members."""
     if family := _RESIDUES.fullmatch(inner):
-        try:
-            start, next_, third = (
-                Fraction(rational(_put(family[1], family[2], n))) for n in (0, 1, 2)
-            )
-        except (NotArithmetic, Undefined):
-            return None
-        step = next_ - start
-        if third - next_ != step or step == 0 or start.denominator != 1 or step.denominator != 1:
-            return None
-        return Word(text, f"integers {start % abs(step)} modulo {abs(step)}")
+        return Family(text, family[2], "Z", _single(family[1].strip()))
     found = _BOUNDED.fullmatch(inner)
     said = _single(found[2]) if found else None
     if (
@@ -380,10 +386,6 @@ def _whole_numbers(text: str, inner: str) -> Form | None:
     low = math.floor(ends[0]) + 1 if said.body.kind[0] == "(" else math.ceil(ends[0])
     high = math.ceil(ends[1]) - 1 if said.body.kind[1] == ")" else math.floor(ends[1])
     return Items(text, "set", tuple(Quantity(str(n), str(n), n) for n in range(low, high + 1)))
-
-
-def _put(text: str, letter: str, number: int) -> str:
-    return re.sub(rf"(?<![\\a-zA-Z]){letter}(?![a-zA-Z])", f"({number})", text)
 
 
 def _matrix(text: str, rows: list[list[str]]) -> Items:
@@ -482,10 +484,12 @@ def _wordlike(text: str) -> Form | None:
         return ratio
     if '"' in text and (chemical := formula(text)) is not None:
         return Word(text, chemical)
-    letters = " ".join(text.replace('"', " ").split())
+    letters = " ".join(text.replace('"', " ").split()).rstrip(".")
     if not _LETTERS.fullmatch(letters):
         return None
     words = plain(letters)
+    if words in NONZERO:
+        return Items(text, "minus", (_line(text), _single(r"\{0\}")))
     if (value := number(words)) is not None:
         return Quantity(text, text, value)
     if words in EMPTY:

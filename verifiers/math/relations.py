@@ -45,7 +45,7 @@ _ARGUMENTS = r"\( ?(?:[a-zA-Z]|\\[a-zA-Z]+)(?: ?, ?(?:[a-zA-Z]|\\[a-zA-Z]+))* ?\
 _NAME = re.compile(
     r"(?:\"?[A-Za-z]{1,20}\"?|\\(?:overrightarrow|vec|mathbf|boldsymbol) ?(?:\{ ?[A-Za-z]{1,3} ?\}|[A-Za-z])"
     r"|\\[a-zA-Z]+) ?(?:\^\{? ?-1 ?\}? ?)?"
-    rf"(?:_ ?(?:\w|\{{ ?\w{{1,8}} ?\}}))?'? ?(?:{_ARGUMENTS})?|{_ARGUMENTS}"
+    rf"(?:_ ?(?:\w|\{{ ?\w{{1,8}}(?: ?, ?\d)? ?\}}))?'? ?(?:{_ARGUMENTS})?|{_ARGUMENTS}"
     r"|[A-Za-z]'? ?\( ?-?\d{1,9} ?\)"  # f(2) = 5 names a value as f(x) = 5 does
 )
 _ALSO_NAMES = frozenset(("i", "e"))
@@ -323,7 +323,7 @@ def together(text: str, forms: Sequence[Form], signs: Sequence[str]) -> Form | N
         isinstance(body, Items) and body.kind in ("()", "(]", "[)", "[]", "union")
         for body in bodies
     ]
-    if not any(regions):
+    if not any(regions) or first.name.startswith("("):
         return Named(text, first.name, _list(bodies))
     return Named(text, first.name, _region(bodies, signs))
 

@@ -19,6 +19,7 @@ __all__ = [
     "both_sides",
     "components",
     "identity_sides",
+    "in_alphabet",
     "imaginary_j",
     "in_proportion",
     "is_congruence",
@@ -37,6 +38,7 @@ __all__ = [
     "stated_value",
     "times",
     "vector",
+    "without_indices",
     "worked_out",
 ]
 
@@ -261,6 +263,16 @@ def labels_bind(sequence: Items) -> bool:
     )
 
 
+def in_alphabet(sequence: Items) -> Items:
+    """`y = 2, x = 3` as `x = 3, y = 2`, which is its order as a pair."""
+    names = [item.name if isinstance(item, Named) else "" for item in sequence.items]
+    letters = "".join(sorted(names))
+    if len(letters) != len(names) or letters not in "abcdefghijklmnopqrstuvwxyz":
+        return sequence
+    ordered = sorted(sequence.items, key=lambda item: item.name if isinstance(item, Named) else "")
+    return replace(sequence, items=tuple(ordered))
+
+
 def vector(matrix: Items) -> tuple[Form, ...]:
     """The cells of a single row or column; of a larger matrix the rows, which equal no tuple of numbers."""
     rows = [row.items for row in matrix.items if isinstance(row, Items)]
@@ -333,6 +345,18 @@ def spread(form: Form, other: Form) -> Items | None:
         "list",
         tuple(Named(item.text, n, item) for n, item in zip(names, form.body.items, strict=True)),
     )
+
+
+def without_indices(form: Form, other: Form) -> Items | None:
+    """`x_1 = 2, x_2 = 3` as `2, 3` beside the values of x."""
+    if not isinstance(form, Items) or not isinstance(other, Named) or form.kind != "list":
+        return None
+    named = [item for item in form.items if isinstance(item, Named)]
+    if len(named) < len(form.items) or not all(
+        item.name.startswith(f"{other.name}_") for item in named
+    ):
+        return None
+    return Items(form.text, "list", tuple(item.body for item in named))
 
 
 def renamed_function(form: Named, name: str) -> Named | None:

@@ -25,7 +25,7 @@ from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.math import forms, symbolic
 from rlvr.verifiers.math.asked import not_as_asked
 from rlvr.verifiers.math.finished import unfinished
-from rlvr.verifiers.math.fold import fold, squeeze, with_points
+from rlvr.verifiers.math.fold import fold, squeeze, with_commas, with_points
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
 from rlvr.verifiers.math.given import given
 from rlvr.verifiers.math.latex.tree import Node, Unreadable
@@ -278,6 +278,15 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             else answer
         )
         decision, form = self._decided(said, right)
+        if (
+            not decision.equal
+            and decision.reason != "undecided"
+            and self.policy.decimal == "prompt"
+        ):
+            texts = with_commas(answer, trusted, prompt) if "," in answer + trusted else None
+            if texts is not None:
+                right = _reference_form(texts[1])
+                decision, form = self._decided(texts[0], right)
         if decision.equal is None and decision.reason == "undecided" and self.policy.symbolic:
             if not _balanced(said):
                 return _verdict(_UNBALANCED, answer)

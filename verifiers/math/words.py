@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-__all__ = ["EMPTY", "REALS", "elements", "formula", "number", "number_words", "plain"]
+__all__ = ["EMPTY", "NONZERO", "REALS", "elements", "formula", "number", "number_words", "plain"]
 
 EMPTY = frozenset(
     "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|there are no solutions|"
-    "there is no solution|no such number exists".split("|")
+    "there is no solution|no such number exists|no solutions exist|no solution exists|no real roots|none".split(
+        "|"
+    )
 )
 """Said of a set of solutions that has none."""
 
@@ -21,6 +23,9 @@ REALS = frozenset(
     "all real numbers|all reals|the real numbers|any real number|all real x|real numbers".split("|")
 )
 """Said of the whole line."""
+
+NONZERO = frozenset(f"{all_}nonzero real{s}" for all_ in ("", "all ") for s in ("s", " numbers"))
+"""Said of the line without 0."""
 
 _ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "

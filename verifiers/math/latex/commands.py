@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _ENDS_ARGUMENT = frozenset(("log", "lg", "sum", "prod", "int", "lim", "det", *FUNCTIONS))
+_JOINING = frozenset((r"\cup", r"\cap", r"\setminus", r"\vee", r"\wedge"))
 _NUMBERS = {"R": "R", "Z": "Z", "N": "N", "Q": "Q", "C": "C"}
 
 
@@ -163,6 +164,10 @@ def _on_circle(parser: Parser) -> Node:
     return Node("pow", (Node("const", value="e"), turn))
 
 
+def _negation(parser: Parser) -> Node:
+    return Node("logic", (parser.power(),), "not")
+
+
 def _exponential(parser: Parser) -> Node:
     return Node("pow", (Node("const", value="e"), _arguments(parser)[0]))
 
@@ -254,6 +259,8 @@ def _decorated(parser: Parser, name: str) -> Node:
 def _conjugate(parser: Parser) -> Node:
     r"""\overline{2+3i}; of letters it is a name: \bar{x} is a mean, and \overline{AB} a segment."""
     group = atoms.raw_group(parser)
+    if len(group) > 2 and any(token.text in _JOINING for token in group):
+        return Node("logic", (parser.inner(group),), "not")
     if any(token.kind == "letter" and token.text not in "ei" for token in group):
         return atoms.variable(parser, f"bar {''.join(token.text for token in group)}")
     if not any(token.text == "i" for token in group):
@@ -283,6 +290,9 @@ _READERS: dict[str, Callable[[Parser], Node]] = {
     "log": _logarithm,
     "lg": _common_logarithm,
     "exp": _exponential,
+    "neg": _negation,
+    "lnot": _negation,
+    "sim": _negation,
     "cis": _on_circle,
     "angle": _on_circle,
     "det": _determinant,

@@ -1,8 +1,8 @@
 r"""Tokens → tree: a recursive descent whose levels are the binding strengths of mathematics.
 
-    statement   a, b; c            relation   a < b \le c          expression  A \cup B \setminus C
-    sum         a + b - c \pm d    product    a \cdot b / c        implicit    2x\sin x
-    power       x_1'^2!            atom       number, letter, command, bracket
+    statement   a, b; c             proposition  p \wedge q \to r     relation  a < b \le c
+    expression  A \cup B \setminus C  sum          a + b - c \pm d     product   a \cdot b / c
+    implicit    2x\sin x            power        x_1'^2!            atom      number, letter, command, bracket
 
 Of two possible readings one is chosen, the same for both sides:
 `a(b+c)` is an `apply`, of which `roles.py` makes a product unless a is a function.  Side by side binds tighter than
@@ -35,9 +35,23 @@ _TIMES = frozenset(("*", r"\cdot", r"\times"))
 _OVER = frozenset(("/", r"\div"))
 _MODULO = frozenset((r"\bmod", r"\mod"))
 _PLUS = frozenset(("+", "-", r"\pm", r"\mp"))
+_CONNECTIVES = {
+    sign: (name, binds)
+    for binds, (name, signs) in enumerate(
+        {
+            "iff": r"\iff \leftrightarrow \Leftrightarrow",
+            "implies": r"\to \implies \Rightarrow",
+            "xor": r"\oplus \triangle",
+            "or": r"\vee",
+            "and": r"\wedge",
+        }.items()
+    )
+    for sign in signs.split()
+}
 _NO_FACTOR = (
     _RELATIONS
     | _SETS.keys()
+    | _CONNECTIVES.keys()
     | _TIMES
     | _OVER
     | _MODULO
@@ -133,7 +147,7 @@ class Parser:
         """Read these tokens on their own, as an expression."""
         parser = Parser([*found, END], self._depth + 1)
         parser.bound = self.bound
-        value = parser.sum()
+        value = parser.proposition()
         if parser.peek.kind != "end":
             raise Unreadable(f"{parser.peek.text!r} is left over")
         return value
@@ -157,12 +171,24 @@ class Parser:
     # ------------------------------------------------------------------------------------------------------- levels
 
     def statement(self) -> Node:
-        """One relation or several, separated by commas ("and") or semicolons ("or")."""
-        items, word = [self.relation()], "and"
+        """One proposition or several, separated by commas ("and") or semicolons ("or")."""
+        items, word = [self.proposition()], "and"
         while self.peek.text in (",", ";") and self.peek.kind == "sign":
             word = "or" if self.take().text == ";" else word
-            items.append(self.relation())
+            items.append(self.proposition())
         return items[0] if len(items) == 1 else Node("list", tuple(items), word)
+
+    def proposition(self, strength: int = 0) -> Node:
+        """Relations or letters joined by connectives, of which the last in `_CONNECTIVES` binds tightest."""
+        left = self.relation()
+        while self.peek.kind == "command" and self.peek.text in _CONNECTIVES:
+            name, binds = _CONNECTIVES[self.peek.text]
+            if binds < strength:
+                break
+            self.take()
+            right = self.proposition(binds + (name != "implies"))
+            left = Node("logic", (left, right), name)
+        return left
 
     def relation(self) -> Node:
         """An expression or a chain of them."""
@@ -337,6 +363,8 @@ class Parser:
             ):
                 self.take()
                 base = Node("compose", (base, self.atom()))
+            elif bracketed and self.accept("'"):
+                base = Node("logic", (base,), "not")  # (A \\cup B)'
             elif self.accept("!"):
                 base = Node(
                     "fact2" if not self.peek.spaced and self.accept("!") else "fact", (base,)

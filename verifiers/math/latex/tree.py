@@ -18,6 +18,7 @@ int      (body[, from, to]); value: variable            lim      (body, point); 
 term     indices; value: the name, a in a_i
 diff     (body); value: (variable, order)               congruent (x, modulus)
 apply    (letter, what stands in brackets behind it)    compose  (f, g)
+logic    parts; value: not and or xor implies iff
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ __all__ = [
     "free_symbols",
     "has",
     "num",
+    "replaced",
     "size",
     "sym",
     "takes_angle",
@@ -134,6 +136,18 @@ def takes_angle(node: Node) -> bool:
     return any(
         below.op == "call" or (below.op == "pow" and below.args[0] == euler) for below in walk(node)
     )
+
+
+def replaced(node: Node, old: Node, new: Node) -> Node:
+    """The tree with one part, wherever it stands, in the place of another.
+
+    Args:
+        node: the tree.
+        old, new: the part, and what takes its place.
+    """
+    if node == old:
+        return new
+    return Node(node.op, tuple(replaced(arg, old, new) for arg in node.args), node.value)
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,117 @@
+r"""Residue classes: x \equiv 1, 3 \pmod 4 and n = 4k + 1 and \{4k+1 : k \in \mathbb{Z}\} as sets of whole numbers.
+
+A line a + bk is a class only beside something that says so: a congruence, or a letter that runs through the integers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import TypeAlias
+
+from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, value_of
+from rlvr.verifiers.math.forms import Family, Form, Items, Named, Quantity
+from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
+from rlvr.verifiers.math.latex.tree import free_symbols, num, replaced, sym
+
+__all__ = ["same_classes"]
+
+Classes: TypeAlias = tuple[str, int, frozenset[int]]
+"""The letter that lies in them, "" if none was said; the modulus; the residues."""
+
+_MOST = 100_000  # residues of a common modulus
+_SAID = re.compile(r"\\equiv|\\p?b?mod(?![a-zA-Z])|multiples of|(?:odd|even) (?:integers|numbers)")
+_IN_WORDS = re.compile(
+    r"(?:all |the )?(?:integers? )?(?:multiples of (?P<step>\d{1,6})|(?P<kind>odd|even) (?:integers|numbers))"
+)
+
+
+def same_classes(a: Form, b: Form) -> bool | None:
+    """Whether both are the same classes; None where one is none, or nothing says that they are meant.
+
+    Args:
+        a, b: the forms of both sides.
+    """
+    if not any(map(_says_so, (a, b))):
+        return None
+    if any(isinstance(form, Family) and form.domain not in ("", "Z") for form in (a, b)):
+        return False  # n = 4k + 1 for natural k
+    left, right = _read(a), _read(b)
+    if left is None or right is None:
+        return None
+    if left[0] and right[0] and left[0] != right[0]:
+        return False
+    modulus = math.lcm(left[1], right[1])
+    return None if modulus > _MOST else _lifted(left, modulus) == _lifted(right, modulus)
+
+
+def _says_so(form: Form) -> bool:
+    return bool(_SAID.search(form.text)) or (isinstance(form, Family) and form.domain == "Z")
+
+
+def _lifted(classes: Classes, modulus: int) -> frozenset[int]:
+    _, step, residues = classes
+    return frozenset(r + step * n for r in residues for n in range(modulus // step))
+
+
+def _read(form: Form) -> Classes | None:
+    if found := _IN_WORDS.fullmatch(" ".join(form.text.replace('"', " ").split()).casefold()):
+        step = int(found["step"] or 2)
+        return ("", step, frozenset((int(found["kind"] == "odd"),))) if step else None
+    if isinstance(form, Family):
+        return _read(form.body)
+    if not isinstance(form, Quantity | Named | Items):
+        return None
+    try:
+        return _classes(parse(form.text))
+    except (Unreadable, TooLarge, NotArithmetic, Undefined, RecursionError):
+        return None
+
+
+def _classes(node: Node) -> Classes | None:
+    if node.op == "list":  # x ≡ 1, 3 (mod 4): the last one says the modulus
+        last = node.args[-1]
+        modulus = last.args[1:] if last.op == "congruent" else ()
+        alone = [Node("congruent", (arg, *modulus)) if modulus else arg for arg in node.args[:-1]]
+        given = zip(node.args[:-1], alone, strict=True)
+        parts = [arg if arg.op == "congruent" else whole for arg, whole in given]
+        return _joined(map(_classes, (*parts, last)))
+    if node.op == "congruent":
+        whole, step = node.args
+        name, value = ("", whole)
+        if whole.op == "rel" and whole.value == ("equiv",) and whole.args[0].op == "sym":
+            name, value = whole.args[0].value, whole.args[1]
+        return _class(name, value_of(value), value_of(step))
+    if node.op == "rel" and node.value == ("=",) and node.args[0].op == "sym":
+        found = _line(node.args[1])
+        return found and (node.args[0].value, *found[1:])
+    return _line(node)
+
+
+def _line(node: Node) -> Classes | None:
+    """a + bk for a letter k."""
+    letters = free_symbols(node)
+    if len(letters) != 1:
+        return None
+    start, second, third = (value_of(replaced(node, sym(min(letters)), num(n))) for n in (0, 1, 2))
+    return _class("", start, second - start) if third - second == second - start else None
+
+
+def _class(name: str, residue: Fraction, step: Fraction) -> Classes | None:
+    if residue.denominator != 1 or step.denominator != 1 or not 0 < abs(step) <= _MOST:
+        return None
+    modulus = abs(int(step))
+    return name, modulus, frozenset((int(residue) % modulus,))
+
+
+def _joined(found: Iterable[Classes | None]) -> Classes | None:
+    parts = list(found)
+    classes = [part for part in parts if part is not None]
+    modulus = math.lcm(*(step for _, step, _ in classes))
+    names = {name for name, _, _ in classes} - {""}
+    if len(classes) < len(parts) or modulus > _MOST or len(names) > 1:
+        return None
+    every = frozenset().union(*(_lifted(part, modulus) for part in classes))
+    return "".join(names), modulus, every
