@@ -1,0 +1,341 @@
+"""Advantages as papers print them: loops over groups and rows in float64, one function per formula.
+
+Each function gives an array [T] or one number for each row.  A row that does not vote is in no mean, and has 0.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from rlvr.algo.judge.dual import Floats
+from rlvr.algo.judge.rows import Row, Setting
+from rlvr.errors import DataError
+
+__all__ = ["advantages"]
+
+_Advantages = list[Any]
+
+
+def advantages(rows: Sequence[Row], setting: Setting) -> list[Floats]:
+    """The advantages of a batch's rollouts, [T] of each.
+
+    Args:
+        rows: of the step.
+        setting: the algorithm, its numbers, and the conventions.
+
+    Raises:
+        DataError: the algorithm has none, or is unknown here.
+    """
+    if setting.name not in _FORMULAS:
+        raise DataError(f"the judge has no advantages of {setting.name!r}")
+    found = _FORMULAS[setting.name](rows, setting)
+    return [
+        np.broadcast_to(a, len(row.at)).astype(float) for row, a in zip(rows, found, strict=True)
+    ]
+
+
+# ------------------------------------------------------------------------------ who votes, and with what
+
+
+def _groups(rows: Sequence[Row]) -> list[list[int]]:
+    found: dict[int, list[int]] = {}
+    for i, row in enumerate(rows):
+        found.setdefault(row.group, []).append(i)
+    return list(found.values())
+
+
+def _votes(row: Row, setting: Setting) -> bool:
+    choice = setting.how.masked_rows
+    if choice == "algorithm":
+        choice = "vote" if setting.numbers.get("masked_vote", True) else "left out"
+    scored = row.scored or setting.how.unscored == "zero"
+    return scored and (choice != "left out" or len(row.at) > 0)
+
+
+def _score(row: Row, setting: Setting) -> float:
+    if setting.how.masked_rows == "zero" and not len(row.at):
+        return 0.0
+    return row.score - float(np.sum(_kl_in_reward(row, setting)))
+
+
+def _kl_in_reward(row: Row, setting: Setting) -> Floats:
+    kl = setting.numbers.get("kl")
+    if not kl or kl["place"] != "reward":
+        return np.zeros(len(row.at))
+    bound = setting.how.bound
+    d = np.clip(row.behaviour - row.ref, -bound, bound)
+    estimate = {"k1": d, "k2": d**2 / 2, "k3": np.expm1(-d) + d}[kl["estimator"]]
+    return np.asarray(kl["coefficient"] * estimate)
+
+
+def _rewards(row: Row, setting: Setting) -> Floats:
+    """Rewards of turns and the rest of the score on trained tokens, less each token's KL penalty."""
+    rewards, rest = np.zeros(len(row.at)), row.score
+    if not len(row.at):
+        return rewards
+    for end, reward in row.steps:
+        rewards[max(bisect_left(row.at.tolist(), end) - 1, 0)] += reward
+        rest -= reward
+    rewards[-1] += rest
+    return rewards - _kl_in_reward(row, setting)
+
+
+def _std(values: Floats, setting: Setting) -> float:
+    return float(np.std(values, ddof=1 if setting.how.std == "sample" and len(values) > 1 else 0))
+
+
+def _normal(values: Floats, eps: float) -> Floats:
+    """Centred and divided by the std; 0 where all are equal."""
+    if not len(values) or values.min() == values.max():
+        return np.zeros(len(values))
+    return np.asarray((values - values.mean()) / (values.std() + eps))
+
+
+def _by_group(formula: Callable[..., Any]) -> Callable[[Sequence[Row], Setting], _Advantages]:
+    """A formula of the voting rows' scores in one group, for all groups."""
+
+    def of_batch(rows: Sequence[Row], setting: Setting) -> _Advantages:
+        found: _Advantages = [0.0] * len(rows)
+        for members in _groups(rows):
+            voters = [i for i in members if _votes(rows[i], setting)]
+            if not voters:
+                continue
+            scores = np.array([_score(rows[i], setting) for i in voters])
+            made = formula(scores, setting, [rows[i] for i in voters])
+            if len(voters) == 1 and setting.how.single == "score":
+                made = scores
+            for i, advantage in zip(voters, made, strict=True):
+                found[i] = advantage
+        return found
+
+    return of_batch
+
+
+# ------------------------------------------------------------------------------ of whole completions
+
+
+def _centred(r: Floats, setting: Setting, rows: Sequence[Row] = ()) -> Floats:
+    """r - mean (Dr. GRPO, DRO)."""
+    return np.asarray(r - r.mean()) if r.min() < r.max() else np.zeros(len(r))
+
+
+def _relative(r: Floats, setting: Setting, rows: Sequence[Row] = ()) -> Floats:
+    """(r - mean) / (std + eps), GRPO eq. 4.1.2."""
+    centred = _centred(r, setting)
+    if not setting.numbers.get("scale", True) or r.min() == r.max():
+        return centred
+    return centred / (_std(r, setting) + setting.how.eps)
+
+
+def _leave_one_out(r: Floats, setting: Setting, rows: Sequence[Row]) -> Floats:
+    return np.array([r[i] - np.delete(r, i).mean() if len(r) > 1 else 0.0 for i in range(len(r))])
+
+
+def _length_weighted(r: Floats, setting: Setting, rows: Sequence[Row]) -> Floats:
+    lengths = np.array([len(row.at) for row in rows])
+    return np.asarray(r - (lengths * r).sum() / max(1, lengths.sum()))
+
+
+def _best(r: Floats, setting: Setting, rows: Sequence[Row]) -> Floats:
+    return ((r == r.max()) & (r.max() > r.min())).astype(float)
+
+
+def _over_mean(r: Floats, setting: Setting, rows: Sequence[Row]) -> Floats:
+    return np.asarray(r / r.mean() - 1 if r.mean() > 0 else 0 * r)
+
+
+def _lead(r: Floats, setting: Setting, rows: Sequence[Row]) -> Floats:
+    """max r - max of the others: what the pass@k score loses without a completion."""
+    if len(r) == 1:
+        return np.zeros(1)
+    return np.array([r.max() - np.delete(r, i).max() for i in range(len(r))])
+
+
+def _above_pivot(r: Floats, setting: Setting, rows: Sequence[Row]) -> Floats:
+    return np.asarray(r - setting.numbers["pivot"])
+
+
+def _gpg(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    centred = _by_group(_centred)(rows, setting)
+    voters = sum(_votes(row, setting) for row in rows)
+    mixed = 0
+    for members in _groups(rows):
+        if any(centred[i] for i in members):
+            mixed += sum(_votes(rows[i], setting) for i in members)
+    return [a * voters / max(1, mixed) for a in centred]
+
+
+def _gdpo(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    total = np.zeros(len(rows))
+    for members in _groups(rows):
+        voters = [i for i in members if _votes(rows[i], setting)]
+        for part in range(len(rows[0].parts) if voters else 0):
+            total[voters] += _relative(np.array([rows[i].parts[part] for i in voters]), setting)
+    every = [i for i, row in enumerate(rows) if _votes(row, setting)]
+    total[every] = _normal(total[every], 1e-6)
+    return list(total)
+
+
+def _minus_baseline(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    scores = [_score(row, setting) for row in rows]
+    voters = [s for s, row in zip(scores, rows, strict=True) if _votes(row, setting)]
+    kind = setting.numbers["baseline"]
+    baseline = float(np.mean(voters)) if voters and kind != "none" else 0.0
+    if kind == "moving_average" and setting.numbers.get("average") is not None:
+        baseline = setting.numbers["average"]
+    return [(s - baseline) * _votes(row, setting) for s, row in zip(scores, rows, strict=True)]
+
+
+def _magistral(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    """Centred by group, divided by the std of the update's own."""
+    centred = _by_group(_centred)(rows, setting)
+    for number in {row.number for row in rows}:
+        own = [i for i, row in enumerate(rows) if row.number == number and _votes(row, setting)]
+        for i, value in zip(own, _normal(np.array([centred[i] for i in own]), 1e-8), strict=True):
+            centred[i] = value
+    return centred
+
+
+def _batch_normal(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    """Centred by group, then normal over all tokens (REINFORCE++-baseline)."""
+    centred = _by_group(_centred)(rows, setting)
+    voters = [i for i, row in enumerate(rows) if _votes(row, setting)]
+    each = [np.full(len(rows[i].at), centred[i]) for i in voters]
+    for i, values in zip(voters, _whiten(each), strict=True):
+        centred[i] = values
+    return centred
+
+
+# ------------------------------------------------------------------------------ of tokens
+
+
+def _whiten(found: Sequence[Floats]) -> list[Floats]:
+    if not found:
+        return []
+    flat = _normal(np.concatenate(found), 1e-8)
+    return np.split(flat, np.cumsum([len(one) for one in found])[:-1])
+
+
+def _white(found: Sequence[Floats], setting: Setting) -> list[Floats]:
+    return _whiten(found) if setting.numbers.get("whiten") else list(found)
+
+
+def _returns(row: Row, rewards: Floats, gamma: float) -> Floats:
+    found, after = np.zeros(len(rewards)), row.end
+    for t in reversed(range(len(rewards))):
+        found[t] = after = rewards[t] + gamma * after
+    return found
+
+
+def _discounted(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    gamma = setting.numbers["gamma"]
+    found = [_returns(row, _rewards(row, setting), gamma) for row in rows]
+    return _white(found, setting)
+
+
+def _gae(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    """GAE, arXiv:1506.02438, eq. 16."""
+    gamma, lam = setting.numbers["gamma"], setting.numbers["lam"]
+    found = []
+    for row in rows:
+        r, own = _rewards(row, setting), np.zeros(len(row.at))
+        last, value = 0.0, row.end
+        for t in reversed(range(len(r))):
+            last = r[t] + gamma * value - row.values[t] + gamma * lam * last
+            own[t], value = last, row.values[t]
+        found.append(own)
+    return _white(found, setting)
+
+
+def _n_steps(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    """r_t + … + γ^n V_{t+n} - V_t, arXiv:1602.01783, sec. 4."""
+    gamma, n = setting.numbers["gamma"], setting.numbers["n_steps"]
+    found = []
+    for row in rows:
+        r, own = _rewards(row, setting), np.zeros(len(row.at))
+        for t in range(len(r)):
+            stop = len(r) if n is None else min(len(r), t + n)
+            after = row.end if stop == len(r) else row.values[stop]
+            ahead = sum(gamma ** (u - t) * r[u] for u in range(t, stop))
+            own[t] = ahead + gamma ** (stop - t) * after - row.values[t]
+        found.append(own)
+    return _white(found, setting)
+
+
+def _process(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    """The normal rewards of the steps that end at a token or later, arXiv:2402.03300, 4.1.3."""
+    found: _Advantages = [0.0] * len(rows)
+    for members in _groups(rows):
+        voters = [i for i in members if _votes(rows[i], setting)]
+        rewards = np.array([reward for i in voters for _, reward in rows[i].steps])
+        normal = iter(_relative(rewards, setting) if len(rewards) else ())
+        for i in voters:
+            own = np.zeros(len(rows[i].at))
+            for (end, _), value in zip(rows[i].steps, normal, strict=False):
+                own += value * (rows[i].at < end)
+            found[i] = own
+    return found
+
+
+def _prefixes(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    """V after a step minus V before it (VinePPO, sec. 4; ReMax with one step from the prompt)."""
+    found, complete = [], []
+    for row in rows:
+        own = np.zeros(len(row.at))
+        for (start, before), (stop, after) in pairwise(sorted(row.prefixes)):
+            own[(row.at >= start) & (row.at < stop)] = after - before
+        found.append(own)
+        complete.append(len(row.prefixes) > 1)
+    if not setting.numbers.get("whiten"):
+        return list(found)
+    white = iter(_whiten([own for own, whole in zip(found, complete, strict=True) if whole]))
+    return [next(white) if whole else 0 * own for own, whole in zip(found, complete, strict=True)]
+
+
+def _distill(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    scored = _by_group(_relative)(rows, setting)
+    gamma, weight = setting.numbers["gamma"], setting.numbers["reward_weight"]
+    found = []
+    for row, own in zip(rows, scored, strict=True):
+        gap = row.teacher - row.behaviour
+        ahead = [
+            sum(gamma ** (u - t) * gap[u] for u in range(t, len(gap))) for t in range(len(gap))
+        ]
+        found.append(np.array(ahead) + weight * own)
+    return found
+
+
+def _none(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    return [0.0] * len(rows)
+
+
+_FORMULAS: Final[dict[str, Callable[[Sequence[Row], Setting], _Advantages]]] = {
+    **dict.fromkeys(
+        "grpo dapo prorl gspo luspo ppo_completions sapo cispo gmpo kl_cov clip_cov dppo vespo".split(),
+        _by_group(_relative),
+    ),
+    **dict.fromkeys(("dr_grpo", "dro"), _by_group(_centred)),
+    **dict.fromkeys(("ppo", "ppo_kl", "trpo"), _gae),
+    **dict.fromkeys(("vineppo", "remax"), _prefixes),
+    **dict.fromkeys(("gkd", "sdft"), _none),
+    "rloo": _by_group(_leave_one_out),
+    "opo": _by_group(_length_weighted),
+    "raft_pp": _by_group(_best),
+    "maxrl": _by_group(_over_mean),
+    "pass_k": _by_group(_lead),
+    "topr": _by_group(_above_pivot),
+    "gpg": _gpg,
+    "gdpo": _gdpo,
+    "reinforce": _minus_baseline,
+    "reinforce_pp": _discounted,
+    "reinforce_pp_baseline": _batch_normal,
+    "magistral": _magistral,
+    "a2c": _n_steps,
+    "grpo_process": _process,
+    "distill": _distill,
+}

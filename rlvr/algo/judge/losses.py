@@ -1,0 +1,343 @@
+"""Losses as papers print them, of one row of an update in float64, with slopes in its log-probabilities.
+
+Each formula gives a `Dual` of each trained token, or one of the row, which then is the loss of each of its tokens.
+`held` marks what a stop-gradient reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from rlvr.algo.judge.dual import Dual, Floats, choose, exp, largest, sigmoid
+from rlvr.algo.judge.rows import Row, Setting
+from rlvr.errors import DataError
+
+__all__ = ["UpdateLoss", "losses"]
+
+
+def losses(row: Row, setting: Setting) -> list[Dual]:
+    """The terms of the policy's loss of a row, before corrections and penalties.
+
+    Args:
+        row: a computed row of an update.
+        setting: the algorithm, its numbers, and the conventions.
+
+    Raises:
+        DataError: the judge does not know the algorithm.
+    """
+    if setting.name not in _FORMULAS:
+        raise DataError(f"the judge has no loss of {setting.name!r}")
+    found = _FORMULAS[setting.name](row, setting)
+    return found if isinstance(found, list) else [found]
+
+
+# ------------------------------------------------------------------------------ what formulas share
+
+
+def _ratio(row: Row, setting: Setting) -> Dual:
+    if setting.how.ratio == "sequence":
+        return _geometric(row, setting)
+    return exp(setting.log_ratio(row, row.old))
+
+
+def _geometric(row: Row, setting: Setting) -> Dual:
+    return exp(setting.log_ratio(row, row.old).sum() / max(1, len(row.at)))
+
+
+def _whole(row: Row, setting: Setting) -> Dual:
+    bound = setting.how.bound
+    return exp(setting.log_ratio(row, row.old).sum().clip(-bound, bound))
+
+
+def _log(row: Row) -> Dual:
+    return Dual(row.new, np.ones(len(row.new)))
+
+
+def _held(number: Dual) -> Any:
+    return number.value
+
+
+def _one(row: Row) -> float:
+    """The advantage of a row whose tokens all have the same."""
+    return float(row.advantages[0]) if len(row.advantages) else 0.0
+
+
+def _bounded(r: Dual, advantage: Any, low: float, high: float) -> Dual:
+    """-min(r A, clip(r, 1 - low, 1 + high) A)."""
+    return largest(-(r * advantage), -(r.clip(1 - low, 1 + high) * advantage))
+
+
+# ------------------------------------------------------------------------------ the formulas
+
+
+def _clipped(row: Row, setting: Setting) -> Dual:
+    clip, r, A = setting.numbers["clip"], _ratio(row, setting), row.advantages  # noqa: N806
+    loss = _bounded(r, A if np.ndim(r.value) else _one(row), clip["low"], clip["high"])
+    if clip.get("dual") is None:
+        return loss
+    over = (A < 0) & (r.value > clip["dual"])
+    return choose(~over, loss, -clip["dual"] * A)
+
+
+def _raft_pp(row: Row, setting: Setting) -> Dual:
+    return _bounded(_ratio(row, setting), row.advantages, 1.0, setting.numbers["clip_high"])
+
+
+def _reinforce(row: Row, setting: Setting) -> Dual:
+    return -(_log(row) * row.advantages)
+
+
+def _surrogate(row: Row, setting: Setting) -> Dual:
+    return -(_ratio(row, setting) * row.advantages)
+
+
+def _ppo_kl(row: Row, setting: Setting) -> Dual:
+    log_r = setting.log_ratio(row, row.old)
+    r = exp(log_r)
+    return (r - 1 - log_r) * setting.numbers["trust"]["coefficient"] - r * row.advantages
+
+
+def _gspo(row: Row, setting: Setting) -> Dual:
+    clip = setting.numbers["clip"]
+    return _bounded(_geometric(row, setting), _one(row), clip["low"], clip["high"])
+
+
+def _ppo_completions(row: Row, setting: Setting) -> Dual:
+    clip = setting.numbers["clip"]
+    return _bounded(_whole(row, setting), _one(row), clip["low"], clip["high"])
+
+
+def _sapo(row: Row, setting: Setting) -> Dual:
+    soft, A = setting.numbers["soft_clip"], row.advantages  # noqa: N806
+    tau = np.where(A > 0, soft["positive"], soft["negative"])
+    return -(sigmoid((_ratio(row, setting) - 1) * tau) * (4 / tau * A))
+
+
+def _cispo(row: Row, setting: Setting) -> Dual:
+    clip = setting.numbers["clip"]
+    weight = np.clip(_held(_ratio(row, setting)), 1 - clip["low"], 1 + clip["high"])
+    return -(_log(row) * (weight * row.advantages))
+
+
+def _gmpo(row: Row, setting: Setting) -> Dual:
+    eps, A = setting.numbers["eps"], _one(row)  # noqa: N806
+    log_r = setting.log_ratio(row, row.old)
+    near, sign = log_r.clip(-eps, eps), np.sign(A)
+    used = choose(sign * log_r.value <= sign * near.value, log_r, near)
+    return -(exp(used.sum() / max(1, len(row.at))) * A)
+
+
+def _kl_cov(row: Row, setting: Setting) -> Dual:
+    log_r = setting.log_ratio(row, row.old)
+    penalty = log_r * (np.sign(log_r.value) * setting.numbers["beta"] * row.selected)
+    return penalty - exp(log_r) * row.advantages
+
+
+def _clip_cov(row: Row, setting: Setting) -> Dual:
+    return _clipped(row, setting) * np.where(row.selected, 0.0, 1.0)
+
+
+def _dro(row: Row, setting: Setting) -> list[Dual]:
+    h = setting.log_ratio(row, row.ref).sum()
+    half = setting.numbers["tau"] / 2 / max(1, len(row.at))
+    return [_reinforce(row, setting), h * h * half]
+
+
+def _dppo(row: Row, setting: Setting) -> Dual:
+    numbers, A = setting.numbers, row.advantages  # noqa: N806
+    p, q = np.exp(row.new), np.exp(row.old)
+    apart = np.abs(p - q)
+    if numbers["divergence"] == "kl":
+        rest = np.log((1 - q + 1e-8) / (1 - p + 1e-8))
+        apart = -q * _held(setting.log_ratio(row, row.old)) + (1 - q) * rest
+    out = (A < 0) & (p < q) & (apart > numbers["low"])
+    out |= (A > 0) & (p > q) & (apart > numbers["high"])
+    weight = np.minimum(_held(_ratio(row, setting)), numbers["cap"]) * ~out
+    return -(_log(row) * (weight * A))
+
+
+def _topr(row: Row, setting: Setting) -> Dual:
+    s = min(float(_held(_whole(row, setting))), 1.0)
+    return -(_log(row) * (np.where(row.advantages < 0, s, 1.0) * row.advantages))
+
+
+def _vespo(row: Row, setting: Setting) -> Dual:
+    numbers, A = setting.numbers, row.advantages  # noqa: N806
+    w = float(_held(_whole(row, setting)))
+    k = np.where(A < 0, numbers["negative_k"], numbers["positive_k"])
+    rate = np.where(A < 0, numbers["negative_rate"], numbers["positive_rate"])
+    return -(_log(row) * (np.exp(k * np.log(w) + rate * (1 - w)) * A))
+
+
+_FORMULAS: Final[dict[str, Callable[[Row, Setting], Any]]] = {
+    **dict.fromkeys(
+        "grpo dapo prorl dr_grpo reinforce_pp reinforce_pp_baseline magistral vineppo ppo maxrl gdpo "
+        "grpo_process".split(),
+        _clipped,
+    ),
+    **dict.fromkeys("rloo reinforce a2c opo gpg pass_k remax".split(), _reinforce),
+    **dict.fromkeys(("trpo", "distill"), _surrogate),
+    **dict.fromkeys(("gspo", "luspo"), _gspo),
+    "raft_pp": _raft_pp,
+    "ppo_kl": _ppo_kl,
+    "ppo_completions": _ppo_completions,
+    "sapo": _sapo,
+    "cispo": _cispo,
+    "gmpo": _gmpo,
+    "kl_cov": _kl_cov,
+    "clip_cov": _clip_cov,
+    "dro": _dro,
+    "dppo": _dppo,
+    "topr": _topr,
+    "vespo": _vespo,
+}
+
+
+# ------------------------------------------------------------------------------ the update
+
+
+class UpdateLoss:
+    """What an update makes of its rows.
+
+    Args:
+        rows: all rows of the update, computed or not.
+        computed: those with the policy's log-probabilities.
+        setting: the algorithm, its numbers, and the conventions.
+        batch: all rows of the step, for trainers whose denominators are of all of them.
+        micro: the micro-batch of each computed row, for a mean of means.
+
+    Attributes:
+        loss: what is minimised.
+        magnitude: the sum of what it is a sum of, without signs.
+        weights: ∂loss / ∂log-probability of each trained token, of each computed row.
+        entropy_weights: ∂loss / ∂entropy, the same.
+        terms: what is logged.
+        tokens, sequences: the denominators.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        computed: Sequence[Row],
+        setting: Setting,
+        batch: Sequence[Row] = (),
+        micro: Sequence[int] = (),
+    ) -> None:
+        self.setting = setting
+        over = batch if setting.how.denominator == "batch" and batch else rows
+        self.tokens, self.sequences = _denominators(over, setting)
+        self._micro = {row.index: n for row, n in zip(computed, micro, strict=False)}
+        self._rows = list(rows)
+        self.loss = self.magnitude = 0.0
+        self.weights: list[Floats] = []
+        self.entropy_weights: list[Floats] = []
+        self.terms: dict[str, float] = {}
+        for row in computed:
+            self._add(row)
+
+    def _add(self, row: Row) -> None:
+        setting, share = self.setting, self._share(row)
+        weights = np.zeros(len(row.at))
+        scale = share * self._corrections(row) * row.kept
+        for term in losses(row, setting):
+            weights += self._take(term, scale)
+        kl = setting.numbers.get("kl")
+        if kl and kl["place"] == "loss":
+            penalty = _kl(row, setting, kl)
+            d = float(np.sum(penalty.value)) / max(1, self.tokens)
+            self.terms["kl_ref"] = self.terms.get("kl_ref", 0.0) + d
+            weights += self._take(penalty * kl["coefficient"], share)
+        self.weights.append(weights)
+        if len(row.entropies):
+            self._take_entropy(row, share)
+
+    def _take_entropy(self, row: Row, share: Floats) -> None:
+        """Add the entropy bonus."""
+        weights = -self.setting.numbers.get("entropy_now", 0.0) * share
+        self.loss += float(np.sum(weights * row.entropies))
+        self.magnitude += float(np.sum(np.abs(weights * row.entropies)))
+        self.entropy_weights.append(weights)
+
+    def _take(self, term: Dual, scale: Floats) -> Floats:
+        """Add a term of the loss; its weights."""
+        if not np.ndim(term.value):
+            scale = np.sum(scale)
+        self.loss += float(np.sum(term.value * scale))
+        self.magnitude += float(np.sum(np.abs(term.value * scale)))
+        return term.slope * scale
+
+    def _share(self, row: Row) -> Floats:
+        """What one token's loss counts for."""
+        numbers, how, n = self.setting.numbers, self.setting.how, len(row.at)
+        tokens, sequences, parts = self.tokens, self.sequences, 1
+        if how.denominator in ("micro-batch", "group"):
+            key = (lambda one: one.group) if how.denominator == "group" else self._number_of
+            own = [one for one in self._rows if key(one) == key(row)]
+            tokens, sequences = _denominators(own, self.setting)
+            parts = len({key(one) for one in self._rows})
+        if numbers["aggregation"] == "token_mean":
+            whole = tokens
+        elif numbers["aggregation"] == "sequence_mean":
+            whole = sequences * n
+        else:
+            whole = sequences * numbers["length_tokens"]
+        return np.ones(n) / max(1, whole * parts)
+
+    def _number_of(self, row: Row) -> int:
+        return self._micro.get(row.index, -1)
+
+    def _corrections(self, row: Row) -> Floats:
+        """The weights for a sampler that computes otherwise, without gradient."""
+        rules, bound = self.setting.numbers.get("correction", ()), self.setting.how.bound
+        found = []
+        for rule in rules:
+            log_w = np.clip(row.old - row.behaviour, -bound, bound)
+            if rule["level"] == "sequence":
+                log_w = np.full(len(log_w), np.clip(log_w.sum(), -bound, bound))
+            elif rule["level"] == "geometric":
+                log_w = np.full(len(log_w), log_w.sum() / max(1, len(log_w)))
+            w, low, high = np.exp(log_w), rule["low"], rule["high"]
+            inside = (w >= low) & (w <= high)
+            if rule["kind"] == "truncate":
+                found.append(np.minimum(w, high))
+            else:
+                found.append(np.where(inside, w if rule["kind"] == "band" else 1.0, 0.0))
+            cut = w > high if rule["kind"] == "truncate" else ~inside
+            bounds = f"{high:g}" if rule["kind"] == "truncate" else f"{low:g}:{high:g}"
+            name = f"correction/{rule['level']}:{rule['kind']}:{bounds}"
+            for end, values in (("weight", found[-1]), ("cut", cut)):
+                before = self.terms.get(f"{name}/{end}", 0.0)
+                self.terms[f"{name}/{end}"] = before + float(np.sum(values)) / max(1, self.tokens)
+        if not found or self.setting.how.corrections == "none":
+            return np.ones(len(row.at))
+        kind = np.mean if self.setting.how.corrections == "mean" else np.prod
+        return np.asarray(kind(found, axis=0))
+
+
+def _denominators(rows: Sequence[Row], setting: Setting) -> tuple[int, int]:
+    """Tokens and rows that are trained on."""
+    if setting.how.empty_rows == "counted":
+        return sum(len(row.at) or row.length for row in rows), len(rows)
+    return sum(len(row.at) for row in rows), sum(len(row.at) > 0 for row in rows)
+
+
+def _kl(row: Row, setting: Setting, kl: Any) -> Dual:
+    """The estimate of KL(π ‖ reference) of each token."""
+    d, how = setting.log_ratio(row, row.ref), setting.how
+    estimator = kl["estimator"] if how.kl_estimator == "algorithm" else how.kl_estimator
+    estimate = d
+    if estimator == "k2":
+        estimate = d * d / 2
+    elif estimator == "k3":
+        estimate = exp(-d) - 1 + d
+    weighted = "token" if kl.get("weighted") else how.kl_ratio
+    if weighted == "token":
+        return estimate * exp(setting.log_ratio(row, row.old))
+    if weighted == "sequence":
+        s = _geometric(row, setting)
+        total = float(np.sum(estimate.value))  # each token's ratio is the row's
+        return Dual(estimate.value * s.value, estimate.slope * s.value + total * s.slope)
+    return estimate

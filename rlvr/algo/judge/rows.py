@@ -1,0 +1,211 @@
+"""The rows of a recorded step in float64: of each row its trained tokens alone, so that no loop has a mask."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlvr.algo.judge.conventions import Conventions
+from rlvr.algo.judge.dual import Dual, Floats
+from rlvr.data.step_files import StepFile, spans
+
+__all__ = ["Row", "Setting", "advantage_rows", "shaken", "update_rows"]
+
+_COLUMNS = {
+    "behaviour": "behaviour_logprobs",
+    "ref": "ref_logprobs",
+    "teacher": "teacher_logprobs",
+    "values": "values",
+    "advantages": "advantages",
+}
+_NONE = np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row; arrays have one number for each of its T trained tokens, empty where the file has none.
+
+    Attributes:
+        index: of the row in the file.
+        group: its number.
+        score: 0 where it is UNSCORED.
+        scored: False where it is UNSCORED.
+        at: places of its trained tokens in the completion, [T].
+        length: tokens of the completion.
+        behaviour, old, ref, teacher: log-probabilities.
+        values: the critic's; `end` after the last token.
+        advantages: as recorded.
+        parts: of the reward.
+        steps: (end, reward) of each turn with a reward; the end is behind its last token.
+        prefixes: (tokens, value) of each prefix with a value.
+        number: of the update in which it is trained.
+        new: under the policy in this update.
+        selected, kept: tokens that the loss treats apart, and those that it is computed on.
+        entropies: of the policy.
+    """
+
+    index: int
+    group: int
+    score: float
+    scored: bool
+    at: NDArray[np.int64]
+    length: int
+    behaviour: Floats
+    old: Floats
+    ref: Floats = field(default_factory=lambda: _NONE)
+    teacher: Floats = field(default_factory=lambda: _NONE)
+    values: Floats = field(default_factory=lambda: _NONE)
+    end: float = 0.0
+    advantages: Floats = field(default_factory=lambda: _NONE)
+    parts: Floats = field(default_factory=lambda: _NONE)
+    steps: Sequence[tuple[int, float]] = ()
+    prefixes: Sequence[tuple[int, float]] = ()
+    number: int = 0
+    new: Floats = field(default_factory=lambda: _NONE)
+    selected: NDArray[np.bool_] | bool = False
+    kept: NDArray[np.bool_] | bool = True
+    entropies: Floats = field(default_factory=lambda: _NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the loops read beside the rows.
+
+    Attributes:
+        name: of the algorithm.
+        numbers: its fields by name, parts as mappings.
+        how: the conventions.
+    """
+
+    name: str
+    numbers: Mapping[str, Any]
+    how: Conventions = Conventions()
+
+    def log_ratio(self, row: Row, to: Floats) -> Dual:
+        """The log of the policy's probability over another's, of each token.
+
+        Args:
+            row: of the update.
+            to: log-probabilities under the other policy.
+        """
+        bound = self.how.bound
+        return Dual(row.new - to, np.ones(len(row.new))).clip(-bound, bound)
+
+
+def advantage_rows(step: StepFile) -> list[Row]:
+    """The rollouts of a step, for their advantages; branches have those of their owner.
+
+    Args:
+        step: the file's.
+    """
+    rows = _rows(step, step.arrays["mask"])
+    owner = step.arrays.get("owner")
+    own = range(len(rows)) if owner is None else np.flatnonzero(owner == np.arange(len(rows)))
+    numbers = dict.fromkeys(range(len(rows)), 0)
+    for number in reversed(range(len(step.updates))):
+        numbers |= dict.fromkeys(step.arrays[f"update{number}.rows"].tolist(), number)
+    return [replace(rows[i], number=numbers[i]) for i in own]
+
+
+def update_rows(step: StepFile, number: int) -> tuple[list[Row], list[Row]]:
+    """All rows of an update, and those that were computed, with the policy's log-probabilities.
+
+    Args:
+        step: the file's.
+        number: of the update.
+    """
+    arrays, prefix = step.arrays, f"update{number}."
+    rows = _rows(step, arrays.get("used", arrays["mask"]))
+    computed, start = [], 0
+    for index in arrays[prefix + "computed"].tolist():
+        row, stop = rows[index], start + rows[index].length
+        places = row.at + start
+        known = {
+            "new": _floats(arrays, prefix + "logprobs", places),
+            "entropies": _floats(arrays, prefix + "entropies", places),
+        }
+        if prefix + "selected" in arrays:
+            known["selected"] = arrays[prefix + "selected"][places]
+        if "kept" in arrays:
+            known["kept"] = arrays["kept"][spans(arrays["offsets"])[index]][row.at]
+        computed.append(replace(row, **known))
+        start = stop
+    return [rows[i] for i in arrays[prefix + "rows"].tolist()], computed
+
+
+def shaken(row: Row, unit: float, way: float | int) -> Row:
+    """The row with each number moved by a few roundings, up or down (Monte Carlo arithmetic, Parker 1997).
+
+    Equal scores stay equal, as they do when they are rounded: a group of equal scores has no std.
+
+    Args:
+        row: the row.
+        unit: the unit roundoff of the recorded numbers.
+        way: 1.0 or -1.0 for all numbers; or the seed of a draw.
+    """
+    draw = np.random.default_rng([abs(int(way)), row.index])
+
+    def moved(values: Any) -> Any:
+        signs = way if isinstance(way, float) else draw.choice([-1.0, 1.0], np.shape(values))
+        return values + 4 * unit * np.abs(values) * signs
+
+    def scored(value: float) -> float:
+        sign = way if isinstance(way, float) else random.Random(f"{way} {value}").choice((-1, 1))
+        return value + 4 * unit * abs(value) * sign
+
+    names = "behaviour old ref teacher values end advantages new entropies".split()
+    return replace(
+        row,
+        **{name: moved(getattr(row, name)) for name in names},
+        score=scored(row.score),
+        parts=np.array([scored(part) for part in row.parts]),
+        steps=[(end, scored(reward)) for end, reward in row.steps],
+        prefixes=[(tokens, scored(value)) for tokens, value in row.prefixes],
+    )
+
+
+def _floats(arrays: Mapping[str, NDArray[Any]], name: str, places: Any) -> Floats:
+    return arrays[name][places].astype(np.float64) if name in arrays else _NONE
+
+
+def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[Row]:
+    arrays, rows = step.arrays, []
+    before = "old_logprobs" if "old_logprobs" in arrays else "behaviour_logprobs"
+    for index, span in enumerate(spans(arrays["offsets"])):
+        at = np.flatnonzero(mask[span])
+        places = at + span.start
+        rows.append(
+            Row(
+                index=index,
+                group=int(arrays["group"][index]),
+                score=float(arrays["score"][index]),
+                scored=bool(arrays["scored"][index]),
+                at=at,
+                length=span.stop - span.start,
+                old=_floats(arrays, before, places),
+                end=float(arrays["bootstrap"][index]) if "bootstrap" in arrays else 0.0,
+                parts=arrays["score_parts"][index] if "score_parts" in arrays else _NONE,
+                **{own: _floats(arrays, name, places) for own, name in _COLUMNS.items()},
+            )
+        )
+    turns, rewards = arrays.get("turns"), arrays.get("turn_rewards")
+    if turns is not None and rewards is not None:
+        rows = _with_places(rows, "steps", turns[:, 0], turns[:, 2], rewards)
+    if "prefixes" in arrays:
+        found = arrays["prefixes"]
+        rows = _with_places(rows, "prefixes", found[:, 0], found[:, 1], arrays["prefix_values"])
+    return rows
+
+
+def _with_places(rows: Sequence[Row], name: str, of: Any, places: Any, values: Any) -> list[Row]:
+    """The rows with (place, value) pairs; a value that is NaN is none."""
+    found: dict[int, list[tuple[int, float]]] = {}
+    for row, place, value in zip(of.tolist(), places.tolist(), values.tolist(), strict=True):
+        if value == value:
+            found.setdefault(row, []).append((place, value))
+    return [replace(row, **{name: found.get(row.index, ())}) for row in rows]

@@ -1,0 +1,296 @@
+"""Recompute a recorded step, and name the first quantity that departs, with the convention that would explain it.
+
+A number departs if it is further from ours than rounding allows.  What rounding allows is derived: the judge is run
+again with every input moved by a few units in its last place, up and down (Monte Carlo arithmetic, D. S. Parker
+1997); the spread is the effect of rounded inputs, and a few units of the result that of its own rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from rlvr.algo.judge.advantages import advantages
+from rlvr.algo.judge.conventions import Conventions, conventions_of
+from rlvr.algo.judge.dual import Floats
+from rlvr.algo.judge.losses import UpdateLoss
+from rlvr.algo.judge.rows import Row, Setting, advantage_rows, shaken, update_rows
+from rlvr.data.step_files import StepFile, spans
+from rlvr.errors import DataError
+
+__all__ = ["Finding", "verify"]
+
+Status = Literal["equal", "departs", "not compared"]
+_UNIT = 2.0**-24  # of float32, in which trainers compute losses
+_ROUNDINGS = 64  # of one result: a formula of a few operations and a sum of thousands of terms
+_WAYS: tuple[float | int, ...] = (1.0, -1.0, 1, 2)
+"""All inputs up, all down, and two seeded draws."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of a quantity.
+
+    Attributes:
+        quantity: such as "advantages", or "update 0: weights".
+        status: equal; departs; or not compared, and then `why`.
+        row, token: of the greatest departure; None where the quantity is of the whole.
+        recorded, recomputed: both values there.
+        tolerance: what rounding allows there.
+        why: why it was not compared.
+        explained: what conventions say under which the recorded numbers are right.
+        ratio: of the norms, recorded over recomputed; None for single numbers.
+        cosine: of the angle between recorded and recomputed.
+    """
+
+    quantity: str
+    status: Status
+    row: int | None = None
+    token: int | None = None
+    recorded: float | None = None
+    recomputed: float | None = None
+    tolerance: float | None = None
+    why: str = ""
+    explained: tuple[str, ...] = ()
+    ratio: float | None = None
+    cosine: float | None = None
+
+    def __str__(self) -> str:
+        if self.status == "equal":
+            return f"{self.quantity}: equal"
+        if self.status == "not compared":
+            return f"{self.quantity}: not compared, {self.why}"
+        place = "" if self.row is None else f" at row {self.row}"
+        place += "" if self.token is None else f", token {self.token}"
+        line = (
+            f"{self.quantity}: departs{place}: {self.recorded:.9g} is recorded, {self.recomputed:.9g} recomputed, "
+            f"and rounding allows {self.tolerance:.2g}"
+        )
+        if self.ratio is not None:
+            line += f"; norms' ratio {self.ratio:.6g}, cosine {self.cosine:.6g}"
+        return line + "".join(f"; explained if {says}" for says in self.explained)
+
+
+def verify(step: StepFile, how: Conventions | None = None) -> list[Finding]:
+    """Recompute what a step file has, in the order in which a trainer computes it.
+
+    Each quantity is recomputed from the recorded ones before it, so the first departure is where the trainer differs.
+
+    Args:
+        step: the file's.
+        how: conventions; None for those that the file declares.
+
+    Raises:
+        DataError: the file has no algorithm, or one that the judge does not know; or a convention that is none.
+    """
+    numbers = step.head.get("algorithm")
+    if not isinstance(numbers, Mapping) or "name" not in numbers:
+        raise DataError("the file's head has no algorithm, so there is nothing to recompute it by")
+    how = how or conventions_of(step.head.get("conventions", {}))
+    setting = Setting(str(numbers["name"]), numbers, how)
+    broken = _not_finite(step)
+    if broken is not None:
+        return [broken]
+    findings = [_advantages(step, setting)]
+    for number in range(len(step.updates)):
+        findings += _update(step, number, setting)
+    return findings
+
+
+def _not_finite(step: StepFile) -> Finding | None:
+    """The first log-probability or score that is not finite: nothing that follows can be compared."""
+    names = "score behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values".split()
+    trained, offsets = step.arrays["mask"], step.arrays["offsets"]
+    for name in names:
+        values = step.arrays.get(name)
+        if values is None:
+            continue
+        mask = trained if name != "score" else step.arrays["scored"]
+        bad = np.flatnonzero(mask & ~np.isfinite(values))
+        if len(bad):
+            at = int(bad[0])
+            row = at if name == "score" else int(np.searchsorted(offsets, at, side="right")) - 1
+            token = None if name == "score" else at - int(offsets[row])
+            return Finding(name, "departs", row, token, float(values[at]), np.nan, 0.0)
+    return None
+
+
+# ------------------------------------------------------------------------------ the quantities
+
+
+def _advantages(step: StepFile, setting: Setting) -> Finding:
+    if "advantages" not in step.arrays:
+        return Finding("advantages", "not compared", why="the file has none")
+    rows = advantage_rows(step)
+    used = step.arrays.get("used", step.arrays["mask"])
+    span, places = spans(step.arrays["offsets"]), []
+    for row in rows:
+        places += [(row.index, int(t)) for t in row.at if used[span[row.index]][t]]
+    at = [span[i].start + t for i, t in places]
+
+    def recomputed(rows: Sequence[Row], setting: Setting) -> Floats:
+        made = advantages(rows, setting)
+        found = {
+            (row.index, int(t)): a
+            for row, own in zip(rows, made, strict=True)
+            for t, a in zip(row.at, own, strict=True)
+        }
+        return np.array([found[place] for place in places])
+
+    return _compared(
+        "advantages", step.arrays["advantages"][at].astype(float), recomputed, rows, setting, places
+    )
+
+
+def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Finding]:
+    head, prefix = step.updates[number], f"update{number}."
+    setting = replace(setting, numbers={**setting.numbers, **head.get("numbers", {})})
+    rows, computed = update_rows(step, number)
+    batch = update_rows(replace_rows(step, number), number)[0]
+    micro = head.get("micro", ())
+    name = f"update {number}: "
+
+    def made(own: Sequence[Row], setting: Setting) -> UpdateLoss:
+        return UpdateLoss(rows, own, setting, batch, micro)
+
+    here = made(computed, setting)
+    for quantity, ours in (("tokens", here.tokens), ("sequences", here.sequences)):
+        if quantity in head and head[quantity] != ours:
+            explained = tuple(
+                says
+                for says, how in setting.how.others()
+                if getattr(made(computed, replace(setting, how=how)), quantity) == head[quantity]
+            )
+            yield Finding(
+                f"{name}{quantity}", "departs", None, None, head[quantity], ours, 0, "", explained
+            )
+    for key, of in (("weights", "weights"), ("entropy_weights", "entropy_weights")):
+        if prefix + key in step.arrays:
+            yield _tokens(step, number, key, of, computed, setting, made)
+    terms = {"loss": head.get("loss"), **head.get("terms", {})}
+    for key, recorded in terms.items():
+        if recorded is None or (key != "loss" and key not in here.terms):
+            continue
+
+        def number_of(own: Sequence[Row], setting: Setting, key: str = key) -> Floats:
+            found = made(own, setting)
+            return np.array([found.loss if key == "loss" else found.terms.get(key, 0.0)])
+
+        more = here.magnitude if key == "loss" else abs(here.terms[key])
+        finding = _compared(
+            name + key, np.array([recorded], float), number_of, computed, setting, (), more
+        )
+        yield finding
+
+
+def replace_rows(step: StepFile, number: int) -> StepFile:
+    """The step as if this update had all its rows, for denominators of the whole batch.
+
+    Args:
+        step: the file's.
+        number: of the update.
+    """
+    every = np.arange(len(step.arrays["offsets"]) - 1, dtype=np.int32)
+    return StepFile(step.head, {**step.arrays, f"update{number}.rows": every})
+
+
+def _tokens(
+    step: StepFile,
+    number: int,
+    key: str,
+    of: str,
+    computed: Sequence[Row],
+    setting: Setting,
+    made: Callable[[Sequence[Row], Setting], UpdateLoss],
+) -> Finding:
+    """A quantity of each trained token."""
+    places, at, start = [], [], 0
+    for row in computed:
+        places += [(row.index, int(t)) for t in row.at]
+        at += (row.at + start).tolist()
+        start += row.length
+
+    def recomputed(own: Sequence[Row], setting: Setting) -> Floats:
+        found = getattr(made(own, setting), of)
+        return np.concatenate([np.zeros(0), *found])
+
+    recorded = step.arrays[f"update{number}.{key}"][at].astype(float)
+    name = f"update {number}: {key.replace('_', ' ')}"
+    return _compared(name, recorded, recomputed, computed, setting, places)
+
+
+# ------------------------------------------------------------------------------ comparing
+
+
+def _compared(
+    quantity: str,
+    recorded: Floats,
+    recompute: Callable[[Sequence[Row], Setting], Floats],
+    rows: Sequence[Row],
+    setting: Setting,
+    places: Sequence[tuple[int, int]],
+    magnitude: Any = None,
+) -> Finding:
+    """Compare arrays; a departure is tried against every other convention."""
+    with np.errstate(all="ignore"):
+        ours = recompute(rows, setting)
+        allowed = _tolerance(ours, recompute, rows, setting, magnitude)
+        if _fits(recorded, ours, allowed):
+            return Finding(quantity, "equal")
+        explained = []
+        for says, how in setting.how.others():
+            other = replace(setting, how=how)
+            try:
+                theirs = recompute(rows, other)
+            except (KeyError, IndexError, ValueError):
+                continue
+            if _fits(
+                recorded,
+                theirs,
+                np.maximum(allowed, _tolerance(theirs, recompute, rows, other, magnitude)),
+            ):
+                explained.append(says)
+        excess = np.abs(recorded - ours) / np.maximum(allowed, np.finfo(float).tiny)
+        worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
+        row, token = places[worst] if places else (None, None)
+        ratio, cosine = _angle(recorded, ours) if places else (None, None)
+    return Finding(
+        quantity,
+        "departs",
+        row,
+        token,
+        float(recorded[worst]),
+        float(ours[worst]),
+        float(allowed[worst]),
+        "",
+        tuple(explained),
+        ratio,
+        cosine,
+    )
+
+
+def _fits(recorded: Floats, ours: Floats, allowed: Floats) -> bool:
+    return bool((np.abs(recorded - ours) <= allowed).all())
+
+
+def _tolerance(
+    ours: Floats,
+    recompute: Callable[[Sequence[Row], Setting], Floats],
+    rows: Sequence[Row],
+    setting: Setting,
+    magnitude: Any,
+) -> Floats:
+    spread = np.zeros(len(ours))
+    for way in _WAYS:
+        moved = recompute([shaken(row, _UNIT, way) for row in rows], setting)
+        spread = np.maximum(spread, np.abs(moved - ours))
+    size = np.abs(ours) if magnitude is None else magnitude
+    return np.asarray(4 * spread + _ROUNDINGS * _UNIT * size)
+
+
+def _angle(recorded: Floats, ours: Floats) -> tuple[float, float]:
+    a, b = float(np.linalg.norm(recorded)), float(np.linalg.norm(ours))
+    return a / b if b else np.inf, float(recorded @ ours) / (a * b) if a and b else 0.0

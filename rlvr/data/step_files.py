@@ -1,0 +1,231 @@
+"""Files of one training step: rows, log-probabilities, advantages and gradients, from which anyone recomputes it.
+
+The layout is safetensors', with the step's head as JSON in the metadata; docs/reference/step_files.md lists the arrays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlvr.data.files import write_whole
+from rlvr.errors import DataError
+
+__all__ = ["STEP_VERSION", "StepFile", "read_step", "spans", "write_step"]
+
+STEP_VERSION: Final = 1
+"""Of the layout; a reader refuses newer ones."""
+_MOST_HEAD_BYTES = 64 << 20
+_DTYPES: Final = {
+    "BOOL": np.dtype("?"),
+    "I32": np.dtype("<i4"),
+    "I64": np.dtype("<i8"),
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+}
+_NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
+_OF_ROWS = ("group", "score", "scored", "truncated", "owner", "bootstrap")
+_OF_TOKENS = (
+    "token_ids mask used kept behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values "
+    "advantages returns"
+).split()
+_OF_UPDATES = ("logprobs", "weights", "entropies", "entropy_weights", "selected")
+_NEEDED = ("token_ids", "offsets", "mask", "group", "score", "scored", "behaviour_logprobs")
+
+
+@dataclass(frozen=True, slots=True)
+class StepFile:
+    """One training step.
+
+    Attributes:
+        head: settings, counts and metrics, as JSON has them.
+        arrays: by name, flat over rows or tokens.
+    """
+
+    head: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
+
+    @property
+    def updates(self) -> list[Mapping[str, Any]]:
+        """The head of each optimiser step."""
+        return list(self.head.get("updates", []))
+
+
+def write_step(path: Path, step: StepFile) -> None:
+    """Write a step; the file is whole or absent.
+
+    Args:
+        path: of the file; its folder is made.
+        step: what is written.
+
+    Raises:
+        DataError: an array has no place in a step file, or its shape does not fit the others.
+    """
+    arrays = {name: np.ascontiguousarray(array) for name, array in sorted(step.arrays.items())}
+    for name, array in arrays.items():
+        if array.dtype not in _NAMES:
+            raise DataError(f"{name} has the type {array.dtype}; use one of {', '.join(_DTYPES)}")
+    _require_shapes(str(path), arrays, len(step.updates))
+    head = json.dumps({**step.head, "version": STEP_VERSION}, allow_nan=True)
+    body = b"".join(array.tobytes() for array in arrays.values())
+    listed: dict[str, Any] = {"__metadata__": {"step": head, "digest": _digest(head, body)}}
+    end = 0
+    for name, array in arrays.items():
+        start, end = end, end + array.nbytes
+        listed[name] = {
+            "dtype": _NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(listed).encode()
+    text += b" " * (-len(text) % 8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, len(text).to_bytes(8, "little") + text + body)
+
+
+def read_step(path: Path) -> StepFile:
+    """Read a step file; nothing in it is executed or unpickled.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        DataError: it is truncated, altered, of a newer version, or no step file.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        size = path.stat().st_size
+        if length > min(_MOST_HEAD_BYTES, size - 8):
+            raise DataError(
+                f"{path} says that its head has {length} bytes, and it has {size}; it is truncated, or no step file"
+            )
+        text, body = file.read(length), file.read()
+    try:
+        listed = json.loads(text)
+        head_text = listed.pop("__metadata__")["step"]
+        digest = _digest(head_text, body)
+        recorded = json.loads(text)["__metadata__"]["digest"]
+        head = json.loads(head_text)
+        version = int(head["version"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path} has no head of a step file: {type(error).__name__}") from None
+    if version > STEP_VERSION:
+        raise DataError(
+            f"{path} has version {version}, and this rlvr reads up to {STEP_VERSION}; install a newer one"
+        )
+    arrays = _arrays(path, listed, body)
+    if digest != recorded:
+        raise DataError(f"{path} was altered or is truncated: its digest does not fit its contents")
+    updates = head.get("updates", [])
+    if not isinstance(updates, list) or not all(isinstance(one, dict) for one in updates):
+        raise DataError(f"{path}: updates of the head must be a list of objects")
+    _require_shapes(str(path), arrays, len(updates))
+    return StepFile(head, arrays)
+
+
+def _digest(head: str, body: bytes) -> str:
+    return hashlib.blake2b(head.encode() + b"\0" + body, digest_size=16).hexdigest()
+
+
+def _arrays(path: Path, listed: Mapping[str, Any], body: bytes) -> dict[str, NDArray[Any]]:
+    """Views of the body, which together cover it once."""
+    arrays, spans = {}, []
+    for name, entry in listed.items():
+        try:
+            dtype, shape = _DTYPES[entry["dtype"]], [int(n) for n in entry["shape"]]
+            start, stop = (int(n) for n in entry["data_offsets"])
+        except (KeyError, TypeError, ValueError):
+            raise DataError(
+                f"{path}: {name} needs dtype ({', '.join(_DTYPES)}), shape and data_offsets"
+            ) from None
+        if min(shape, default=0) < 0 or stop - start != math.prod(shape) * dtype.itemsize:
+            raise DataError(f"{path}: {name} has shape {shape} and bytes {start} to {stop}")
+        spans.append((start, stop, name, dtype, shape))
+    end = 0
+    for start, stop, name, dtype, shape in sorted(spans, key=lambda span: span[:3]):
+        if start != end or stop > len(body):
+            raise DataError(
+                f"{path}: {name} begins at byte {start}, ends at {stop} and should begin at {end} of {len(body)}; "
+                "arrays may not overlap or leave a gap"
+            )
+        end = stop
+        arrays[name] = np.frombuffer(body, dtype, math.prod(shape), start).reshape(shape)
+    if end != len(body):
+        raise DataError(f"{path} has {len(body) - end} bytes beyond its arrays")
+    return arrays
+
+
+def _require_shapes(path: str, arrays: Mapping[str, NDArray[Any]], updates: int) -> None:
+    """Refuse arrays that do not fit each other."""
+    for name in _NEEDED:
+        if name not in arrays:
+            raise DataError(f"{path} has no array {name}, which every step file needs")
+    offsets = arrays["offsets"]
+    rows = len(offsets) - 1
+    tokens = _last_offset(path, "offsets", offsets)
+    for name, size in [*((n, rows) for n in _OF_ROWS), *((n, tokens) for n in _OF_TOKENS)]:
+        if name in arrays and arrays[name].shape != (size,):
+            raise DataError(f"{path}: {name} has shape {arrays[name].shape}; it must be ({size},)")
+    if "prompt_ids" in arrays:
+        _require_size(path, "prompt_offsets", arrays, rows + 1)
+        _require_size(
+            path,
+            "prompt_ids",
+            arrays,
+            _last_offset(path, "prompt_offsets", arrays["prompt_offsets"]),
+        )
+    _require_indices(path, "owner", arrays, rows)
+    for name, width in (("turns", 3), ("prefixes", 2)):
+        if name in arrays and (arrays[name].ndim != 2 or arrays[name].shape[1] != width):
+            raise DataError(
+                f"{path}: {name} has shape {arrays[name].shape}; it must be (N, {width})"
+            )
+    lengths = np.diff(offsets)
+    for number in range(updates):
+        prefix = f"update{number}."
+        for name in ("rows", "computed"):
+            if prefix + name not in arrays:
+                raise DataError(f"{path} has no array {prefix}{name}")
+            _require_indices(path, prefix + name, arrays, rows)
+        width = int(lengths[arrays[prefix + "computed"]].sum())
+        for name in _OF_UPDATES:
+            if prefix + name in arrays:
+                _require_size(path, prefix + name, arrays, width)
+
+
+def _last_offset(path: str, name: str, offsets: NDArray[Any]) -> int:
+    if offsets.ndim != 1 or not len(offsets) or offsets[0] or (np.diff(offsets) < 0).any():
+        raise DataError(f"{path}: {name} must begin at 0 and never decrease")
+    return int(offsets[-1])
+
+
+def _require_size(path: str, name: str, arrays: Mapping[str, NDArray[Any]], size: int) -> None:
+    if name not in arrays or arrays[name].shape != (size,):
+        shape = arrays[name].shape if name in arrays else "none"
+        raise DataError(f"{path}: {name} has shape {shape}; it must be ({size},)")
+
+
+def _require_indices(path: str, name: str, arrays: Mapping[str, NDArray[Any]], rows: int) -> None:
+    found = arrays.get(name)
+    if found is None:
+        return
+    if found.ndim != 1 or found.dtype.kind != "i" or (found < 0).any() or (found >= rows).any():
+        raise DataError(f"{path}: {name} must be row numbers from 0 to {rows - 1}")
+
+
+def spans(offsets: NDArray[Any]) -> list[slice]:
+    """The part of a flat array that each row has.
+
+    Args:
+        offsets: where each row begins, and the end.
+    """
+    return [slice(int(a), int(b)) for a, b in pairwise(offsets)]
