@@ -115,6 +115,11 @@ COMMANDS: dict[str, ListedCommand] = {
         "EvalCommand",
         "Evaluate a model on an environment: avg@n, pass@k, maj@k with 95 % intervals.",
     ),
+    "step": ListedCommand(
+        "step",
+        "StepCommand",
+        "Recompute a recorded training step in float64 (verify), compare two files (diff), or show one.",
+    ),
     "compare": ListedCommand(
         "compare",
         "CompareCommand",

@@ -157,6 +157,8 @@ class Config:
         rollouts_every: Steps after which rollouts are written to RUN/rollouts again.  0: never.
         token_logprobs: Write the tokens of these rollouts too, with advantages and with log-probabilities under the
             policy that sampled them and after the step.  Takes one more pass over the batch.
+        step_files: Steps after which a training step is written to RUN/steps again, for `rlvr step verify`.  0: never.
+            Updates that are not finite are written always.
         show_rollouts: Completions of each step that are printed as a table.  0: none.
         track: Package that logs the metrics too: wandb, or one with the same interface.
         bad_steps: How many in a row end the run: mini-batches whose loss or gradient is not finite, or steps in which
@@ -245,6 +247,7 @@ class Config:
     keep: int = 2
     rollouts_every: int = 10
     token_logprobs: bool = False
+    step_files: int = 0
     show_rollouts: int = 0
     track: str | None = None
     bad_steps: int = 3
@@ -702,7 +705,7 @@ _FROM_1: Final = (
 _CHECKS: Final[Mapping[str, _Check]] = {
     **dict.fromkeys(_FROM_1, partial(require_whole, least=1)),
     **dict.fromkeys(
-        ("warmup_steps", "rollouts_every", "show_rollouts", "seed", "max_staleness"),
+        ("warmup_steps", "rollouts_every", "step_files", "show_rollouts", "seed", "max_staleness"),
         partial(require_whole, least=0),
     ),
     **dict.fromkeys(

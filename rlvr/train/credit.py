@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -36,7 +35,6 @@ __all__ = [
     "laid_out",
     "owners_of",
     "rows_of",
-    "save_batch",
     "totals",
     "update_rows",
 ]
@@ -556,15 +554,3 @@ def update_rows(group: Sequence[int], updates: int, generator: torch.Generator) 
         if min(map(len, parts)) >= LEAST_ROWS:
             return parts
     return whole
-
-
-def save_batch(path: Path, batch: Batch) -> None:
-    """Write a batch for inspection: `torch.load` gives its tensors, and `rows` as (prompt_ids, completion_ids).
-
-    Args:
-        path: the file; its folder is made.
-        batch: what to write.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [(list(row.prompt_ids), list(row.completion_ids)) for row in batch.rows]
-    torch.save({"rows": rows, **batch.tensors()}, path)

@@ -40,6 +40,10 @@ __all__ = ["Diverged", "Learner"]
 _P = TypeVar("_P", bound=LearnerPart)
 
 
+def _ignore(mini: object) -> None:
+    """Every bad mini-batch is in a file anyway, see `rlvr.train.step_recorder`."""
+
+
 class Diverged(RlvrError):
     """Losses or gradients were not finite in several mini-batches in a row; these did not change the weights."""
 
@@ -123,6 +127,15 @@ class Learner:
             updates=config.total_updates,
         )
 
+    def begin_at(self, step: int) -> None:
+        """Let the parts know where a run continues.
+
+        Args:
+            step: steps done.
+        """
+        for part in self.parts:
+            part.begin_at(step)
+
     def end_step(self, step: int) -> None:
         """Let the parts see the end of a training step.
 
@@ -170,7 +183,10 @@ class Learner:
             part.observe(groups)
 
     def update(
-        self, batch: Batch, parts: Sequence[Sequence[int]], on_bad: Callable[[Batch], None]
+        self,
+        batch: Batch,
+        parts: Sequence[Sequence[int]],
+        on_bad: Callable[[Batch], None] = _ignore,
     ) -> dict[str, float]:
         """Make one optimiser step for each mini-batch that has a gradient, and return metrics for the log.
 
@@ -190,7 +206,10 @@ class Learner:
             return self._update(batch, parts, on_bad)
 
     def _update(
-        self, batch: Batch, parts: Sequence[Sequence[int]], on_bad: Callable[[Batch], None]
+        self,
+        batch: Batch,
+        parts: Sequence[Sequence[int]],
+        on_bad: Callable[[Batch], None] = _ignore,
     ) -> dict[str, float]:
         found: list[dict[str, float]] = []
         stats: list[RatioStats] = []
@@ -228,10 +247,14 @@ class Learner:
         if moves:
             norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip)
             numbers["grad_norm"] = float(norm)
+            for part in self.parts:
+                part.gradient(float(norm))
         elif rows and self._mover is not None and all(map(math.isfinite, own.values())):
             numbers, seen = self._mover.move(mini, rows)
         numbers |= own
         if not all(map(math.isfinite, numbers.values())):
+            for part in self.parts:
+                part.skipped(mini, numbers)
             self._skip(mini, on_bad)
             return None
         for part in learning:
@@ -260,7 +283,7 @@ class Learner:
         if self._bad_in_a_row >= self.config.bad_steps:
             raise Diverged(
                 f"{self._bad_in_a_row} losses or gradients in a row were not finite, the last on {len(mini.rows)} "
-                f"rollouts, which are kept in {self.config.run / 'bad'}; lower lr or grad_clip, or train in fp32"
+                f"rollouts, which are kept in {self.config.run / 'steps'}; lower lr or grad_clip, or train in fp32"
             )
 
     def rows_with_gradient(self, mini: Batch) -> list[int]:

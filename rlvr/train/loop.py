@@ -37,13 +37,13 @@ from rlvr.train import checkpoint
 from rlvr.train.alarm import Alarms, OpinionAlarm, ScoringAlarm, SecondOpinion, lr_alarm
 from rlvr.train.canary import Canary
 from rlvr.train.config import Config
-from rlvr.train.credit import Batch, collate, credit, rows_of, save_batch, update_rows
+from rlvr.train.credit import Batch, collate, credit, rows_of, update_rows
 from rlvr.train.learner import Learner
 from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.metrics import Log, evaluation_metrics, keep_evaluation, open_loggers
 from rlvr.train.parts import MovingBaseline
 from rlvr.train.policy import Policy
-from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_groups
+from rlvr.train.preferences import PreferenceLearner, examples_of_groups
 from rlvr.train.ranks import Ranks
 from rlvr.train.rollout_batch import RolloutBatch, collect_batch
 from rlvr.train.rollout_log import Trained, log_rollouts, rollout_table, trained_rollouts
@@ -210,7 +210,7 @@ class Trainer:
 
         Raises:
             RewardsDisputed: the second opinion does not confirm the rewards.
-            Diverged: losses or gradients were not finite in `bad_steps` mini-batches in a row; `RUN/bad` holds them.
+            Diverged: losses or gradients were not finite in `bad_steps` mini-batches in a row; `RUN/steps` holds them.
             CanaryFailed: the sampler does not have the trainer's weights.
             NothingScored: every rollout was UNSCORED in `bad_steps` steps in a row.
         """
@@ -349,9 +349,7 @@ class Trainer:
                 batch = part.choose(sampled.groups, batch, draw)
         batch = replace(batch, **ranks.from_first(_credited(batch)))
         prepared_s = time.perf_counter() - started
-        numbers = self.learner.update(
-            batch, [rows for epoch in epochs for rows in epoch], self._keep_bad
-        )
+        numbers = self.learner.update(batch, [rows for epoch in epochs for rows in epoch])
         update_s = time.perf_counter() - started - prepared_s
         keeps, after = self._keeps_rollouts, None
         if (
@@ -414,7 +412,7 @@ class Trainer:
                 f"step {self.step + 1} is skipped: no group has completions that could be preferred"
             )
             return {**report.metrics(), "skipped": 1.0, "updates": 0.0, "lr": learner.lr}
-        numbers = learner.learn(examples, draw, self._keep_bad)
+        numbers = learner.learn(examples, draw)
         return {**numbers, **report.metrics(), "update_s": time.perf_counter() - started}
 
     def _sync(self) -> dict[str, float]:
@@ -562,6 +560,7 @@ class Trainer:
                 "steps"
             )
         self.learner.load_state_dict(state["learner"])
+        self.learner.begin_at(self.step)
         if self.ranks.first:
             self.collector.load_state_dict(state["collector"])
             self._ahead = state["ahead"] and RolloutBatch.from_state(state["ahead"], self.collector)
@@ -610,13 +609,6 @@ class Trainer:
 
     def _say(self, line: str) -> None:
         self._console.print(Plainly(line), soft_wrap=True)
-
-    def _keep_bad(self, mini: Batch | Examples) -> None:
-        path = self._settings.run / "bad" / f"step-{self.step + 1:08d}-{self.learner.bad}.pt"
-        if isinstance(mini, Examples):
-            mini.save(path)
-        else:
-            save_batch(path, mini)
 
     def close(self) -> None:
         """End threads and workers, and free the run's folder; on several ranks also policy and learner."""

@@ -138,7 +138,7 @@ class OfflineTrainer:
         """Train until the last step, or until SIGTERM or SIGINT; then the current step is finished and saved.
 
         Raises:
-            Diverged: losses or gradients were not finite in `bad_steps` mini-batches in a row; `RUN/bad` holds them.
+            Diverged: losses or gradients were not finite in `bad_steps` mini-batches in a row; `RUN/steps` holds them.
         """
         config = self._settings
         loggers = open_loggers(
@@ -175,7 +175,7 @@ class OfflineTrainer:
         started, seed = time.perf_counter(), self._settings.seed
         examples = self._of_step(self.step)
         draw = torch.Generator().manual_seed(rollout_seed("minibatches", seed, self.step))
-        numbers = self.learner.learn(examples, draw, self._keep_bad)
+        numbers = self.learner.learn(examples, draw)
         self.step += 1
         epoch = self.step * self._settings.prompts / len(self.examples.rows)
         tokens = float(sum(one.tokens for one in examples.rows))
@@ -251,9 +251,6 @@ class OfflineTrainer:
         else:
             torch.manual_seed(self._settings.seed)
             random.seed(self._settings.seed)
-
-    def _keep_bad(self, mini: Examples) -> None:
-        mini.save(self._settings.run / "bad" / f"step-{self.step + 1:08d}-{self.learner.bad}.pt")
 
     def _say(self, line: str) -> None:
         self._console.print(Plainly(line), soft_wrap=True)

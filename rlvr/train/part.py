@@ -204,6 +204,21 @@ class LearnerPart:
         """
         raise NotImplementedError
 
+    def gradient(self, norm: float) -> None:
+        """See the policy's gradient, clipped, before the optimiser's step.
+
+        Args:
+            norm: before it was clipped.
+        """
+
+    def skipped(self, mini: Any, numbers: Mapping[str, float]) -> None:
+        """See an update whose loss or gradient is not finite, on which no step is made.
+
+        Args:
+            mini: its rows.
+            numbers: what it would have logged.
+        """
+
     def moved(self, numbers: Mapping[str, float]) -> None:
         """See an update that has moved the policy.
 
@@ -218,6 +233,13 @@ class LearnerPart:
             batch: the whole of it.
         """
         return {}
+
+    def begin_at(self, step: int) -> None:
+        """Know where a run continues.
+
+        Args:
+            step: steps done.
+        """
 
     def end_step(self, step: int) -> None:
         """See the end of a training step.

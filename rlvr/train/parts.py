@@ -31,6 +31,7 @@ from rlvr.train.implicit import ImplicitRewards
 from rlvr.train.part import LearnerPart, Micro
 from rlvr.train.replay import ReplayBuffer
 from rlvr.train.rollout_batch import RolloutBatch
+from rlvr.train.step_recorder import StepRecorder
 from rlvr.train.step_rewards import StepRewards
 from rlvr.train.teacher import Reference, SelfTeacher, Teacher
 from rlvr.train.trust_region import RegionStep
@@ -280,16 +281,22 @@ class EntropyBonus(LearnerPart):
         algorithm = learner.algorithm
         return cls(learner) if algorithm.entropy or algorithm.entropy_target is not None else None
 
+    @property
+    def coefficient(self) -> float:
+        """Of the next update."""
+        algorithm = self.learner.algorithm
+        target = algorithm.entropy_target
+        return algorithm.entropy if target is None or self.last <= target.nats else 0.0
+
     def penalty(self, loss: Tensor, micro: Micro) -> Tensor:
         algorithm, mask = self.learner.algorithm, micro.batch.completion_mask
         target, entropies = algorithm.entropy_target, micro.entropies
         assert entropies is not None
-        coefficient = algorithm.entropy if target is None or self.last <= target.nats else 0.0
         if target is not None:
             micro.terms["entropy_now"] = (
                 zero_masked(entropies.detach(), mask).sum() / micro.whole.tokens
             )
-        return loss + micro.aggregate(entropy_bonus(entropies, mask, coefficient=coefficient))
+        return loss + micro.aggregate(entropy_bonus(entropies, mask, coefficient=self.coefficient))
 
     def moved(self, numbers: Mapping[str, float]) -> None:
         algorithm, target = self.learner.algorithm, self.learner.algorithm.entropy_target
@@ -391,6 +398,7 @@ _PARTS: tuple[type[LearnerPart], ...] = (
     RegionStep,
     ReferenceMixing,
     OptimizerReset,
+    StepRecorder,
 )
 """All parts, in the order in which they are called."""
 

@@ -38,7 +38,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.samplers.tokenization import Tokenization
 from rlvr.train.batches import buckets
 from rlvr.train.config import Config
-from rlvr.train.learner import Learner
+from rlvr.train.learner import Learner, _ignore
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.teacher import Reference
@@ -98,19 +98,6 @@ class Examples:
         """
         return Examples([self.rows[i] for i in indices])
 
-    def save(self, path: Path) -> None:
-        """Write the examples for inspection with `torch.load`.
-
-        Args:
-            path: the file; its folder is made.
-        """
-        path.parent.mkdir(parents=True, exist_ok=True)
-        rows = [
-            [(list(row.prompt_ids), list(row.completion_ids)) for row in one.rows]
-            for one in self.rows
-        ]
-        torch.save({"rows": rows, "right": [one.right for one in self.rows]}, path)
-
 
 class PreferenceLearner(Learner):
     """A learner whose losses are of `rlvr.algo.preferences`.
@@ -139,7 +126,7 @@ class PreferenceLearner(Learner):
         super().__init__(policy, config, activity=activity)
 
     def learn(
-        self, examples: Examples, draw: torch.Generator, on_bad: Callable[[Any], None]
+        self, examples: Examples, draw: torch.Generator, on_bad: Callable[[Any], None] = _ignore
     ) -> dict[str, float]:
         """Make the updates of a step, and return metrics for the log.
 

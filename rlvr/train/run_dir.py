@@ -28,6 +28,7 @@ _MAY_CHANGE: Final = frozenset(
         "max_tokens_in_flight "
         "micro_tokens packing reward_model rollouts_every sampler sampler_folder sampler_key_env sampler_lora "
         "sampler_memory sampler_positions sampler_python sampler_sleep scorer serve_samplers show_rollouts "
+        "step_files "
         "token_logprobs track workers"
     ).split()
 )
@@ -57,6 +58,7 @@ _ADDED: Final[Mapping[str, Any]] = {
             "max_tokens_in_flight",
             "serve_samplers",
             "show_rollouts",
+            "step_files",
             "token_logprobs",
         )
         or field.name.startswith("sampler")

@@ -14,7 +14,7 @@ from rlvr.algo.papers import load_algorithm
 from rlvr.algo.parts import Kl
 from rlvr.collect import PrefixValues
 from rlvr.errors import UsageError
-from rlvr.train.credit import collate, credit, save_batch, update_rows
+from rlvr.train.credit import collate, credit, update_rows
 from rlvr.train.update_sizes import updates_of
 
 TASK = rlvr.Task("t", "?")
@@ -216,14 +216,6 @@ def test_an_update_has_at_least_8_groups_and_64_rows(prompts, size, wanted):
     if len(parts) > 1:
         assert min(len({group[row] for row in part}) for part in parts) >= 8
         assert min(map(len, parts)) >= 64
-
-
-def test_a_saved_batch_can_be_looked_at(tmp_path):
-    """By torch.load alone, without our classes."""
-    save_batch(tmp_path / "bad" / "one.pt", collate([rlvr.Group(TASK, [rollout(2, 1)])]))
-    found = torch.load(tmp_path / "bad" / "one.pt", weights_only=True)
-    assert found["rows"] == [([1, 2], [0, 1])]
-    assert found["behaviour_logprobs"].tolist() == [[-0.5, -0.5]]
 
 
 def test_groups_of_different_sizes_are_judged_as_they_are():

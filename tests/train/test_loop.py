@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,6 +22,7 @@ from rlvr.algo.parts import Reset
 from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.data.rollouts import read_rollouts
 from rlvr.data.rows import read_whole
+from rlvr.data.step_files import read_step
 from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.errors import UsageError
 from rlvr.train import checkpoint
@@ -319,14 +321,16 @@ def test_losses_that_are_not_finite_end_the_run_with_their_batches_kept(tmp_path
             "rlvr.train.loop.credit",
             lambda groups, batch, *rest, **more: Credit(batch.advantages + torch.inf),
         )
-        with pytest.raises(Diverged, match="bad"):
+        with pytest.raises(Diverged, match="steps"):
             made.run()
         assert all(p.isfinite().all() for p in made.policy.model.parameters())
-    kept = sorted((made.config.run / "bad").iterdir())
-    assert [path.name for path in kept] == ["step-00000001-1.pt", "step-00000002-2.pt"]
-    batch = torch.load(kept[0])
-    assert batch["advantages"].shape == batch["completion_mask"].shape
-    assert len(batch["rows"]) == 16
+    kept = sorted((made.config.run / "steps").iterdir())
+    names = [f"step-0000000{n}-bad-{n - 1}.safetensors" for n in (1, 2)]
+    assert [path.name for path in kept] == names
+    step = read_step(kept[0])
+    assert len(step.arrays["offsets"]) == 17
+    assert not np.isfinite(step.arrays["advantages"]).all()
+    assert not np.isfinite(step.arrays["update0.weights"]).all()
 
 
 def test_prorl_resets_by_period(tmp_path):

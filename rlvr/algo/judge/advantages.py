@@ -16,7 +16,7 @@ from rlvr.algo.judge.dual import Floats
 from rlvr.algo.judge.rows import Row, Setting
 from rlvr.errors import DataError
 
-__all__ = ["advantages"]
+__all__ = ["ADVANTAGES", "advantages"]
 
 _Advantages = list[Any]
 
@@ -31,9 +31,9 @@ def advantages(rows: Sequence[Row], setting: Setting) -> list[Floats]:
     Raises:
         DataError: the algorithm has none, or is unknown here.
     """
-    if setting.name not in _FORMULAS:
+    if setting.name not in ADVANTAGES:
         raise DataError(f"the judge has no advantages of {setting.name!r}")
-    found = _FORMULAS[setting.name](rows, setting)
+    found = ADVANTAGES[setting.name](rows, setting)
     return [
         np.broadcast_to(a, len(row.at)).astype(float) for row, a in zip(rows, found, strict=True)
     ]
@@ -314,7 +314,7 @@ def _none(rows: Sequence[Row], setting: Setting) -> _Advantages:
     return [0.0] * len(rows)
 
 
-_FORMULAS: Final[dict[str, Callable[[Sequence[Row], Setting], _Advantages]]] = {
+ADVANTAGES: Final[dict[str, Callable[[Sequence[Row], Setting], _Advantages]]] = {
     **dict.fromkeys(
         "grpo dapo prorl gspo luspo ppo_completions sapo cispo gmpo kl_cov clip_cov dppo vespo".split(),
         _by_group(_relative),

@@ -13,7 +13,7 @@ from typing import Any, Final
 from rlvr.errors import DataError
 from rlvr.validate import nearest
 
-__all__ = ["CHOICES", "Conventions", "conventions_of"]
+__all__ = ["CHOICES", "Conventions", "conventions_of", "markdown"]
 
 CHOICES: Final[Mapping[str, Mapping[Any, str]]] = {
     "std": {
@@ -122,3 +122,13 @@ def conventions_of(declared: Mapping[str, Any]) -> Conventions:
         if name not in ("eps", "bound") and choice not in CHOICES[name]:
             raise DataError(f"{name} is {choice!r}; it is one of {', '.join(CHOICES[name])}")
     return Conventions(**declared)
+
+
+def markdown() -> str:
+    """The conventions as a Markdown table, for docs/reference/step_files.md."""
+    lines = ["| convention | choice | what it says |", "|---|---|---|"]
+    for name, choices in CHOICES.items():
+        for choice, says in choices.items():
+            lines.append(f"| `{name}` | {choice} | {says} |")
+            name = ""
+    return "\n".join(lines).replace("| `` |", "| |") + "\n"

@@ -1,7 +1,9 @@
-"""Forward-mode derivatives in float64, for the loops of the judge; numpy alone.
+"""Forward-mode derivatives in float64 with a running bound of rounding, for the loops of the judge; numpy alone.
 
 A `Dual` is a number of each of a row's T trained tokens with its slope in that token's log-probability, or one number
-of the row with its slopes in all of them: `value` [T] or [], `slope` [T].
+of the row with its slopes in all of them: `value` [T] or [], `slope` [T].  `size` and `steep` are sums of what value
+and slope are sums of, without signs: whoever computes them in floating point is off by a few units in their last
+place (running error analysis, Wilkinson 1963), however much cancels.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Dual", "Floats", "choose", "exp", "largest", "sigmoid", "softplus"]
+__all__ = ["Dual", "Floats", "choose", "exp", "largest", "sigmoid", "softplus", "variable"]
 
 Floats = NDArray[np.float64]
 
@@ -24,19 +26,24 @@ class Dual:
     Attributes:
         value: of each token, or of the row.
         slope: in the token's log-probability, or of the row in each of them.
+        size, steep: bounds of both, without cancellation.
     """
 
     value: Any
-    slope: Floats
+    slope: Any
+    size: Any
+    steep: Any
 
     __array_priority__ = 1000  # so that numpy leaves `array * dual` to us
 
     def __add__(self, other: Any) -> Dual:
-        value, slope = _parts(other)
-        return Dual(self.value + value, self.slope + slope)
+        b = _dual(other)
+        return Dual(
+            self.value + b.value, self.slope + b.slope, self.size + b.size, self.steep + b.steep
+        )
 
     def __neg__(self) -> Dual:
-        return Dual(-self.value, -self.slope)
+        return Dual(-self.value, -self.slope, self.size, self.steep)
 
     def __sub__(self, other: Any) -> Dual:
         return self + -other
@@ -45,8 +52,13 @@ class Dual:
         return -self + other
 
     def __mul__(self, other: Any) -> Dual:
-        value, slope = _parts(other)
-        return Dual(self.value * value, self.slope * value + self.value * slope)
+        a, b = self, _dual(other)
+        return Dual(
+            a.value * b.value,
+            a.slope * b.value + a.value * b.slope,
+            a.size * b.size,
+            a.steep * b.size + a.size * b.steep,
+        )
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -55,7 +67,7 @@ class Dual:
 
     def sum(self) -> Dual:
         """The row's sum over its tokens."""
-        return Dual(np.sum(self.value), self.slope)
+        return Dual(np.sum(self.value), self.slope, np.sum(self.size), self.steep)
 
     def clip(self, low: Any, high: Any) -> Dual:
         """Within bounds; the slope is 0 beyond them.
@@ -64,11 +76,35 @@ class Dual:
             low, high: the bounds.
         """
         inside = (self.value >= low) & (self.value <= high)
-        return Dual(np.clip(self.value, low, high), self.slope * inside)
+        value = np.clip(self.value, low, high)
+        return Dual(value, self.slope * inside, self.size, self.steep * inside)
+
+    def through(self, value: Any, derivative: Any) -> Dual:
+        """A function of it.
+
+        Args:
+            value: the function's.
+            derivative: the function's, by the chain rule.
+        """
+        rate = np.abs(derivative)
+        return Dual(
+            value, derivative * self.slope, np.abs(value) + rate * self.size, rate * self.steep
+        )
 
 
-def _parts(number: Any) -> tuple[Any, Any]:
-    return (number.value, number.slope) if isinstance(number, Dual) else (number, 0.0)
+def variable(values: Any, slope: Any = 1.0) -> Dual:
+    """Numbers to differentiate by.
+
+    Args:
+        values: their values.
+        slope: their slopes.
+    """
+    values = np.asarray(values, float)
+    return Dual(values, slope + 0 * values, np.abs(values), np.abs(slope) + 0 * values)
+
+
+def _dual(number: Any) -> Dual:
+    return number if isinstance(number, Dual) else Dual(number, 0.0, np.abs(number), 0.0)
 
 
 def exp(x: Dual) -> Dual:
@@ -78,7 +114,7 @@ def exp(x: Dual) -> Dual:
         x: any.
     """
     value = np.exp(x.value)
-    return Dual(value, value * x.slope)
+    return x.through(value, value)
 
 
 def sigmoid(x: Dual) -> Dual:
@@ -88,7 +124,7 @@ def sigmoid(x: Dual) -> Dual:
         x: any.
     """
     value = 1 / (1 + np.exp(-x.value))
-    return Dual(value, value * (1 - value) * x.slope)
+    return x.through(value, value * (1 - value))
 
 
 def softplus(x: Dual) -> Dual:
@@ -97,18 +133,19 @@ def softplus(x: Dual) -> Dual:
     Args:
         x: any.
     """
-    return Dual(np.logaddexp(0.0, x.value), x.slope / (1 + np.exp(-x.value)))
+    return x.through(np.logaddexp(0.0, x.value), 1 / (1 + np.exp(-x.value)))
 
 
-def choose(here: Any, yes: Dual, no: Dual | float) -> Dual:
+def choose(here: Any, yes: Dual, no: Any) -> Dual:
     """One of two numbers, by a condition.
 
     Args:
         here: the condition, of each token or of the row.
         yes, no: the numbers.
     """
-    value, slope = _parts(no)
-    return Dual(np.where(here, yes.value, value), np.where(here, yes.slope, slope))
+    b = _dual(no)
+    pairs = (yes.value, b.value), (yes.slope, b.slope), (yes.size, b.size), (yes.steep, b.steep)
+    return Dual(*(np.where(here, *pair) for pair in pairs))
 
 
 def largest(a: Dual, b: Dual) -> Dual:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlvr.algo.judge.dual import Dual, largest, sigmoid, softplus
+from rlvr.algo.judge.dual import Dual, largest, sigmoid, softplus, variable
 from rlvr.errors import DataError
 
 __all__ = ["label_loss", "pair_loss"]
@@ -30,7 +30,8 @@ def pair_loss(
     Raises:
         DataError: the judge does not know the algorithm.
     """
-    better, worse = Dual(chosen, np.array([1.0, 0.0])), Dual(rejected, np.array([0.0, 1.0]))
+    better = variable(chosen, np.array([1.0, 0.0]))
+    worse = variable(rejected, np.array([0.0, 1.0]))
     if name == "reward_model":
         both = better + worse
         return softplus(worse - better + margin) + both * both * numbers["centring"]
@@ -71,7 +72,7 @@ def label_loss(
     Raises:
         DataError: the judge does not know the algorithm.
     """
-    x = Dual(said, np.ones(1))
+    x = variable(said, np.ones(1))
     if name == "kto":
         gain = (x - point) * numbers["beta"]
         if right:

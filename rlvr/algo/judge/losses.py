@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlvr.algo.judge.dual import Dual, Floats, choose, exp, largest, sigmoid
+from rlvr.algo.judge.dual import Dual, Floats, choose, exp, largest, sigmoid, variable
 from rlvr.algo.judge.rows import Row, Setting
 from rlvr.errors import DataError
 
-__all__ = ["UpdateLoss", "losses"]
+__all__ = ["LOSSES", "UpdateLoss", "losses"]
 
 
 def losses(row: Row, setting: Setting) -> list[Dual]:
@@ -28,9 +28,9 @@ def losses(row: Row, setting: Setting) -> list[Dual]:
     Raises:
         DataError: the judge does not know the algorithm.
     """
-    if setting.name not in _FORMULAS:
+    if setting.name not in LOSSES:
         raise DataError(f"the judge has no loss of {setting.name!r}")
-    found = _FORMULAS[setting.name](row, setting)
+    found = LOSSES[setting.name](row, setting)
     return found if isinstance(found, list) else [found]
 
 
@@ -53,7 +53,7 @@ def _whole(row: Row, setting: Setting) -> Dual:
 
 
 def _log(row: Row) -> Dual:
-    return Dual(row.new, np.ones(len(row.new)))
+    return variable(row.new)
 
 
 def _held(number: Dual) -> Any:
@@ -74,7 +74,7 @@ def _bounded(r: Dual, advantage: Any, low: float, high: float) -> Dual:
 
 
 def _clipped(row: Row, setting: Setting) -> Dual:
-    clip, r, A = setting.numbers["clip"], _ratio(row, setting), row.advantages  # noqa: N806
+    clip, r, A = setting.numbers["clip"], _ratio(row, setting), row.advantages
     loss = _bounded(r, A if np.ndim(r.value) else _one(row), clip["low"], clip["high"])
     if clip.get("dual") is None:
         return loss
@@ -111,7 +111,7 @@ def _ppo_completions(row: Row, setting: Setting) -> Dual:
 
 
 def _sapo(row: Row, setting: Setting) -> Dual:
-    soft, A = setting.numbers["soft_clip"], row.advantages  # noqa: N806
+    soft, A = setting.numbers["soft_clip"], row.advantages
     tau = np.where(A > 0, soft["positive"], soft["negative"])
     return -(sigmoid((_ratio(row, setting) - 1) * tau) * (4 / tau * A))
 
@@ -123,7 +123,7 @@ def _cispo(row: Row, setting: Setting) -> Dual:
 
 
 def _gmpo(row: Row, setting: Setting) -> Dual:
-    eps, A = setting.numbers["eps"], _one(row)  # noqa: N806
+    eps, A = setting.numbers["eps"], _one(row)
     log_r = setting.log_ratio(row, row.old)
     near, sign = log_r.clip(-eps, eps), np.sign(A)
     used = choose(sign * log_r.value <= sign * near.value, log_r, near)
@@ -147,7 +147,7 @@ def _dro(row: Row, setting: Setting) -> list[Dual]:
 
 
 def _dppo(row: Row, setting: Setting) -> Dual:
-    numbers, A = setting.numbers, row.advantages  # noqa: N806
+    numbers, A = setting.numbers, row.advantages
     p, q = np.exp(row.new), np.exp(row.old)
     apart = np.abs(p - q)
     if numbers["divergence"] == "kl":
@@ -165,14 +165,14 @@ def _topr(row: Row, setting: Setting) -> Dual:
 
 
 def _vespo(row: Row, setting: Setting) -> Dual:
-    numbers, A = setting.numbers, row.advantages  # noqa: N806
+    numbers, A = setting.numbers, row.advantages
     w = float(_held(_whole(row, setting)))
     k = np.where(A < 0, numbers["negative_k"], numbers["positive_k"])
     rate = np.where(A < 0, numbers["negative_rate"], numbers["positive_rate"])
     return -(_log(row) * (np.exp(k * np.log(w) + rate * (1 - w)) * A))
 
 
-_FORMULAS: Final[dict[str, Callable[[Row, Setting], Any]]] = {
+LOSSES: Final[dict[str, Callable[[Row, Setting], Any]]] = {
     **dict.fromkeys(
         "grpo dapo prorl dr_grpo reinforce_pp reinforce_pp_baseline magistral vineppo ppo maxrl gdpo "
         "grpo_process".split(),
@@ -211,8 +211,9 @@ class UpdateLoss:
 
     Attributes:
         loss: what is minimised.
-        magnitude: the sum of what it is a sum of, without signs.
+        sizes: of loss and terms, the sums of what they are sums of, without signs.
         weights: ∂loss / ∂log-probability of each trained token, of each computed row.
+        steep: the same without signs, see `Dual`.
         entropy_weights: ∂loss / ∂entropy, the same.
         terms: what is logged.
         tokens, sequences: the denominators.
@@ -231,26 +232,27 @@ class UpdateLoss:
         self.tokens, self.sequences = _denominators(over, setting)
         self._micro = {row.index: n for row, n in zip(computed, micro, strict=False)}
         self._rows = list(rows)
-        self.loss = self.magnitude = 0.0
+        self.loss, self.sizes = 0.0, {"loss": 0.0}
         self.weights: list[Floats] = []
         self.entropy_weights: list[Floats] = []
+        self.steep: list[Floats] = []
         self.terms: dict[str, float] = {}
         for row in computed:
             self._add(row)
 
     def _add(self, row: Row) -> None:
         setting, share = self.setting, self._share(row)
-        weights = np.zeros(len(row.at))
+        weights = self._steep = np.zeros(len(row.at))
         scale = share * self._corrections(row) * row.kept
         for term in losses(row, setting):
             weights += self._take(term, scale)
         kl = setting.numbers.get("kl")
         if kl and kl["place"] == "loss":
             penalty = _kl(row, setting, kl)
-            d = float(np.sum(penalty.value)) / max(1, self.tokens)
-            self.terms["kl_ref"] = self.terms.get("kl_ref", 0.0) + d
+            self._log("kl_ref", penalty.value, penalty.size)
             weights += self._take(penalty * kl["coefficient"], share)
         self.weights.append(weights)
+        self.steep.append(self._steep)
         if len(row.entropies):
             self._take_entropy(row, share)
 
@@ -258,7 +260,7 @@ class UpdateLoss:
         """Add the entropy bonus."""
         weights = -self.setting.numbers.get("entropy_now", 0.0) * share
         self.loss += float(np.sum(weights * row.entropies))
-        self.magnitude += float(np.sum(np.abs(weights * row.entropies)))
+        self.sizes["loss"] += float(np.sum(np.abs(weights * row.entropies)))
         self.entropy_weights.append(weights)
 
     def _take(self, term: Dual, scale: Floats) -> Floats:
@@ -266,8 +268,14 @@ class UpdateLoss:
         if not np.ndim(term.value):
             scale = np.sum(scale)
         self.loss += float(np.sum(term.value * scale))
-        self.magnitude += float(np.sum(np.abs(term.value * scale)))
-        return term.slope * scale
+        self.sizes["loss"] += float(np.sum(term.size * scale))
+        self._steep = self._steep + term.steep * scale
+        return np.asarray(term.slope * scale)
+
+    def _log(self, name: str, values: Any, sizes: Any) -> None:
+        """Add a row's share of a mean over tokens."""
+        for totals, each in ((self.terms, values), (self.sizes, sizes)):
+            totals[name] = totals.get(name, 0.0) + float(np.sum(each)) / max(1, self.tokens)
 
     def _share(self, row: Row) -> Floats:
         """What one token's loss counts for."""
@@ -309,8 +317,7 @@ class UpdateLoss:
             bounds = f"{high:g}" if rule["kind"] == "truncate" else f"{low:g}:{high:g}"
             name = f"correction/{rule['level']}:{rule['kind']}:{bounds}"
             for end, values in (("weight", found[-1]), ("cut", cut)):
-                before = self.terms.get(f"{name}/{end}", 0.0)
-                self.terms[f"{name}/{end}"] = before + float(np.sum(values)) / max(1, self.tokens)
+                self._log(f"{name}/{end}", values, values)
         if not found or self.setting.how.corrections == "none":
             return np.ones(len(row.at))
         kind = np.mean if self.setting.how.corrections == "mean" else np.prod
@@ -338,6 +345,14 @@ def _kl(row: Row, setting: Setting, kl: Any) -> Dual:
         return estimate * exp(setting.log_ratio(row, row.old))
     if weighted == "sequence":
         s = _geometric(row, setting)
-        total = float(np.sum(estimate.value))  # each token's ratio is the row's
-        return Dual(estimate.value * s.value, estimate.slope * s.value + total * s.slope)
+        total, most = (
+            np.sum(estimate.value),
+            np.sum(estimate.size),
+        )  # each token's ratio is the row's
+        return Dual(
+            estimate.value * s.value,
+            estimate.slope * s.value + total * s.slope,
+            estimate.size * s.size,
+            estimate.steep * s.size + most * s.steep,
+        )
     return estimate

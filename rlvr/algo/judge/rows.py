@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlvr.algo.judge.conventions import Conventions
-from rlvr.algo.judge.dual import Dual, Floats
+from rlvr.algo.judge.dual import Dual, Floats, variable
 from rlvr.data.step_files import StepFile, spans
 
 __all__ = ["Row", "Setting", "advantage_rows", "shaken", "update_rows"]
@@ -84,7 +84,7 @@ class Setting:
 
     name: str
     numbers: Mapping[str, Any]
-    how: Conventions = Conventions()
+    how: Conventions = field(default_factory=Conventions)
 
     def log_ratio(self, row: Row, to: Floats) -> Dual:
         """The log of the policy's probability over another's, of each token.
@@ -94,7 +94,8 @@ class Setting:
             to: log-probabilities under the other policy.
         """
         bound = self.how.bound
-        return Dual(row.new - to, np.ones(len(row.new))).clip(-bound, bound)
+        found = variable(row.new) - to
+        return found.clip(-bound, bound)
 
 
 def advantage_rows(step: StepFile) -> list[Row]:

@@ -2,7 +2,8 @@
 
 A number departs if it is further from ours than rounding allows.  What rounding allows is derived: the judge is run
 again with every input moved by a few units in its last place, up and down (Monte Carlo arithmetic, D. S. Parker
-1997); the spread is the effect of rounded inputs, and a few units of the result that of its own rounding.
+1997); the spread is the effect of rounded inputs, and a few units of the sum of all terms without their signs is that
+of the operations (running error analysis, Wilkinson 1963).
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlvr.algo.judge.advantages import advantages
+from rlvr.algo.judge.advantages import ADVANTAGES, advantages
 from rlvr.algo.judge.conventions import Conventions, conventions_of
 from rlvr.algo.judge.dual import Floats
-from rlvr.algo.judge.losses import UpdateLoss
+from rlvr.algo.judge.losses import LOSSES, UpdateLoss
 from rlvr.algo.judge.rows import Row, Setting, advantage_rows, shaken, update_rows
 from rlvr.data.step_files import StepFile, spans
 from rlvr.errors import DataError
@@ -84,7 +85,7 @@ def verify(step: StepFile, how: Conventions | None = None) -> list[Finding]:
         how: conventions; None for those that the file declares.
 
     Raises:
-        DataError: the file has no algorithm, or one that the judge does not know; or a convention that is none.
+        DataError: the file has no algorithm, or a convention that is none.
     """
     numbers = step.head.get("algorithm")
     if not isinstance(numbers, Mapping) or "name" not in numbers:
@@ -96,7 +97,11 @@ def verify(step: StepFile, how: Conventions | None = None) -> list[Finding]:
         return [broken]
     findings = [_advantages(step, setting)]
     for number in range(len(step.updates)):
-        findings += _update(step, number, setting)
+        if setting.name in LOSSES:
+            findings += _update(step, number, setting)
+        else:
+            why = f"the judge has no loss per token of {setting.name}"
+            findings.append(Finding(f"update {number}", "not compared", why=why))
     return findings
 
 
@@ -124,6 +129,9 @@ def _not_finite(step: StepFile) -> Finding | None:
 def _advantages(step: StepFile, setting: Setting) -> Finding:
     if "advantages" not in step.arrays:
         return Finding("advantages", "not compared", why="the file has none")
+    if setting.name not in ADVANTAGES:
+        why = f"the judge has none of {setting.name}"
+        return Finding("advantages", "not compared", why=why)
     rows = advantage_rows(step)
     used = step.arrays.get("used", step.arrays["mask"])
     span, places = spans(step.arrays["offsets"]), []
@@ -140,8 +148,12 @@ def _advantages(step: StepFile, setting: Setting) -> Finding:
         }
         return np.array([found[place] for place in places])
 
+    # Differences of scores over one std: each is off by units of the greatest.
+    recorded = step.arrays["advantages"][at].astype(float)
+    finite = np.abs(recorded[np.isfinite(recorded)])
+    greatest = finite.max() if len(finite) else 0.0
     return _compared(
-        "advantages", step.arrays["advantages"][at].astype(float), recomputed, rows, setting, places
+        "advantages", recorded, recomputed, rows, setting, places, np.abs(recorded) + greatest
     )
 
 
@@ -179,11 +191,9 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Finding]:
             found = made(own, setting)
             return np.array([found.loss if key == "loss" else found.terms.get(key, 0.0)])
 
-        more = here.magnitude if key == "loss" else abs(here.terms[key])
-        finding = _compared(
-            name + key, np.array([recorded], float), number_of, computed, setting, (), more
-        )
-        yield finding
+        recorded_array = np.array([recorded], float)
+        size = here.sizes[key]
+        yield _compared(name + key, recorded_array, number_of, computed, setting, (), size)
 
 
 def replace_rows(step: StepFile, number: int) -> StepFile:
@@ -219,7 +229,10 @@ def _tokens(
 
     recorded = step.arrays[f"update{number}.{key}"][at].astype(float)
     name = f"update {number}: {key.replace('_', ' ')}"
-    return _compared(name, recorded, recomputed, computed, setting, places)
+    size = None
+    if key == "weights":
+        size = np.concatenate([np.zeros(0), *made(computed, setting).steep])
+    return _compared(name, recorded, recomputed, computed, setting, places, size)
 
 
 # ------------------------------------------------------------------------------ comparing
@@ -232,12 +245,12 @@ def _compared(
     rows: Sequence[Row],
     setting: Setting,
     places: Sequence[tuple[int, int]],
-    magnitude: Any = None,
+    size: Any = None,
 ) -> Finding:
     """Compare arrays; a departure is tried against every other convention."""
     with np.errstate(all="ignore"):
         ours = recompute(rows, setting)
-        allowed = _tolerance(ours, recompute, rows, setting, magnitude)
+        allowed = _tolerance(ours, recompute, rows, setting, size)
         if _fits(recorded, ours, allowed):
             return Finding(quantity, "equal")
         explained = []
@@ -250,7 +263,7 @@ def _compared(
             if _fits(
                 recorded,
                 theirs,
-                np.maximum(allowed, _tolerance(theirs, recompute, rows, other, magnitude)),
+                np.maximum(allowed, _tolerance(theirs, recompute, rows, other, size)),
             ):
                 explained.append(says)
         excess = np.abs(recorded - ours) / np.maximum(allowed, np.finfo(float).tiny)
@@ -281,14 +294,14 @@ def _tolerance(
     recompute: Callable[[Sequence[Row], Setting], Floats],
     rows: Sequence[Row],
     setting: Setting,
-    magnitude: Any,
+    size: Any,
 ) -> Floats:
     spread = np.zeros(len(ours))
     for way in _WAYS:
         moved = recompute([shaken(row, _UNIT, way) for row in rows], setting)
         spread = np.maximum(spread, np.abs(moved - ours))
-    size = np.abs(ours) if magnitude is None else magnitude
-    return np.asarray(4 * spread + _ROUNDINGS * _UNIT * size)
+    whole = np.abs(ours) if size is None else size
+    return np.asarray(4 * spread + _ROUNDINGS * _UNIT * whole)
 
 
 def _angle(recorded: Floats, ours: Floats) -> tuple[float, float]:

@@ -1,0 +1,116 @@
+"""`rlvr step`: recomputes recorded training steps, compares two, and shows one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from rich.console import Console
+from tyro.conf import Positional, arg
+
+from rlvr.algo.judge.verify import verify
+from rlvr.data.step_files import StepFile, read_step
+from rlvr.errors import UsageError
+from rlvr.text import one_line
+
+__all__ = ["StepCommand"]
+
+
+@dataclass
+class StepCommand:
+    """Recompute a recorded training step in float64 (verify), compare two files (diff), or show one.
+
+    Example: rlvr step verify RUN/steps/step-00000010.safetensors
+
+    `verify` needs neither torch nor the model: groups, advantages, loss and the weight of each token in the gradient
+    are recomputed from what is recorded before them.  Exit code 1 if a number departs by more than rounding allows.
+    """
+
+    action: Positional[Literal["verify", "diff", "show"]]
+    """What to do."""
+    file: Positional[Path]
+    """File that `rlvr train --step-files N` or another trainer's recorder wrote."""
+    other: Positional[Annotated[Path | None, arg(metavar="[FILE]")]] = None
+    """The second file of `diff`."""
+    json: bool = False
+    """Print the findings of `verify` as JSON."""
+
+    def run(self, out: Console, err: Console) -> int:
+        if (self.action == "diff") != (self.other is not None):
+            raise UsageError("diff takes two files, verify and show take one")
+        step = read_step(self.file)
+        if self.action == "show":
+            for line in _described(step):
+                out.print(line, markup=False, soft_wrap=True)
+            return 0
+        if self.other is not None:
+            lines = _differences(step, read_step(self.other))
+            for line in lines or ["equal"]:
+                out.print(line, markup=False, soft_wrap=True)
+            return int(bool(lines))
+        findings = verify(step)
+        if self.json:
+            fields = [{k: getattr(one, k) for k in one.__slots__} for one in findings]
+            out.print(json.dumps(fields), markup=False, soft_wrap=True)
+        else:
+            for finding in findings:
+                out.print(str(finding), markup=False, highlight=False, soft_wrap=True)
+        return int(any(one.status == "departs" for one in findings))
+
+
+def _described(step: StepFile) -> list[str]:
+    head, offsets = step.head, step.arrays["offsets"]
+    algorithm = head.get("algorithm", {})
+    lines = [
+        f"step {head.get('step')} of {one_line(str(head.get('trainer')))}, "
+        f"algorithm {one_line(str(algorithm.get('name')))}, {head.get('ranks')} ranks, {head.get('precision')}",
+        f"{len(offsets) - 1} rows in {len(np.unique(step.arrays['group']))} groups, {int(offsets[-1])} tokens, "
+        f"{int(step.arrays['mask'].sum())} of them trained on; {int((~step.arrays['scored']).sum())} rows UNSCORED",
+    ]
+    for number, update in enumerate(step.updates):
+        terms = {"loss": update.get("loss"), **update.get("terms", {})}
+        shown = ", ".join(
+            f"{name} {value:.6g}" for name, value in terms.items() if value is not None
+        )
+        lines.append(f"update {number}: {update.get('tokens')} tokens; {one_line(shown)}")
+    for name, array in step.arrays.items():
+        lines.append(f"  {one_line(name)} {array.dtype} {list(array.shape)}")
+    return lines
+
+
+def _differences(step: StepFile, other: StepFile) -> list[str]:
+    lines = []
+    for name in sorted(step.arrays.keys() | other.arrays.keys()):
+        a, b = step.arrays.get(name), other.arrays.get(name)
+        if a is None or b is None:
+            lines.append(f"{one_line(name)}: only in the {'second' if a is None else 'first'}")
+        elif a.shape != b.shape:
+            lines.append(f"{one_line(name)}: shape {list(a.shape)} and {list(b.shape)}")
+        elif not np.array_equal(a, b, equal_nan=a.dtype.kind == "f"):
+            lines.append(f"{one_line(name)}: {_difference(a, b)}")
+    for name in sorted(step.head.keys() | other.head.keys()):
+        if step.head.get(name) != other.head.get(name):
+            pair = (step.head.get(name), other.head.get(name))
+            lines.append(f"head, {one_line(name)}: " + _of_heads(name, *pair))
+    return lines
+
+
+def _of_heads(name: str, a: Any, b: Any) -> str:
+    if isinstance(a, dict) and isinstance(b, dict):
+        changed = [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+        return ", ".join(f"{key} {a.get(key)!r} and {b.get(key)!r}" for key in changed)[:500]
+    return one_line(f"{a!r} and {b!r}")[:500]
+
+
+def _difference(a: Any, b: Any) -> str:
+    places = np.argwhere(a != b)
+    at = tuple(int(i) for i in places[0])
+    line = f"{len(places)} of {a.size} differ, first at {list(at)}: {a[at]} and {b[at]}"
+    if a.dtype.kind == "f":
+        norm = float(np.linalg.norm(a.astype(float)))
+        apart = float(np.linalg.norm(a.astype(float) - b.astype(float)))
+        line += f"; relative difference {apart / norm if norm else np.inf:.3g}"
+    return line

@@ -1,0 +1,407 @@
+"""Training steps written to files from which anyone recomputes them: no forward pass more, on any number of ranks.
+
+Log-probabilities and their gradients are those of the update's own graph; docs/reference/step_files.md has the format.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlvr.algo.papers.base import Absent, Algorithm
+from rlvr.collect.groups import Groups
+from rlvr.collect.prefixes import PrefixValues
+from rlvr.data.step_files import StepFile, write_step
+from rlvr.train.credit import Batch
+from rlvr.train.gradient_sketch import sketch, weights_digest
+from rlvr.train.part import LearnerPart, Micro
+from rlvr.train.rollout_batch import RolloutBatch
+
+if TYPE_CHECKING:  # it calls the parts
+    from rlvr.train.learner import Learner
+
+__all__ = ["StepRecorder", "algorithm_numbers", "step_of_batch"]
+
+_TOKEN_ARRAYS = "behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values advantages returns kept".split()
+_COLUMNS = ("logprobs", "weights", "entropies", "entropy_weights")
+
+
+@dataclass(slots=True)
+class _Update:
+    """An update while it is made.
+
+    Attributes:
+        rows: all its rows, as indices of the batch.
+        numbers: of the algorithm where they differ from step to step.
+        selected: the tokens that the algorithm treats apart, of each row.
+        computed: arrays of each computed row, by its index.
+        head: what the file says of the update.
+    """
+
+    rows: list[int]
+    numbers: dict[str, Any]
+    selected: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
+    computed: dict[int, dict[str, NDArray[Any]]] = field(default_factory=dict)
+    head: dict[str, Any] = field(default_factory=dict)
+    sketch: NDArray[np.float64] | None = None
+
+
+class StepRecorder(LearnerPart):
+    """Writes every `step_files`-th step, and every update whose loss or gradient is not finite, to RUN/steps."""
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
+        self._step = 0
+        self._index: dict[int, int] = {}
+        self._open: _Update | None = None
+        self._micro: Micro | None = None
+        self._updates: list[_Update] = []
+        self._more: dict[str, Any] = {}
+        self._prefixes: Sequence[PrefixValues] | None = None
+
+    @classmethod
+    def of(cls, learner: Learner) -> StepRecorder | None:
+        return cls(learner)
+
+    @property
+    def _is_due(self) -> bool:
+        every = self.learner.config.step_files
+        return bool(every) and self._step % every == 0
+
+    def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
+        self._prefixes = sampled.values
+        return sampled
+
+    def before(self, batch: Batch) -> Batch:
+        from rlvr.train.parts import MovingBaseline  # the table of parts has this one
+
+        learner = self.learner
+        self._updates, self._open, self._micro = [], None, None
+        self._index = {id(row): i for i, row in enumerate(batch.rows)}
+        average = learner.part(MovingBaseline)
+        self._more = {"average": None if average is None else average.average}
+        if self._is_due and learner.ranks.world == 1:
+            self._more["weights_before"] = weights_digest(learner.policy.model)
+        return batch
+
+    def select(self, mini: Any) -> Any:
+        self._open = None
+        if not isinstance(mini, Batch) or any(part.replaces_step for part in self.learner.parts):
+            return mini
+        rows = [self._index.get(id(row), i) for i, row in enumerate(mini.rows)]
+        self._open = _Update(rows, _numbers_now(self.learner))
+        if mini.selected is not None:
+            flat = mini.selected.cpu().numpy()
+            self._open.selected = dict(zip(rows, flat, strict=True))
+        self._open.head |= {
+            "tokens": int(mini.completion_mask.sum()),
+            "sequences": int(mini.completion_mask.any(dim=1).sum()),
+        }
+        return mini
+
+    def penalty(self, loss: Tensor, micro: Micro) -> Tensor:
+        self._take_micro()
+        if self._open is not None and micro.logprobs.requires_grad:
+            for values in (micro.logprobs, micro.entropies):
+                if values is not None:
+                    values.retain_grad()
+            self._micro = micro
+        return loss
+
+    def _take_micro(self) -> None:
+        """Keep what the last micro-batch's backward pass has left."""
+        micro, update = self._micro, self._open
+        self._micro = None
+        if micro is None or update is None:
+            return
+        found = dict(zip(_COLUMNS, _with_gradients(micro), strict=True))
+        for i, row in enumerate(micro.batch.rows):
+            length, index = len(row.completion_ids), self._index.get(id(row), i)
+            own = {name: values[i, :length] for name, values in found.items() if values is not None}
+            if index in update.computed:  # a rank's filler, whose gradient is 0, or its original
+                for name in ("weights", "entropy_weights"):
+                    if name in own:
+                        own[name] = own[name] + update.computed[index][name]
+            update.computed[index] = own
+
+    def gradient(self, norm: float) -> None:
+        self._take_micro()
+        update = self._open
+        if update is not None and (self._is_due or not math.isfinite(norm)):
+            scale = min(1.0, self.learner.config.grad_clip / (norm + 1e-6))  # as torch clips
+            update.head["gradient_scale"] = scale
+            update.sketch = sketch(self.learner.policy.model)
+
+    def moved(self, numbers: Mapping[str, float]) -> None:
+        self._close(numbers)
+
+    def skipped(self, mini: Any, numbers: Mapping[str, float]) -> None:
+        """Write an update that was left out, whose rows are then all that the file has."""
+        self._close(numbers)
+        name = f"step-{self._step + 1:08d}-bad-{self.learner.bad}"
+        if not isinstance(mini, Batch):
+            self._write(name, _of_examples(mini), [])
+            return
+        updates = self._updates[-1:]
+        places = {row: i for i, row in enumerate(updates[0].rows)} if updates else {}
+        for update in updates:
+            update.computed = {places[row]: own for row, own in update.computed.items()}
+            update.selected = {places[row]: own for row, own in update.selected.items()}
+            update.rows = list(range(len(update.rows)))
+        self._write(name, mini, updates)
+        self._updates = self._updates[:-1]
+
+    def _close(self, numbers: Mapping[str, float]) -> None:
+        self._take_micro()
+        update, self._open = self._open, None
+        if (update is not None and update.computed) or (update is not None and self._is_due):
+            terms = dict(numbers)
+            update.head |= {
+                "loss": terms.pop("loss", None),
+                "terms": terms,
+                "numbers": update.numbers,
+            }
+            self._updates.append(update)
+            if not self._is_due:  # kept for a bad update alone, which follows at once
+                del self._updates[:-1]
+
+    def after(self, batch: Batch) -> dict[str, float]:
+        if isinstance(batch, Batch) and self._is_due:
+            if self.learner.ranks.world == 1:
+                self._more["weights_after"] = weights_digest(self.learner.policy.model)
+            self._write(f"step-{self._step + 1:08d}", batch, self._updates)
+        self._updates = []
+        return {}
+
+    def end_step(self, step: int) -> None:
+        self._step = step
+
+    def begin_at(self, step: int) -> None:
+        self._step = step
+
+    def _write(self, name: str, batch: Any, updates: Sequence[_Update]) -> None:
+        ranks, config = self.learner.ranks, self.learner.config
+        if ranks.world > 1:
+            mine = [(update.computed, update.sketch) for update in updates]
+            every = ranks.from_all(mine)
+            if not ranks.first:
+                return
+            updates = [_joined(update, each) for update, *each in zip(updates, *every, strict=True)]
+        if isinstance(batch, StepFile):
+            step = batch
+        else:
+            algorithm = algorithm_numbers(self.learner.algorithm, config.max_tokens)
+            step = step_of_batch(batch, algorithm | {"average": self._more.get("average")})
+        arrays = dict(step.arrays)
+        if self._prefixes and len(self._prefixes) == len(step.arrays["offsets"]) - 1:
+            arrays |= _prefix_arrays(self._prefixes)
+        for number, update in enumerate(updates):
+            arrays |= _update_arrays(f"update{number}.", update)
+        head = {
+            **step.head,
+            "step": self._step + 1,
+            "trainer": f"rlvr {version('rlvr')}",
+            "ranks": ranks.world,
+            "precision": config.precision,
+            "temperature": config.temperature,
+            "lr": self.learner.lr,
+            "seed": config.seed,
+            **self._more,
+            "updates": [update.head for update in updates],
+        }
+        write_step(config.run / "steps" / f"{name}.safetensors", StepFile(head, arrays))
+
+
+def _with_gradients(micro: Micro) -> Iterator[NDArray[Any] | None]:
+    for values in (micro.logprobs, micro.entropies):
+        if values is None:
+            yield from (None, None)
+            continue
+        grad = torch.zeros_like(values) if values.grad is None else values.grad
+        for one in (values, grad):
+            yield one.detach().float().cpu().numpy()
+
+
+def _joined(update: _Update, each: Sequence[tuple[Any, Any]]) -> _Update:
+    """An update with the rows of all ranks, and the sum of the sketches of their shards."""
+    computed: dict[int, dict[str, NDArray[Any]]] = {}
+    for rows, _ in each:
+        for index, own in rows.items():
+            before = computed.get(index)
+            if before is not None:
+                for name in ("weights", "entropy_weights"):
+                    if name in own:
+                        own[name] = own[name] + before[name]
+            computed[index] = own
+    sketches = [one for _, one in each if one is not None]
+    whole = sum(sketches[1:], start=sketches[0]) if sketches else None
+    return dataclasses.replace(update, computed=computed, sketch=whole)
+
+
+def _update_arrays(prefix: str, update: _Update) -> dict[str, NDArray[Any]]:
+    order = [row for row in update.rows if row in update.computed]
+    arrays: dict[str, NDArray[Any]] = {
+        "rows": np.array(update.rows, np.int32),
+        "computed": np.array(order, np.int32),
+    }
+    none = np.zeros(0, np.float32)
+    for name in _COLUMNS:
+        each = [update.computed[row].get(name) for row in order]
+        if order and each[0] is not None:
+            arrays[name] = np.concatenate([none, *each])
+    if update.selected and order:
+        lengths = {row: len(update.computed[row]["logprobs"]) for row in order}
+        arrays["selected"] = np.concatenate([update.selected[row][: lengths[row]] for row in order])
+    if update.sketch is not None:
+        arrays["sketch"] = update.sketch
+    return {prefix + name: array for name, array in arrays.items()}
+
+
+def _numbers_now(learner: Learner) -> dict[str, Any]:
+    """Coefficients of this update, where they adapt."""
+    from rlvr.train.parts import EntropyBonus
+
+    algorithm, bonus = learner.algorithm, learner.part(EntropyBonus)
+    found: dict[str, Any] = {"entropy_now": 0.0 if bonus is None else bonus.coefficient}
+    for name in ("kl", "trust"):
+        if getattr(algorithm, name) is not None:
+            found[name] = _plain(getattr(algorithm, name))
+    return found
+
+
+def algorithm_numbers(algorithm: Algorithm, max_tokens: int) -> dict[str, Any]:
+    """An algorithm as plain JSON: what the judge reads of it.
+
+    Args:
+        algorithm: any.
+        max_tokens: the length of a constant aggregation, if the algorithm has none of its own.
+    """
+    names = {name for name in vars(Absent) if not name.startswith("_")}
+    names |= {one.name for one in dataclasses.fields(algorithm)}
+    numbers = {name: _plain(getattr(algorithm, name)) for name in sorted(names)}
+    numbers["length_tokens"] = algorithm.length_tokens or max_tokens
+    return {"name": algorithm.spec or algorithm.name, "digest": algorithm.digest, **numbers}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def step_of_batch(batch: Batch, algorithm: Mapping[str, Any]) -> StepFile:
+    """The rows of a batch as a step file has them, without updates.
+
+    Args:
+        batch: with advantages.
+        algorithm: as `algorithm_numbers` gives it.
+    """
+    rows = batch.rows
+    lengths = [len(row.completion_ids) for row in rows]
+    scores = [getattr(row, "score", None) for row in rows]
+    totals = [None if score is None else score.total for score in scores]
+    owners = {
+        id(branch): i for i, row in enumerate(rows) for branch in getattr(row, "branches", ())
+    }
+    group = np.zeros(len(rows), np.int32) if batch.group is None else batch.group.numpy()
+    arrays: dict[str, NDArray[Any]] = {
+        "prompt_ids": _joined_ids(row.prompt_ids for row in rows),
+        "prompt_offsets": _offsets([len(row.prompt_ids) for row in rows]),
+        "token_ids": _joined_ids(row.completion_ids for row in rows),
+        "offsets": _offsets(lengths),
+        "group": group.astype(np.int32),
+        "owner": np.array([owners.get(id(row), i) for i, row in enumerate(rows)], np.int32),
+        "score": np.array([total or 0.0 for total in totals], np.float64),
+        "scored": np.array([total is not None for total in totals], bool),
+        "truncated": np.array([bool(row.truncated) for row in rows], bool),
+    }
+    inside = np.concatenate(
+        [np.arange(length) + i * batch.completion_mask.shape[1] for i, length in enumerate(lengths)]
+    ).astype(np.int64)
+
+    def flat(values: Tensor) -> NDArray[Any]:
+        found: NDArray[Any] = values.cpu().numpy().reshape(-1)[inside]
+        return found.astype(np.float32) if found.dtype.kind == "f" else found
+
+    used = flat(batch.completion_mask)
+    masks = [getattr(row, "completion_mask", None) for row in rows]
+    arrays["mask"] = used
+    if all(mask is not None for mask in masks):
+        arrays["mask"] = np.array([bool(one) for mask in masks for one in mask], bool)
+        if (arrays["mask"] != used).any():
+            arrays["used"] = used
+    for name in _TOKEN_ARRAYS:
+        values = getattr(batch, name)
+        if values is not None:
+            arrays[name] = flat(values)
+    if batch.bootstrap is not None:
+        arrays["bootstrap"] = batch.bootstrap.cpu().numpy().astype(np.float32)
+    parts = sorted({name for score in scores if score is not None for name in score.parts})
+    if parts:
+        each = [[0.0 if s is None else s.parts.get(name, 0.0) for name in parts] for s in scores]
+        arrays["score_parts"] = np.array(each, np.float64)
+    turns = [(i, turn) for i, row in enumerate(rows) for turn in getattr(row, "turns", ())]
+    if turns:
+        places = [(i, turn.start, turn.stop) for i, turn in turns]
+        given = [math.nan if turn.reward is None else turn.reward for _, turn in turns]
+        arrays |= {"turns": np.array(places, np.int32), "turn_rewards": np.array(given, np.float64)}
+    names = [getattr(getattr(row, "task", None), "id", "") for row in rows]
+    why = {
+        str(i): score.verdict.why
+        for i, score in enumerate(scores)
+        if score is not None and score.total is None
+    }
+    head = {"algorithm": dict(algorithm), "parts": parts, "tasks": names, "unscored": why}
+    return StepFile(head, arrays)
+
+
+def _prefix_arrays(prefixes: Sequence[PrefixValues]) -> dict[str, NDArray[Any]]:
+    """(row, tokens) and value of each boundary that has one, of rows whose ends have one."""
+    known = [
+        (row, tokens, value)
+        for row, one in enumerate(prefixes)
+        for tokens, value in zip(one.boundaries, one.values, strict=True)
+        if None not in (value, one.values[0], one.values[-1])
+    ]
+    return {
+        "prefixes": np.array([place[:2] for place in known], np.int32).reshape(-1, 2),
+        "prefix_values": np.array([place[2] for place in known], np.float64),
+    }
+
+
+def _of_examples(examples: Any) -> StepFile:
+    """The rows of pairs or labelled completions; the chosen one of a pair comes first."""
+    rows = [(number, row) for number, one in enumerate(examples.rows) for row in one.rows]
+    right = [one.right and i == 0 for one in examples.rows for i in range(len(one.rows))]
+    lengths = [len(row.completion_ids) for _, row in rows]
+    return StepFile(
+        {},
+        {
+            "prompt_ids": _joined_ids(row.prompt_ids for _, row in rows),
+            "prompt_offsets": _offsets([len(row.prompt_ids) for _, row in rows]),
+            "token_ids": _joined_ids(row.completion_ids for _, row in rows),
+            "offsets": _offsets(lengths),
+            "mask": np.array([bool(m) for _, row in rows for m in row.completion_mask], bool),
+            "group": np.array([number for number, _ in rows], np.int32),
+            "score": np.array(right, np.float64),
+            "scored": np.ones(len(rows), bool),
+            "behaviour_logprobs": np.zeros(sum(lengths), np.float32),
+        },
+    )
+
+
+def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def _joined_ids(each: Any) -> NDArray[np.int32]:
+    return np.array([int(one) for ids in each for one in ids], np.int32)
