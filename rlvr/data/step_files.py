@@ -35,7 +35,7 @@ _DTYPES: Final = {
 _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 _OF_ROWS = ("group", "score", "scored", "truncated", "owner", "bootstrap")
 _OF_TOKENS = (
-    "token_ids mask used kept behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values "
+    "token_ids mask used kept behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values implicit_rewards "
     "advantages returns"
 ).split()
 _OF_UPDATES = ("logprobs", "weights", "entropies", "entropy_weights", "selected")

@@ -67,7 +67,8 @@ def sketch_of(parts: list[tuple[int, Tensor]], size: int) -> NDArray[np.float64]
         rest = flat[whole * ROW :]
         total[: len(rest)] += (rows[start // ROW + whole] * rest).cpu()
     signed = (total * _signs("rlvr columns", ROW)).numpy()
-    return np.bincount(np.arange(ROW) % PLACES, weights=signed, minlength=PLACES)
+    places = np.arange(ROW) % PLACES
+    return np.bincount(places, weights=signed, minlength=PLACES).astype(np.float64)
 
 
 def _local(gradient: Tensor) -> Tensor:

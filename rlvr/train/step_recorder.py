@@ -31,7 +31,10 @@ if TYPE_CHECKING:  # it calls the parts
 
 __all__ = ["StepRecorder", "algorithm_numbers", "step_of_batch"]
 
-_TOKEN_ARRAYS = "behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values advantages returns kept".split()
+_TOKEN_ARRAYS = (
+    "behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values implicit_rewards "
+    "advantages returns kept"
+).split()
 _COLUMNS = ("logprobs", "weights", "entropies", "entropy_weights")
 
 
@@ -333,9 +336,9 @@ def step_of_batch(batch: Batch, algorithm: Mapping[str, Any]) -> StepFile:
         return found.astype(np.float32) if found.dtype.kind == "f" else found
 
     used = flat(batch.completion_mask)
-    masks = [getattr(row, "completion_mask", None) for row in rows]
+    masks = [getattr(row, "completion_mask", ()) for row in rows]
     arrays["mask"] = used
-    if all(mask is not None for mask in masks):
+    if [len(mask) for mask in masks] == lengths:
         arrays["mask"] = np.array([bool(one) for mask in masks for one in mask], bool)
         if (arrays["mask"] != used).any():
             arrays["used"] = used

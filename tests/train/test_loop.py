@@ -682,9 +682,7 @@ def test_magistral_trains_every_epoch_on_the_mini_batches_it_normalised(tmp_path
     settings = {"prompts": 16, "group_size": 8, "updates": 2, "steps": 1}
     with trainer(tmp_path / "run", algorithm=twice, **settings) as made:
         update = made.learner.update
-        made.learner.update = lambda batch, parts, keep: (
-            seen.extend(parts) or update(batch, parts, keep)
-        )
+        made.learner.update = lambda batch, parts: seen.extend(parts) or update(batch, parts)
         made.run()
     assert [len(part) for part in seen] == [64, 64] * 2
     assert seen[:2] == seen[2:]
@@ -702,9 +700,7 @@ def test_credit_knows_the_mini_batch_of_every_row(tmp_path, monkeypatch):
     settings = {"prompts": 16, "group_size": 8, "steps": 1}
     with trainer(tmp_path / "run", algorithm="dr_grpo", **settings) as made:
         update = made.learner.update
-        made.learner.update = lambda batch, parts, keep: (
-            seen.update(parts=parts) or update(batch, parts, keep)
-        )
+        made.learner.update = lambda batch, parts: seen.update(parts=parts) or update(batch, parts)
         made.run()
     assert [len(part) for part in seen["parts"]] == [64, 64]
     assert [[seen["numbers"][row] for row in part] for part in seen["parts"]] == [

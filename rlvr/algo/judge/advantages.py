@@ -273,7 +273,7 @@ def _process(rows: Sequence[Row], setting: Setting) -> _Advantages:
     for members in _groups(rows):
         voters = [i for i in members if _votes(rows[i], setting)]
         rewards = np.array([reward for i in voters for _, reward in rows[i].steps])
-        normal = iter(_relative(rewards, setting) if len(rewards) else ())
+        normal = iter(_relative(rewards, setting).tolist() if len(rewards) else [])
         for i in voters:
             own = np.zeros(len(rows[i].at))
             for (end, _), value in zip(rows[i].steps, normal, strict=False):
@@ -310,6 +310,25 @@ def _distill(rows: Sequence[Row], setting: Setting) -> _Advantages:
     return found
 
 
+def _prime(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    """Returns of token rewards less the other completions' mean, and the score less theirs (Algorithm 1)."""
+    gamma = setting.numbers["gamma"]
+    means = [float(row.implicit.mean()) if len(row.at) else 0.0 for row in rows]
+    scored, found = _by_group(_leave_one_out)(rows, setting), []
+    for i, row in enumerate(rows):
+        others = [
+            means[j]
+            for j, other in enumerate(rows)
+            if j != i and other.group == row.group and _votes(other, setting)
+        ]
+        baseline = float(np.mean(others)) if others and _votes(row, setting) else means[i]
+        own, after = np.zeros(len(row.at)), 0.0
+        for t in reversed(range(len(own))):
+            own[t] = after = row.implicit[t] - baseline + gamma * after
+        found.append(own + scored[i])
+    return found
+
+
 def _none(rows: Sequence[Row], setting: Setting) -> _Advantages:
     return [0.0] * len(rows)
 
@@ -338,4 +357,5 @@ ADVANTAGES: Final[dict[str, Callable[[Sequence[Row], Setting], _Advantages]]] = 
     "a2c": _n_steps,
     "grpo_process": _process,
     "distill": _distill,
+    "prime": _prime,
 }

@@ -174,7 +174,7 @@ def _vespo(row: Row, setting: Setting) -> Dual:
 
 LOSSES: Final[dict[str, Callable[[Row, Setting], Any]]] = {
     **dict.fromkeys(
-        "grpo dapo prorl dr_grpo reinforce_pp reinforce_pp_baseline magistral vineppo ppo maxrl gdpo "
+        "grpo dapo prorl dr_grpo reinforce_pp reinforce_pp_baseline magistral vineppo ppo maxrl gdpo prime "
         "grpo_process".split(),
         _clipped,
     ),
@@ -266,7 +266,7 @@ class UpdateLoss:
     def _take(self, term: Dual, scale: Floats) -> Floats:
         """Add a term of the loss; its weights."""
         if not np.ndim(term.value):
-            scale = np.sum(scale)
+            scale = np.asarray(np.sum(scale))
         self.loss += float(np.sum(term.value * scale))
         self.sizes["loss"] += float(np.sum(term.size * scale))
         self._steep = self._steep + term.steep * scale

@@ -20,6 +20,7 @@ _COLUMNS = {
     "behaviour": "behaviour_logprobs",
     "ref": "ref_logprobs",
     "teacher": "teacher_logprobs",
+    "implicit": "implicit_rewards",
     "values": "values",
     "advantages": "advantages",
 }
@@ -38,6 +39,7 @@ class Row:
         at: places of its trained tokens in the completion, [T].
         length: tokens of the completion.
         behaviour, old, ref, teacher: log-probabilities.
+        implicit: rewards of tokens by a model.
         values: the critic's; `end` after the last token.
         advantages: as recorded.
         parts: of the reward.
@@ -59,6 +61,7 @@ class Row:
     old: Floats
     ref: Floats = field(default_factory=lambda: _NONE)
     teacher: Floats = field(default_factory=lambda: _NONE)
+    implicit: Floats = field(default_factory=lambda: _NONE)
     values: Floats = field(default_factory=lambda: _NONE)
     end: float = 0.0
     advantages: Floats = field(default_factory=lambda: _NONE)
@@ -106,11 +109,12 @@ def advantage_rows(step: StepFile) -> list[Row]:
     """
     rows = _rows(step, step.arrays["mask"])
     owner = step.arrays.get("owner")
-    own = range(len(rows)) if owner is None else np.flatnonzero(owner == np.arange(len(rows)))
-    numbers = dict.fromkeys(range(len(rows)), 0)
+    if owner is not None:
+        rows = [row for row in rows if owner[row.index] == row.index]
+    numbers: dict[int, int] = {}
     for number in reversed(range(len(step.updates))):
         numbers |= dict.fromkeys(step.arrays[f"update{number}.rows"].tolist(), number)
-    return [replace(rows[i], number=numbers[i]) for i in own]
+    return [replace(row, number=numbers.get(row.index, 0)) for row in rows]
 
 
 def update_rows(step: StepFile, number: int) -> tuple[list[Row], list[Row]]:
@@ -159,7 +163,7 @@ def shaken(row: Row, unit: float, way: float | int) -> Row:
         sign = way if isinstance(way, float) else random.Random(f"{way} {value}").choice((-1, 1))
         return value + 4 * unit * abs(value) * sign
 
-    names = "behaviour old ref teacher values end advantages new entropies".split()
+    names = "behaviour old ref teacher implicit values end advantages new entropies".split()
     return replace(
         row,
         **{name: moved(getattr(row, name)) for name in names},
@@ -180,6 +184,9 @@ def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[Row]:
     for index, span in enumerate(spans(arrays["offsets"])):
         at = np.flatnonzero(mask[span])
         places = at + span.start
+        known: dict[str, Any] = {
+            own: _floats(arrays, name, places) for own, name in _COLUMNS.items()
+        }
         rows.append(
             Row(
                 index=index,
@@ -191,7 +198,7 @@ def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[Row]:
                 old=_floats(arrays, before, places),
                 end=float(arrays["bootstrap"][index]) if "bootstrap" in arrays else 0.0,
                 parts=arrays["score_parts"][index] if "score_parts" in arrays else _NONE,
-                **{own: _floats(arrays, name, places) for own, name in _COLUMNS.items()},
+                **known,
             )
         )
     turns, rewards = arrays.get("turns"), arrays.get("turn_rewards")
@@ -205,7 +212,7 @@ def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[Row]:
 
 def _with_places(rows: Sequence[Row], name: str, of: Any, places: Any, values: Any) -> list[Row]:
     """The rows with (place, value) pairs; a value that is NaN is none."""
-    found: dict[int, list[tuple[int, float]]] = {}
+    found: dict[int, Any] = {}
     for row, place, value in zip(of.tolist(), places.tolist(), values.tolist(), strict=True):
         if value == value:
             found.setdefault(row, []).append((place, value))
