@@ -72,6 +72,11 @@ COMMANDS: dict[str, ListedCommand] = {
         "CheckCommand",
         "Look for holes in an environment before a policy finds them.",
     ),
+    "strength": ListedCommand(
+        "strength",
+        "StrengthCommand",
+        "Measure how much wrong work each task pays, with evidence found without the verifier.",
+    ),
     "init": ListedCommand(
         "init",
         "InitCommand",

@@ -23,6 +23,7 @@ _KINDS: Final = {
     "check": ("findings", "completions", "tasks"),
     "evaluation": ("metrics", "too_long"),
     "comparison": ("lines", "tables", "results"),
+    "strength": ("states", "operators", "counts"),
 }
 """The kinds of reports, each with keys that it has."""
 
@@ -58,7 +59,7 @@ def read_report(path: Path) -> Report | None:
     """The report in a file; None if it holds something else.
 
     Args:
-        path: what `rlvr audit -o`, `rlvr check --json`, `rlvr eval -o` or `rlvr compare -o` wrote.
+        path: what `rlvr audit -o`, `rlvr check --json`, `rlvr eval -o`, `rlvr compare -o` or `rlvr strength -o` wrote.
 
     Raises:
         DataError: it begins as a report does, and cannot be read.
@@ -101,6 +102,8 @@ def told(tree: Mapping[str, Any]) -> Report:
         return _audit(tree)
     if _is(tree, "comparison"):
         return _comparison(tree)
+    if _is(tree, "strength"):
+        return _strength(tree)
     return _check(tree) if _is(tree, "check") else _evaluation(tree)
 
 
@@ -274,6 +277,66 @@ def _comparison(tree: Mapping[str, Any]) -> Report:
     tables = [ReportTable(it["caption"], it["head"], it["rows"]) for it in tree["tables"]]
     names = ", ".join(map(str, tree["results"]["names"]))
     return Report(_cut(f"Comparison of {names}"), list(map(str, tree["lines"])), tables)
+
+
+def _strength(tree: Mapping[str, Any]) -> Report:
+    found = Report(f"Strength of {tree['env']}")
+    counts, states = tree["counts"], tree["states"]
+    found.lines.append(
+        ", ".join(f"{name}: {count:,}" for name, count in states.items()) + " tasks."
+    )
+    found.lines.append(", ".join(f"{name}: {count:,}" for name, count in counts.items()) + ".")
+    rows = [
+        (
+            one["task"],
+            one["state"],
+            one["wrong"],
+            one["paid"],
+            _ends(one["interval"]),
+            _cut(one["why"]),
+        )
+        for one in tree["tasks"]
+    ]
+    bad = frozenset((at, 3) for at, one in enumerate(tree["tasks"]) if one["paid"])
+    head = ("task", "state", "wrong works", "paid", "strength, 95 %", "why")
+    found.tables.append(ReportTable("tasks, the weakest first", head, rows, bad))
+    means = [
+        (
+            name,
+            one["wrong"],
+            one["paid"],
+            f"{one['mean']['value']:.3f}",
+            _ends([one["mean"]["low"], one["mean"]["high"]]),
+        )
+        for name, one in tree["operators"].items()
+    ]
+    head = ("operator", "wrong works", "paid", "mean strength", "95 %")
+    found.tables.append(ReportTable("operators, over tasks", head, means))
+    for one in tree["tasks"]:
+        cases = [
+            (f"{case['operator']}{', doubtful' if case['doubtful'] else ''}: {_cut(case['given'])}", _facts(case),
+             case["diff"] or case["text"])
+            for case in one["cases"]
+        ]  # fmt: skip
+        cases += [
+            (
+                f"right work refused: {case['operator']}",
+                ReportTable("", ("why",), [(_cut(case["why"]),)]),
+                case["text"],
+            )
+            for case in one["right_refused"]
+        ]
+        found.cases += [(one["task"], cases)] if cases else []
+    return found
+
+
+def _facts(case: Mapping[str, Any]) -> ReportTable:
+    facts = tuple(_cut(case[name]) for name in ("given", "expected", "got"))
+    return ReportTable("", ("witness", "expected", "got"), [facts])
+
+
+def _ends(interval: Sequence[float] | None) -> str:
+    return "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
 
 
 def _shown(text: Any) -> str:

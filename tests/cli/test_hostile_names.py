@@ -37,6 +37,7 @@ ARGUMENTS = {
     "join": [["NAME", "-o", "OUT"]],
     "replay": [["NAME"]],
     "check": [["NAME"], ["arithmetic-v1", "--option", "NAME=1"]],
+    "strength": [["NAME", "-o", "OUT"]],
     "init": [["NAME"], ["good-name", "--folder", "NAME"]],
     "audit": [
         ["NAME", "ROWS"],

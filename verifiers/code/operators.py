@@ -96,14 +96,13 @@ def mutants(source: str) -> Iterator[Mutant]:
             yield Mutant(text, edit.operator)
 
 
-def some_mutants(source: str, count: int, rng: Random, *, steps: int = 1) -> list[Mutant]:
+def some_mutants(source: str, count: int, rng: Random) -> list[Mutant]:
     """Mutants drawn at random, each operator as often as another, as far as it has any.
 
     Args:
         source: Python code.
         count: greatest number of mutants.
         rng: draws them.
-        steps: number of slips in each; from 2 on the operator is "several".
 
     Raises:
         SyntaxError: the source is no Python code.
@@ -117,11 +116,7 @@ def some_mutants(source: str, count: int, rng: Random, *, steps: int = 1) -> lis
     rng.shuffle(order)
     longest = max(map(len, by_operator.values()), default=0)
     turns = [by_operator[name][at : at + 1] for at in range(longest) for name in order]
-    chosen = [mutant for turn in turns for mutant in turn][:count]
-    for _ in range(steps - 1):
-        again = [some_mutants(one.source, 1, rng) for one in chosen]
-        chosen = [Mutant(more[0].source, "several") for more in again if more]
-    return [one for one in chosen if one.source != source]
+    return [mutant for turn in turns for mutant in turn][:count]
 
 
 def rewrites(source: str) -> Iterator[Mutant]:

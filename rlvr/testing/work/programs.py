@@ -33,6 +33,8 @@ from rlvr.verifiers.code.shared import shared_sandbox
 
 __all__ = ["Programs"]
 
+_SLIPS: Final = 1000  # mutants of a program
+_SINGLES: Final = 4  # for one of two slips
 _INPUTS: Final = 240
 _DOUBTFUL: Final = 80
 _TRIES: Final = 6000  # proposals for these inputs
@@ -81,12 +83,11 @@ class Programs(Maker):
 
     def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
         source = self._subject(task).solution
-        singles = some_mutants(source, 1000, rng)
-        doubles = some_mutants(source, max(2, len(singles) // 4), rng, steps=2)
-        for number, mutant in enumerate(singles):
+        for number, mutant in enumerate(some_mutants(source, _SLIPS, rng)):
             yield _work(mutant.source, mutant.operator)
-            if number % 4 == 3 and doubles:
-                yield _work(doubles[-1].source, doubles.pop().operator)
+            if number % _SINGLES == _SINGLES - 1:
+                for double in some_mutants(mutant.source, 1, rng):
+                    yield _work(double.source, "several")
 
     def right(self, task: Task, rng: Random) -> Iterator[Work]:
         yield Work(self.example(task), "example")

@@ -1,0 +1,439 @@
+"""How much wrong work each task of an environment pays.
+
+wrong work   a completion with a witness: evidence, found without the verifier, that it is wrong
+hole         wrong work that is paid; it makes a task weak
+strength     the share of a task's wrong work that is refused
+open         paid, and no witness was found: it may be right
+doubtful     paid, with a witness that may lie outside of what the task means; never counted
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import itertools
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rlvr.environment import Environment, seeded
+from rlvr.errors import DataError, UsageError
+from rlvr.scoring import Scorer
+from rlvr.statistics import estimate, wilson
+from rlvr.testing.findings import Findings
+from rlvr.testing.scores import as_completion
+from rlvr.testing.tasks import sample
+from rlvr.testing.work import Maker, Untested, Witness, Work, maker_for
+from rlvr.types import Outcome, Task
+from rlvr.validate import require_optional_whole, require_seconds, require_whole
+from rlvr.workers import Threads, usable_cores
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["FEWEST", "StrengthReport", "measure_strength", "summary"]
+
+FEWEST: Final = 5
+"""Wrong works below which a task counts as untested."""
+
+_NUMBERS: Final = (
+    "made", "wrong", "paid", "open", "doubtful", "slow", "unproven", "unscored", "right",
+)  # fmt: skip
+_RIGHT: Final = 4  # right works that are tried at each task
+_SHOWN: Final = 4000  # characters of a text in the report
+_CASES: Final = 10  # of a task in the report
+_SHOWN_TASKS: Final = 20  # in a terminal
+
+
+@dataclass(frozen=True)
+class StrengthReport:
+    """What `measure_strength` found.
+
+    Attributes:
+        env: id of the environment.
+        config: its options.
+        seed, works: of the run.
+        tasks: a record for each task, the weakest first, untested ones last: `task`, `state` (weak, strong or
+            untested), `why` of an untested one, the numbers `made`, `wrong`, `paid`, `open`, `doubtful`, `slow`,
+            `unproven` (refused, without a witness), `unscored` and `right`; `strength` with its Wilson `interval`,
+            `operators` (for each the numbers of wrong and paid works), `cases` (paid works with their witness, the
+            smallest first) and `right_refused`.
+        left_out: number of tasks for which there was no time.
+    """
+
+    env: str
+    config: Mapping[str, Any]
+    seed: int
+    works: int
+    tasks: Sequence[Mapping[str, Any]]
+    left_out: int = 0
+    digest: str = ""
+
+    @property
+    def holes(self) -> int:
+        """Number of wrong works that are paid."""
+        return sum(task["paid"] for task in self.tasks)
+
+    @property
+    def clean(self) -> bool:
+        """True if no wrong work is paid and no right work refused."""
+        return not self.holes and not self.right_refused
+
+    @property
+    def right_refused(self) -> int:
+        """Number of right works that are refused."""
+        return sum(len(task["right_refused"]) for task in self.tasks)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON, with means over tasks."""
+        counts = {name: sum(task[name] for task in self.tasks) for name in _NUMBERS}
+        states = [task["state"] for task in self.tasks]
+        return {
+            "report": "strength",
+            "env": self.env,
+            "config": dict(self.config),
+            "seed": self.seed,
+            "works": self.works,
+            "digest": self.digest,
+            "counts": counts | {"right_refused": self.right_refused, "left_out": self.left_out},
+            "states": {name: states.count(name) for name in ("weak", "strong", "untested")},
+            "mean": _mean([task["strength"] for task in self.tasks if task["state"] != "untested"]),
+            "operators": self._by_operator(),
+            "tasks": [dict(task) for task in self.tasks],
+        }
+
+    def show(self, console: Console) -> None:
+        """Print a table of the weakest tasks, and the sums.
+
+        Args:
+            console: where to print.
+        """
+        from rich.table import Table
+
+        from rlvr.console import Plainly
+
+        table = Table("task", "wrong", "paid", "strength", "smallest witness")
+        for task in [task for task in self.tasks if task["state"] == "weak"][:_SHOWN_TASKS]:
+            low, high = task["interval"]
+            case = task["cases"][0]
+            witness = f"{case['given']} gives {case['got']}, not {case['expected']}"
+            numbers = (str(task["wrong"]), str(task["paid"]), f"{low:.2f} to {high:.2f}")
+            table.add_row(task["task"], *numbers, witness[:200])
+        if table.row_count:
+            console.print(Plainly(table))
+        for line in summary(self.as_dict()):
+            console.print(Plainly(line), soft_wrap=True)
+
+    def _by_operator(self) -> dict[str, Any]:
+        shares: dict[str, list[float]] = defaultdict(list)
+        totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for task in self.tasks:
+            for operator, (wrong, paid) in task["operators"].items():
+                shares[operator].append(1 - paid / wrong)
+                totals[operator][0] += wrong
+                totals[operator][1] += paid
+        rows = {
+            name: {"wrong": n, "paid": k, "mean": _mean(shares[name])}
+            for name, (n, k) in totals.items()
+        }
+        return dict(sorted(rows.items(), key=lambda item: (item[1]["mean"]["value"], item[0])))
+
+
+def measure_strength(
+    env: Environment,
+    *,
+    tasks: int | None = 20,
+    works: int = 8,
+    completions: Iterable[tuple[str, str]] = (),
+    seed: int = 0,
+    workers: int | None = None,
+    budget_s: float | None = None,
+    journal: Path | None = None,
+) -> StrengthReport:
+    """Try wrong and right work at tasks of an environment.
+
+    Args:
+        env: an environment of one turn, for whose verifier there is a maker of work.
+        tasks: number of tasks; None for all of a finite set.
+        works: number of wrong works that are made for each task.
+        completions: task ids and texts that models wrote, tried beside the made ones.
+        seed: of the sample and of the work.
+        workers: number of programs and of scoring processes; None for one per core.  The report is the same.
+        budget_s: wall seconds after which no further task is begun; None for no limit.
+        journal: file to which each task's record is written when it is done, and from which it is taken if it is there.
+
+    Raises:
+        UsageError: an argument cannot work, or there is no maker for this environment.
+        DataError: the journal is that of another run.
+    """
+    require_whole("works", works, 1)
+    tasks = require_optional_whole("tasks", tasks, 1, none="all")
+    workers = require_optional_whole("workers", workers, 1, none="one per core") or usable_cores()
+    if budget_s is not None:
+        require_seconds("budget_s", budget_s)
+    if not env.single_turn:
+        raise UsageError(f"{env.id} has several turns; strength is measured of single completions")
+    maker = maker_for(env, workers)
+    if maker is None:
+        raise UsageError(
+            f"no maker of work serves {env.id}; write one beside its verifier, as docs/writing/checking.md shows"
+        )
+    drawn = sample(env, Findings(), tasks, seeded("strength", seed))
+    if not drawn:
+        raise UsageError(f"{env.id} made no task")
+    written: dict[str, list[str]] = defaultdict(list)
+    for task_id, text in completions:
+        written[task_id].append(text)
+    digest = _digest(env, drawn, written, seed, works)
+    run = _Run(env, maker, seed, works, written)
+    done = _Journal(journal, digest)
+    until = None if budget_s is None else time.monotonic() + budget_s
+    threads = Threads(workers, "strength")
+    try:
+        with Scorer(env, workers=workers) as scorer:
+
+            def measured(task: Task) -> dict[str, Any] | None:
+                if task.id in done.records:
+                    return done.records[task.id]
+                if until is not None and time.monotonic() > until:
+                    return None
+                record = run.record(task, scorer)
+                done.write(record)
+                return record
+
+            futures = [threads.submit(measured, task) for task in drawn]
+            records = [future.result() for future in futures]
+    finally:
+        threads.close()
+        done.close()
+    kept = [record for record in records if record is not None]
+    order = sorted(
+        kept, key=lambda one: (one["state"] == "untested", one["strength"] or 0.0, one["task"])
+    )
+    config = json.loads(json.dumps(env.config, default=str))
+    return StrengthReport(env.id, config, seed, works, order, len(records) - len(kept), digest)
+
+
+@dataclass
+class _Run:
+    """What all tasks share."""
+
+    env: Environment
+    maker: Maker
+    seed: int
+    works: int
+    written: Mapping[str, Sequence[str]]
+
+    def record(self, task: Task, scorer: Scorer) -> dict[str, Any]:
+        """A task's record."""
+        count = _Count(task.id)
+        try:
+            made = self._made(task)
+            self._try_wrong(task, made, scorer, count)
+            right = list(itertools.islice(self.maker.right(task, self._rng(task, "right")), _RIGHT))
+            scores = scorer.score_group(task, [as_completion(work.text) for work in right])
+            count.right = len(right)
+            count.right_refused = [
+                {"operator": work.operator, "text": work.text[:_SHOWN], "why": score.verdict.why}
+                for work, score in zip(right, scores, strict=True)
+                if not score.verdict.correct
+            ]
+        except Untested as error:
+            count.why = str(error)
+        return count.record()
+
+    def _rng(self, task: Task, what: str) -> Any:
+        return seeded("strength", what, self.seed, task.id)
+
+    def _made(self, task: Task) -> list[Work]:
+        made: dict[str, Work] = {}
+        for work in self.maker.wrong(task, self._rng(task, "wrong")):
+            made.setdefault(work.text, work)
+            if len(made) == self.works:
+                break
+        texts = dict.fromkeys(self.written.get(task.id, ()))
+        return [*made.values(), *(Work(text, "model") for text in texts)]
+
+    def _try_wrong(self, task: Task, made: Sequence[Work], scorer: Scorer, count: _Count) -> None:
+        """Witnesses come first: work that is slow is not scored, which would take as long."""
+        witnesses = [self.maker.witness(task, work) for work in made]
+        quick = [
+            (work, witness)
+            for work, witness in zip(made, witnesses, strict=True)
+            if witness is None or not witness.is_slow
+        ]
+        count.made, count.slow = len(made), len(made) - len(quick)
+        scores = scorer.score_group(task, [as_completion(work.text) for work, _ in quick])
+        example = next(self.maker.right(task, self._rng(task, "right"))).text
+        for (work, witness), score in zip(quick, scores, strict=True):
+            if score.verdict.outcome is Outcome.UNSCORED:
+                count.unscored += 1
+            else:
+                count.add(work, witness, paid=score.verdict.correct, example=example)
+
+
+@dataclass
+class _Count:
+    """The numbers of one task."""
+
+    task: str
+    made: int = 0
+    slow: int = 0
+    open: int = 0
+    doubtful: int = 0
+    unproven: int = 0
+    unscored: int = 0
+    right: int = 0
+    why: str = ""
+    operators: dict[str, list[int]] = field(default_factory=dict)
+    cases: list[dict[str, Any]] = field(default_factory=list)
+    right_refused: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, work: Work, witness: Witness | None, *, paid: bool, example: str) -> None:
+        """Count one work."""
+        if witness is None:
+            self.open += paid
+            self.unproven += not paid
+            return
+        if witness.is_doubtful:
+            self.doubtful += paid
+            self.unproven += not paid
+        else:
+            wrong_paid = self.operators.setdefault(work.operator, [0, 0])
+            wrong_paid[0] += 1
+            wrong_paid[1] += paid
+        if paid:
+            self.cases.append(_case(work, witness, example))
+
+    def record(self) -> dict[str, Any]:
+        wrong = sum(n for n, _ in self.operators.values())
+        paid = sum(k for _, k in self.operators.values())
+        untested = wrong < FEWEST and not paid
+        why = self.why or f"only {wrong} wrong works, fewer than {FEWEST}"
+        cases = sorted(
+            self.cases, key=lambda one: (one["doubtful"], len(one["given"]), one["given"])
+        )
+        return {
+            "task": self.task,
+            "state": "weak" if paid else "untested" if untested else "strong",
+            "why": why if untested else "",
+            "strength": 1 - paid / wrong if wrong else None,
+            "interval": list(wilson(wrong - paid, wrong)) if wrong else None,
+            "made": self.made,
+            "wrong": wrong,
+            "paid": paid,
+            "open": self.open,
+            "doubtful": self.doubtful,
+            "slow": self.slow,
+            "unproven": self.unproven,
+            "unscored": self.unscored,
+            "right": self.right,
+            "operators": dict(sorted(self.operators.items())),
+            "cases": cases[:_CASES],
+            "right_refused": self.right_refused,
+        }
+
+
+class _Journal:
+    """Records of tasks that are done, one JSON line each after a first line that names the run."""
+
+    def __init__(self, path: Path | None, digest: str) -> None:
+        self.records: dict[str, dict[str, Any]] = {}
+        self._file = None
+        if path is None:
+            return
+        if path.exists():
+            self._read(path, digest)
+        self._file = path.open("w", encoding="utf-8")
+        for line in ({"digest": digest}, *self.records.values()):
+            self.write(line)
+
+    def _read(self, path: Path, digest: str) -> None:
+        head, *lines = path.read_text(encoding="utf-8").split("\n")
+        try:
+            own = json.loads(head)["digest"]
+        except (ValueError, TypeError, KeyError):
+            raise DataError(f"{path} is no journal of rlvr strength") from None
+        if own != digest:
+            raise DataError(
+                f"{path} is of another run: other data, options, seed, number of works or completions; "
+                "remove it, or give the same ones"
+            )
+        for line in lines:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                break  # the last line of a run that was killed
+            self.records[record["task"]] = record
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Write one line; from any thread."""
+        if self._file is not None:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def summary(report: Mapping[str, Any]) -> list[str]:
+    """The report in a few lines.
+
+    Args:
+        report: from `StrengthReport.as_dict`.
+    """
+    counts, states, mean = report["counts"], report["states"], report["mean"]
+    share = "no task was tested"
+    if mean is not None:
+        share = f"mean strength {mean['value']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}]"
+    lines = [
+        f"{report['env']}: {states['weak']} weak, {states['strong']} strong and {states['untested']} untested "
+        f"tasks; {share}",
+        f"of {counts['wrong']} wrong works {counts['paid']} are paid; besides, {counts['open']} paid without a "
+        f"witness, {counts['doubtful']} with a doubtful one, {counts['slow']} slow; "
+        f"{counts['right_refused']} of {counts['right']} right works refused",
+    ]
+    if counts["left_out"]:
+        lines.append(f"the time was up: {counts['left_out']} tasks were not tried")
+    return lines
+
+
+def _case(work: Work, witness: Witness, example: str) -> dict[str, Any]:
+    lines = difflib.unified_diff(
+        example.splitlines(), work.text.splitlines(), "right", "wrong", "", "", 2, ""
+    )
+    return {
+        "operator": work.operator,
+        "text": work.text[:_SHOWN],
+        "diff": "\n".join(lines)[:_SHOWN],
+        "given": witness.given[:_SHOWN],
+        "expected": witness.expected[:_SHOWN],
+        "got": witness.got[:_SHOWN],
+        "doubtful": witness.is_doubtful,
+    }
+
+
+def _mean(values: Sequence[float]) -> dict[str, Any] | None:
+    if not values:
+        return None
+    found = estimate(values, 0.95)
+    return {"value": found.value, "low": found.low, "high": found.high, "tasks": found.tasks}
+
+
+def _digest(
+    env: Environment,
+    tasks: Sequence[Task],
+    written: Mapping[str, Sequence[str]],
+    seed: int,
+    works: int,
+) -> str:
+    """What a report depends on."""
+    parts: list[Any] = [env.id, env.config, seed, works, dict(written)]
+    parts += [[task.id, task.prompt, task.reference] for task in tasks]
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
