@@ -136,11 +136,11 @@ class StrengthReport:
                 shares[operator].append(1 - paid / wrong)
                 totals[operator][0] += wrong
                 totals[operator][1] += paid
-        rows = {
-            name: {"wrong": n, "paid": k, "mean": _mean(shares[name])}
-            for name, (n, k) in totals.items()
+        order = sorted(totals, key=lambda name: (sum(shares[name]) / len(shares[name]), name))
+        return {
+            name: {"wrong": totals[name][0], "paid": totals[name][1], "mean": _mean(shares[name])}
+            for name in order
         }
-        return dict(sorted(rows.items(), key=lambda item: (item[1]["mean"]["value"], item[0])))
 
 
 def measure_strength(

@@ -310,8 +310,8 @@ def _strength(tree: Mapping[str, Any]) -> Report:
         )
         for name, one in tree["operators"].items()
     ]
-    head = ("operator", "wrong works", "paid", "mean strength", "95 %")
-    found.tables.append(ReportTable("operators, over tasks", head, means))
+    columns = ("operator", "wrong works", "paid", "mean strength", "95 %")
+    found.tables.append(ReportTable("operators, over tasks", columns, means))
     for one in tree["tasks"]:
         cases = [
             (f"{case['operator']}{', doubtful' if case['doubtful'] else ''}: {_cut(case['given'])}", _facts(case),
