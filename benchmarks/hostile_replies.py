@@ -279,7 +279,9 @@ def main() -> int:
         for comparator in COMPARATORS:
             for expected in (written, other):
                 with Cost() as cost:
-                    reading = read_aside(compared, comparator, b"", written.lent(), expected.lent())
+                    reading = read_aside(
+                        compared, comparator, [(b"", written.lent(), expected.lent())], True, 0
+                    )
                 verdicts[reading.lost or reading.records[0][0]] += 1
                 _keep(worst, f"output: {name}, {comparator}", cost, reading.cpu_s)
     print("| what | caller: CPU ms, at worst | MiB | reader: CPU s |\n|---|---|---|---|")

@@ -159,8 +159,8 @@ class Compiler:
         most_s: tuple[float, float] = (math.inf, math.inf),
     ) -> tuple[bytes, Run]:
         limits = dataclasses.replace(_COMPILE, **LANGUAGES[language].limits)
-        cpu_s, wall_s = min(limits.cpu_s, most_s[0]), min(limits.wall, most_s[1])
-        limits = dataclasses.replace(limits, cpu_s=cpu_s, wall_s=wall_s)
+        limits = limits.within(*most_s)
+        cpu_s, wall_s = limits.cpu_s, limits.wall
         artifact = memfd(b"")
         try:
             env = dict(LANGUAGES[language].env)

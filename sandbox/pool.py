@@ -36,11 +36,12 @@ _LEND_S: Final = 60.0  # in which a slot for a session is looked for
 _SPARE_SLOTS: Final = 16  # idle ones beyond those of the workers; what sessions leave behind goes
 _ENDING_S: Final = 10.0
 _GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
+# What programs import often.  A library costs each run 20 µs, so those that few need are left out: cmath, unicodedata …
 _PRELOAD: Final = (
-    "abc argparse array ast base64 bisect builtins calendar cmath collections collections.abc contextlib copy "
+    "abc argparse array ast bisect builtins calendar collections collections.abc contextlib copy "
     "dataclasses datetime decimal enum fractions functools heapq inspect io itertools json keyword locale "
     "math numbers operator pprint queue random re statistics string struct sys textwrap threading time timeit "
-    "tokenize traceback types typing unicodedata warnings weakref zlib"
+    "tokenize traceback types typing warnings weakref"
 ).split()
 
 

@@ -93,7 +93,9 @@ def read_aside(work: Work, *args: Any, cpu_s: float = CPU_S, loads: bytes | None
     return Reading([json.loads(record) for record in records], reason, said["cpu_s"])
 
 
-def read_each(work: Work, n: int, *args: Any, cpu_s: float = CPU_S) -> Reading:
+def read_each(
+    work: Work, n: int, *args: Any, cpu_s: float = CPU_S, loads: bytes | None = None
+) -> Reading:
     """`read_aside` for work that yields a record for each of `n` things, from a first one on, its last argument.
 
     Where reading one is lost, its record is the reason, a text, and the reader goes on with the next; after
@@ -105,6 +107,7 @@ def read_each(work: Work, n: int, *args: Any, cpu_s: float = CPU_S) -> Reading:
         args: the work's arguments but the last.
         cpu_s: CPU seconds until the first loss, and a quarter of that after each: many dear replies must not take
             so long that the scorer gives up on the completion.
+        loads: see `read_aside`.
 
     Raises:
         SandboxFailed, UsageError: see `read_aside`.
@@ -112,7 +115,7 @@ def read_each(work: Work, n: int, *args: Any, cpu_s: float = CPU_S) -> Reading:
     records: list[Any] = []
     lost, losses, used_s = "", 0, 0.0
     while len(records) < n:
-        reading = read_aside(work, *args, len(records), cpu_s=cpu_s / 4**losses)
+        reading = read_aside(work, *args, len(records), cpu_s=cpu_s / 4**losses, loads=loads)
         records += reading.records
         used_s += reading.cpu_s
         lost = reading.lost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -91,6 +91,16 @@ class Limits:
         """`wall_s`, filled in."""
         assert self.wall_s is not None
         return self.wall_s
+
+    def within(self, cpu_s: float, wall_s: float) -> Limits:
+        """These limits, with at most so many CPU and wall seconds.
+
+        Args:
+            cpu_s, wall_s: what is left for several runs.
+        """
+        if cpu_s >= self.cpu_s and wall_s >= self.wall:
+            return self
+        return replace(self, cpu_s=min(cpu_s, self.cpu_s), wall_s=min(wall_s, self.wall))
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +309,8 @@ class Run:
         cpu_s: CPU seconds of all its processes.
         wall_s: wall seconds from its first instruction to its end.
         starved_s: how many of them it could have run and had no core; they do not count towards the wall limit.
-        memory_mib: peak MiB of the whole run where a cgroup counts it, else of its largest process; the interpreter
-            is included.
+        memory_mib: peak MiB of the whole run where a cgroup counts it for this run alone, else of its largest
+            process; the interpreter is included.
         output, errors: what it wrote to standard output and standard error, cut at the limit.  For CE, `errors` is the
             compiler's message.
         isolation: what the run was isolated by.

@@ -22,6 +22,7 @@ from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
 from rlvr.sandbox import probe
 from rlvr.sandbox.compiling import Compiler, Files, files_of
 from rlvr.sandbox.guest import calls as guest_calls
+from rlvr.sandbox.guest.replies import RECORD, unpacked
 from rlvr.sandbox.guest.values import NotAValue
 from rlvr.sandbox.interaction import Interaction, Talk
 from rlvr.sandbox.levels import LEVELS
@@ -46,10 +47,14 @@ from rlvr.sandbox.toolchains import find_packages, find_python
 from rlvr.validate import require_one_of, require_optional_whole, require_whole
 from rlvr.workers import usable_cores
 
-__all__ = ["Sandbox"]
+__all__ = ["SHORTEST_S", "Sandbox"]
 
 _T = TypeVar("_T")
 
+SHORTEST_S: Final = 0.05
+"""Seconds; what is left of a total is not worth a run below that."""
+_CASES: Final = 32  # of one request
+_INPUT_BYTES: Final = 4 << 20
 _ANSWERS_MIB: Final = 64
 _STARVED: Final = (
     2  # a program that gets no core has up to so many times its wall seconds (guest/box.py)
@@ -232,6 +237,44 @@ class Sandbox:
         run = self._execute({**header, "judging": judging}, files, stdin, limits)
         return dataclasses.replace(run, isolation=isolation)
 
+    def run_cases(
+        self,
+        program: Program,
+        stdins: Sequence[bytes | str],
+        *,
+        limits: Limits | None = None,
+        stop: bool = True,
+        total_cpu_s: float = math.inf,
+        total_wall_s: float = math.inf,
+    ) -> list[Run]:
+        """Run a program on one standard input after the other, each time in a new process with an empty scratch.
+
+        The runs are those of as many calls of `run`, with half the work in this process.
+
+        Args:
+            program: what to run.
+            stdins: see `run`.
+            limits: of each run, instead of the sandbox's own.
+            stop: end with the first run that does not end OK.
+            total_cpu_s, total_wall_s: seconds for all runs together; those without a core are not counted.
+
+        Returns:
+            The runs on the first inputs, at least one.  There are fewer than inputs where a run failed, a total is
+            used up, or what was written is too much to be kept with more: ask for the others then.
+
+        Raises:
+            IsolationUnavailable: see `warm`.
+        """
+        isolation = self.isolation()
+        limits = limits or self.limits
+        header, files, built = self._compiler.compiled(program)
+        if built.ending is not Ending.OK:
+            return [dataclasses.replace(built, isolation=isolation)]
+        left_s = total_cpu_s, total_wall_s
+        limits = limits.within(*left_s)
+        runs = self._execute_cases(header, files, _together(stdins), limits, stop, left_s)
+        return [dataclasses.replace(run, isolation=isolation) for run in runs]
+
     def compile(
         self, program: Program, *, cpu_s: float = math.inf, wall_s: float = math.inf
     ) -> Run:
@@ -360,8 +403,7 @@ class Sandbox:
             os.pwrite(clocks, bytes(16), 0)
             ours.rewind()
             theirs.rewind()
-            os.ftruncate(results, 0)
-            os.lseek(results, 0, os.SEEK_SET)
+            _empty(results)
             first = {
                 **theirs.fds,
                 "bundle": theirs.bundle(header, files),
@@ -468,27 +510,10 @@ class Sandbox:
         case_cpu_s: float | None = None,
         look: Callable[[], None] | None = None,
     ) -> Run:
-        """One box.  `fds` are memfds that it writes to or reads; `look` is called now and then."""
-        with _Streams(
-            stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
-        ) as streams:
-            bundle = streams.bundle(header, files)
-            extra = dict(fds or {})
-
-            def build() -> list[list[Request]]:
-                streams.rewind()
-                for name, fd in extra.items():
-                    if name in ("results", "artifact"):
-                        os.ftruncate(fd, 0)
-                    with contextlib.suppress(OSError):  # a pipe has no start to go to
-                        os.lseek(fd, 0, os.SEEK_SET)
-                message = {
-                    **self._message(limits),
-                    "case_cpu_s": case_cpu_s,
-                    "collect": header.get("collect"),
-                }
-                return [[Request(message, {**streams.fds, "bundle": bundle, **extra})]]
-
+        """One run.  `fds` are memfds that it writes to or reads; `look` is called now and then."""
+        more = {"case_cpu_s": case_cpu_s, "collect": header.get("collect")}
+        with _Streams(_encoded(stdin)) as streams:
+            build = self._builder(header, files, [streams], {**self._message(limits), **more}, fds)
             try:
                 [([reply], counts)] = self._pool.run(
                     build, [limits], _STARVED * limits.wall, look=look
@@ -496,6 +521,66 @@ class Sandbox:
             except SandboxFailed as error:
                 return Run(Ending.IE, why=str(error))
             return _run_of(reply, counts, streams, limits)
+
+    def _execute_cases(
+        self,
+        header: Mapping[str, Any],
+        files: Files,
+        stdins: Sequence[bytes | str],
+        limits: Limits,
+        stop: bool,
+        left_s: tuple[float, float],
+    ) -> list[Run]:
+        """The first runs on these inputs, in one box."""
+        many = {"cases": len(stdins), "stop": stop, "left": [*left_s, SHORTEST_S]}
+        with contextlib.ExitStack() as stack:
+            streams = [stack.enter_context(_Streams(_encoded(stdin))) for stdin in stdins]
+            replies = memfd(b"")
+            stack.callback(os.close, replies)
+            message = {**self._message(limits), **many}
+            build = self._builder(header, files, streams, message, None, replies)
+            wall_s = len(stdins) * _STARVED * limits.wall
+            try:
+                [([last], counts)] = self._pool.run(build, [limits], wall_s)
+            except SandboxFailed as error:
+                return [Run(Ending.IE, why=str(error))]
+            if "died" in last:  # the box too, so it is not known in which run
+                if len(stdins) > 1:
+                    return self._execute_cases(header, files, stdins[:1], limits, stop, left_s)
+                return [_run_of(last, counts, streams[0], limits)]
+            runs = _runs_of([*_noted(replies, last["case"]), last], counts, streams, limits, left_s)
+        # A run that was over its memory may have met what the run before had not given back yet
+        return runs[:-1] if len(runs) > 1 and runs[-1].ending is Ending.MLE else runs
+
+    def _builder(
+        self,
+        header: Mapping[str, Any],
+        files: Files,
+        streams: Sequence[_Streams],
+        message: dict[str, Any],
+        fds: Mapping[str, int] | None,
+        replies: int | None = None,
+    ) -> Callable[[], list[list[Request]]]:
+        """What makes the request to one box, for each attempt anew."""
+        first, *others = streams
+        bundle, extra = first.bundle(header, files), dict(fds or {})
+        more = [fd for one in others for fd in one.fds.values()]
+        more += [] if replies is None else [replies]
+
+        def build() -> list[list[Request]]:
+            for one in streams:
+                one.rewind()
+            if replies is not None:
+                _empty(replies)
+            for name, fd in extra.items():
+                if name in ("results", "artifact"):
+                    os.ftruncate(fd, 0)
+                with contextlib.suppress(OSError):  # a pipe has no start to go to
+                    os.lseek(fd, 0, os.SEEK_SET)
+            named = {**first.fds, "bundle": bundle, **extra}
+            return [[Request(message, named, more)]]
+
+        return build
 
     def _message(self, limits: Limits) -> dict[str, Any]:
         return {
@@ -670,6 +755,25 @@ def _look(look: Callable[[Readable], bool], results: int, halt: int) -> None:
         os.pwrite(halt, b"1", 0)
 
 
+def _together(stdins: Sequence[bytes | str]) -> Sequence[bytes | str]:
+    """The first inputs that one request may have: so many, and of so many bytes."""
+    size = 0
+    for at, stdin in enumerate(stdins[:_CASES]):
+        size += len(stdin)
+        if at and size > _INPUT_BYTES:
+            return stdins[:at]
+    return stdins[:_CASES]
+
+
+def _encoded(stdin: bytes | str) -> bytes:
+    return stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
+
+
+def _empty(fd: int) -> None:
+    os.lseek(fd, 0, os.SEEK_SET)
+    os.ftruncate(fd, 0)
+
+
 def _close(fds: list[int]) -> None:
     while fds:
         os.close(fds.pop())
@@ -734,6 +838,31 @@ def _run_of(
         output=stdout,
         errors=stderr,
     )
+
+
+def _noted(replies: int, many: int) -> Iterator[dict[str, Any]]:
+    """The replies of the runs before the last."""
+    for case in range(many):
+        yield unpacked(os.pread(replies, RECORD, case * RECORD))
+
+
+def _runs_of(
+    replies: Sequence[Mapping[str, Any]],
+    counts: Mapping[str, Any],
+    streams: Sequence[_Streams],
+    limits: Limits,
+    left_s: tuple[float, float],
+) -> list[Run]:
+    """The runs that a box's replies describe, each with the limits that it had: what was left of the totals."""
+    runs: list[Run] = []
+    cpu_s, wall_s = left_s
+    alone = len(replies) == 1
+    for reply, own in zip(replies, streams, strict=False):
+        last = len(runs) + 1 == len(replies)
+        found = counts if alone else {"kills": counts["kills"] if last else 0, "peak": None}
+        runs.append(_run_of(reply, found, own, limits.within(cpu_s, wall_s)))
+        cpu_s, wall_s = cpu_s - reply["cpu_s"], wall_s - (reply["wall_s"] - reply["starved_s"])
+    return runs
 
 
 def _ending(

@@ -68,10 +68,12 @@ class Request:
     Attributes:
         message: JSON-able; its "id" is in the reply.
         fds: descriptors by the name under which the box knows them.
+        more: descriptors of further runs; see `guest.box`.
     """
 
     message: dict[str, Any]
     fds: Mapping[str, int]
+    more: Sequence[int] = ()
 
 
 class Keeper:
@@ -245,10 +247,9 @@ class Slot:
         try:
             for request in requests:
                 message = {**request.message, "fds": list(request.fds)}
+                fds = [*request.fds.values(), *request.more]
                 with self._using:
-                    socket.send_fds(
-                        self._channel, [json.dumps(message).encode()], list(request.fds.values())
-                    )
+                    socket.send_fds(self._channel, [json.dumps(message).encode()], fds)
         except OSError as error:
             raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
         self._wanted = [request.message["id"] for request in requests]

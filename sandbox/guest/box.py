@@ -17,7 +17,7 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from rlvr.sandbox.guest import user
@@ -36,7 +36,8 @@ NOT_READY = 3  # exit code: it could not be prepared, and took no request
 _RUNS = (
     500  # of one box; then a new one takes its place, without whatever the runs may have left in it
 )
-_FDS = 8
+_FDS = 250  # Linux sends 253 at most
+_HELD_BYTES = 1 << 20  # of outputs of a request's earlier cases: they count in the slot's memory
 _WATCHES: dict[str, type[Watch]] = {"": Watch, "episode": Episode, "talk": Talk, "relay": Relay}
 _REQUEST_BYTES = 1 << 16
 
@@ -76,23 +77,33 @@ def main(
         if meters[0] < 0:
             meters = [-1, meters[1], task_clock()]
         buffer = Buffer()
-        for _ in range(_RUNS):
+        runs, clean, again = 0, True, True
+        while runs < _RUNS and again:
             level.enter_run()
-            random.seed()  # else every run would draw the same random numbers, the zygote's
             message, fds, _, _ = socket.recv_fds(slot, _REQUEST_BYTES, _FDS)
             if not message:
                 os._exit(1)  # the host closed its end
             code = 1
             request = json.loads(message)
-            run = _WATCHES[request.get("watch", "")](request, fds, meters, score, config, level)
-            reply = buffer.filled(run.reply(buffer))
-            clean = level.leave_run("partner_cpu_s" in request)
+            cases = _Cases(request, fds)
+            for case, asked, own in cases:
+                if case:
+                    level.enter_run()
+                random.seed()  # else every run would draw the same random numbers, the zygote's
+                run = _WATCHES[request.get("watch", "")](asked, own, meters, score, config, level)
+                found = {**run.reply(buffer), "case": case}
+                reply = buffer.filled(found)
+                clean = level.leave_run("partner_cpu_s" in request)
+                again = clean and run.over and level.again()
+                runs += 1
+                if not again or cases.ends(found, own, run, buffer):
+                    break
+                cases.note(reply)
+                buffer.wipe()
             slot.send(reply)
             buffer.wipe()
             if not clean:
                 os._exit(1)  # its network, the slot's, is not as before
-            if not (run.over and level.again()):
-                break
             for fd in fds:
                 os.close(fd)
             code = NOT_READY
@@ -104,6 +115,66 @@ def main(
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+class _Cases:
+    """The runs that a request asks for: of one program, on one standard input after the other.
+
+    How the earlier ones ended goes to a file of the host's, since programs are forked from this process.
+
+    Args:
+        request: what the host sent: "fds" names the first run's descriptors; "cases" says how many runs there are,
+            "stop" whether the first that fails is the last, "left" the CPU and wall seconds for all of them and how
+            many a run needs at least.
+        fds: the first run's descriptors; then three streams of each other run; then the file for replies.
+    """
+
+    def __init__(self, request: Mapping[str, Any], fds: list[int]) -> None:
+        self._request, self._fds = request, fds
+        self._count, self._named = request.get("cases", 1), len(request["fds"])
+        self._held = 0
+
+    def __iter__(self) -> Iterator[tuple[int, dict[str, Any], list[int]]]:
+        """The number of each run, its request and its descriptors."""
+        first, shared = self._fds[: self._named], self._fds[3 : self._named]
+        self._left = list(self._request.get("left", ()))
+        yield 0, dict(self._request), first
+        for case in range(1, self._count):
+            limits = dict(self._request["limits"])
+            for at, name in enumerate(("cpu_s", "wall_s")):
+                limits[name] = min(limits[name], self._left[at])
+            begin = self._named + 3 * (case - 1)
+            yield case, {**self._request, "limits": limits}, self._fds[begin : begin + 3] + shared
+
+    def ends(self, found: Mapping[str, Any], fds: list[int], run: Watch, buffer: Buffer) -> bool:
+        """Whether the host has to know before there is another run.
+
+        Args:
+            found: how the run ended.
+            fds: its descriptors; the second and third are its output.
+            run, buffer: of the run.
+        """
+        if found["case"] + 1 == self._count:
+            return True
+        self._held += sum(os.fstat(fd).st_size for fd in fds[1:3])
+        cpu_s, wall_s, least_s = self._left
+        self._left[:2] = cpu_s - found["cpu_s"], wall_s - (found["wall_s"] - found["starved_s"])
+        failed = found["status"] != 0 or found["killed"] != ""
+        return (
+            (failed and self._request["stop"])
+            or not buffer.silent
+            or self._held > _HELD_BYTES
+            or min(self._left[:2]) < least_s
+            or run.out_of_memory()
+        )
+
+    def note(self, reply: memoryview) -> None:
+        """Keep the reply of a run that is not the last.
+
+        Args:
+            reply: of the run; nothing was told.
+        """
+        os.write(self._fds[-1], reply)
 
 
 def _oom_score() -> int:

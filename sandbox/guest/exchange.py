@@ -17,7 +17,6 @@ import fcntl
 import os
 import select
 import struct
-import termios
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -50,10 +49,13 @@ STOP, FLOOD, STUCK, STUCK_HERE = 1, 2, 3, 4
 """Orders to the program's box: to stop it, as the interactor has decided; as it said too much; as both are stuck,
 through the program's fault or the interactor's."""
 
-_ENTRY = struct.Struct("<BQQ")  # state, number of looks, mark
+_ENTRY = struct.Struct("<BQq")  # state, number of looks, mark
 _PLACE = 64  # of an entry
 OUTCOME_AT = 128
 _CHUNK = 1 << 16
+_UNREAD = (
+    0x541B  # FIONREAD of asm-generic/ioctls.h; each library that is loaded makes every fork dearer
+)
 _SHOWN = 2000  # bytes of the transcript
 _LOOK_S = 0.002, 0.05
 
@@ -295,7 +297,7 @@ class _Lane:
         """Whether something is on its way."""
         for fd in (self.source, self.sink):
             with contextlib.suppress(OSError):  # it may be closed
-                if any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4))):
+                if any(fcntl.ioctl(fd, _UNREAD, bytes(4))):
                     return True
         return bool(self.pending)
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["Buffer", "TOLD", "unpacked"]
+__all__ = ["Buffer", "RECORD", "TOLD", "unpacked"]
 
 TOLD: Final = 4096  # bytes of what a program's process tells its box
 _KILLED: Final = (
@@ -27,7 +27,9 @@ _KILLED: Final = (
     "hidden",
     "partner",
 )
-_RECORD = struct.Struct("<BQiBQdddH")
+_RECORD = struct.Struct("<BQiBQdddBH")
+RECORD: Final = _RECORD.size
+"""Bytes of a reply without what was told."""
 _MARK = 1  # the first byte: what the zygote sends is JSON
 
 
@@ -54,6 +56,11 @@ class Buffer:
         """
         return self._told == len(text) and self._bytes.startswith(text, _RECORD.size)
 
+    @property
+    def silent(self) -> bool:
+        """Nothing was told."""
+        return not self._told
+
     def text(self) -> str:
         """What was told."""
         return self._bytes[_RECORD.size : _RECORD.size + self._told].decode(errors="replace")
@@ -75,6 +82,7 @@ class Buffer:
             reply["cpu_s"],
             reply["wall_s"],
             reply.get("starved_s", 0.0),
+            reply.get("case", 0),
             self._told,
         )
         return memoryview(self._bytes)[: _RECORD.size + self._told]
@@ -90,11 +98,14 @@ def unpacked(message: bytes) -> dict[str, Any]:
 
     Args:
         message: what was sent.
+
+    Returns:
+        By name; "case" is the number of the run, when a request asked for several.
     """
     if message[0] != _MARK:
         said: dict[str, Any] = json.loads(message)
         return said
-    _, number, status, killed, rss_kib, cpu_s, wall_s, starved_s, told = _RECORD.unpack_from(
+    _, number, status, killed, rss_kib, cpu_s, wall_s, starved_s, case, told = _RECORD.unpack_from(
         message
     )
     text = message[_RECORD.size : _RECORD.size + told].decode(errors="replace")
@@ -106,5 +117,6 @@ def unpacked(message: bytes) -> dict[str, Any]:
         "cpu_s": cpu_s,
         "wall_s": wall_s,
         "starved_s": starved_s,
+        "case": case,
         "told": text,
     }

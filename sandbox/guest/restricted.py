@@ -23,7 +23,6 @@ import signal
 import socket
 import stat
 import struct
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
@@ -124,6 +123,8 @@ class Restricted:
             landlock_rule(ruleset, _REFER, fd)
         self._enter(ruleset)
         self._ask = system_call_listener(bytes.fromhex(self.config["forks"]))
+        import tempfile  # not above: its five libraries would make each fork of a run dearer
+
         self._base = tempfile.mkdtemp(prefix="rlvr-", dir=self.config["scratch"])
 
     def start_slot(self) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import zlib
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -90,7 +89,7 @@ def look(pids: Iterable[int], pipe: int) -> Stillness | None:
             if state in b"ZX" or not state:
                 continue
             if state in b"Tt":
-                mark = zlib.crc32(thread.encode(), mark)
+                mark = hash((thread, mark))
                 continue
             if state not in b"SI":
                 return _RUNS
@@ -99,7 +98,7 @@ def look(pids: Iterable[int], pipe: int) -> Stillness | None:
                 if os.path.exists(folder):
                     return None
                 continue
-            mark = zlib.crc32(call + _read(folder + "schedstat"), mark)
+            mark = hash((call, _read(folder + "schedstat"), mark))
             words = call.split()
             if len(words) < 7:
                 return _RUNS  # "running", or asleep outside of a call: a page is being read

@@ -236,7 +236,7 @@ class Watch:
     def _out_of_bounds(self) -> str:
         """ "memory", or another limit on what the run holds at once; "" for none."""
         over = self.config["sampled"] and self._memory() > self.limits["memory"]
-        if over or self._kills() != self.kills_before or self.locked.figure() > _LOCKS:
+        if over or self.out_of_memory() or self.locked.figure() > _LOCKS:
             return "memory"
         return self.level.exceeded()
 
@@ -295,6 +295,10 @@ class Watch:
             if self.events >= 0
             else b""
         )
+
+    def out_of_memory(self) -> bool:
+        """Whether the kernel killed a process of the run for want of memory."""
+        return self._kills() != self.kills_before
 
     def _usage(self) -> float:
         """CPU seconds of the slot, or of all our descendants, without our own; 0 where neither is counted."""

@@ -8,6 +8,9 @@ NOT_IN_A_SESSION = {
     # A call is over with its last statement, whatever an interpreter would still do or wait for.
     "test_a_loop_at_the_end_is_still_the_program": "what runs at exit does not run in a call",
     "test_threads_that_never_end_are_ended": "threads are stopped between calls, and go on in the next one",
+    # Requests of several cases, which sessions have not.
+    "test_the_next_case_of_a_request_finds_nothing_either": "a session has calls",
+    "test_a_case_finds_nothing_of_those_that_wait": "the same",
     # Descriptors.
     "test_a_program_has_three_descriptors": "a session has two more: the socket to its pid 1, and the code",
     "test_programs_of_other_languages_too[bash-ls /proc/self/fd]": "the same",

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from rlvr.sandbox import Call, Program, TestSuite
+from rlvr.sandbox import Call, Program, Run, TestSuite
 
 LEFT = {
     "files": "import os\nfor d in ('.', '/tmp', '/dev/shm', '/var/tmp', os.path.expanduser('~'), '/box', '/'):\n"
@@ -94,6 +94,38 @@ def test_the_next_run_finds_nothing_of(host, what):
         host.run(LEFT[what])
         run = host.run(f"NICENESS = {os.nice(0)}  # as ours\n{WITNESS}")
         assert (run.ending, run.text, run.stderr) == ("OK", "clean\n", b"")
+
+
+def in_turn(host, program: Program, stdins: list[str]) -> list[Run]:
+    """The runs on all inputs, as many as possible in one request."""
+    runs: list[Run] = []
+    while len(runs) < len(stdins):
+        runs += host.sandbox.run_cases(program, stdins[len(runs) :], stop=False)
+    return runs
+
+
+def test_the_next_case_of_a_request_finds_nothing_either(host):
+    """A box takes them one after another; between two cases it does all that it does between two runs."""
+    for what, leave in LEFT.items():
+        source = f"import os, sys\nNICENESS = {os.nice(0)}\nwork = {leave!r}, {WITNESS!r}"
+        program = Program("python", f"{source}\nexec(work[os.read(0, 9) == b'look'])")
+        looked = in_turn(host, program, ["leave", "look", "leave", "leave", "look"])[1::3]
+        assert [(run.ending, run.text) for run in looked] == [("OK", "clean\n")] * 2, what
+
+
+def test_a_case_finds_nothing_of_those_that_wait(host):
+    """Neither their inputs nor how the ones before ended is in its memory, nor is a descriptor of theirs open."""
+    program = Program("python", SEARCH)
+    assert {run.text for run in in_turn(host, program, ["Quetzalcoatl" * 9] * 5)} == {"0\n"}
+    search = SEARCH.replace("Quetz[a]lcoatl", '"status": [0-9]|"rss_ki[b]"|"wall_s": 0[.]')
+    assert {run.text for run in in_turn(host, Program("python", search), [""] * 5)} == {"0\n"}
+    fds = (
+        "import os\nopened = []\nfor fd in range(300):\n    try: os.fstat(fd); opened.append(fd)\n"
+    )
+    fds += "    except OSError: pass\nprint(opened)\n"
+    fds += "try: print(os.readlink('/proc/1/fd/3'))\nexcept OSError: print('closed')"
+    runs = in_turn(host, Program("python", fds), ["1", "2", "3"])
+    assert {run.text for run in runs} == {"[0, 1, 2]\nclosed\n"}
 
 
 def test_a_compiled_program_is_not_changed_by_its_run(host):

@@ -104,6 +104,10 @@ class Ordinary:
         """As `Sandbox.run`."""
         return self.ask("run", program, stdin, **options)
 
+    def run_cases(self, program: Program, stdins: list[str], **options: Any) -> list[Run]:
+        """As `Sandbox.run_cases`."""
+        return self.ask("run_cases", program, stdins, **options)
+
     def call(self, program: Program, calls: Any) -> Any:
         """As `Sandbox.call`."""
         return self.ask("call", program, calls)

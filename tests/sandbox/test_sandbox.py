@@ -52,6 +52,51 @@ def python(source: str, **options: object) -> Program:
     return Program("python", source, **options)
 
 
+# ------------------------------------------------------------------------------------------ several inputs
+
+ODD = """
+import os
+n = int(input())
+open('left', 'x').close()
+print(n, os.getpid())
+assert n != 3
+while n == 5: pass
+hoard = bytearray(400 << 20) if n == 7 else b''
+if n == 8: print('y' * 1_500_000)
+"""
+
+
+def test_cases_of_one_request_end_as_runs_of_their_own(sandbox):
+    """Output, ending and reason of each, whatever the one before did; a request ends where a box cannot go on."""
+    limits = Limits(cpu_s=0.3, memory_mib=256)
+    wanted = [sandbox.run(python(ODD), str(n), limits=limits) for n in range(10)]
+    found: list[Run] = []
+    while len(found) < len(wanted):
+        stdins = [str(n) for n in range(len(found), 10)]
+        found += sandbox.run_cases(python(ODD), stdins, limits=limits, stop=False)
+    for one, other in zip(found, wanted, strict=True):
+        assert (one.ending, one.stdout, one.stderr, one.exit_code) == (
+            other.ending,
+            other.stdout,
+            other.stderr,
+            other.exit_code,
+        )
+
+
+def test_cases_of_one_request_share_totals_and_stop_at_a_failure(sandbox):
+    """0.2 CPU s of each, 0.5 for all: the third has what is left; and nothing runs after a case that failed."""
+    burn = python("import time\nwhile time.process_time() < 0.2: pass")
+    runs = sandbox.run_cases(burn, [""] * 9, total_cpu_s=0.5, stop=False)
+    assert [run.ending for run in runs] == [Ending.OK, Ending.OK, Ending.TLE]
+    left = 0.5 - runs[0].cpu_s - runs[1].cpu_s
+    assert runs[2].why == f"over {left:g} CPU seconds"
+    assert len(sandbox.run_cases(python(ODD), ["1", "3", "4"])) == 2
+    assert len(sandbox.run_cases(python("print(1)"), ["x" * (3 << 20)] * 3)) == 1
+    assert len(sandbox.run_cases(python("print(1)"), [""] * 99)) == 32
+    broken = sandbox.run_cases(python("1 +"), ["", ""], stop=False)
+    assert [run.ending for run in broken] == [Ending.CE]
+
+
 # ------------------------------------------------------------------------------------------ what goes in
 
 

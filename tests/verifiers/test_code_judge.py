@@ -36,6 +36,9 @@ class Scripted:
     def run(self, program, stdin=b"", *, limits=None, judging=False):
         return self._next(program=program, stdin=stdin, limits=limits)
 
+    def run_cases(self, program, stdins, *, limits, stop, total_cpu_s, total_wall_s):
+        return [self.run(program, stdins[0], limits=limits.within(total_cpu_s, total_wall_s))]
+
     def call(self, program, calls, *, limits=None, case_cpu_s=None, look=None):
         return self._next(calls=calls, limits=limits, case_cpu_s=case_cpu_s)
 
@@ -142,9 +145,9 @@ def test_all_cases_together_have_a_budget(monkeypatch):
 
     Reading what a case wrote takes 0.1 s of it too.
     """
-    read = case_runner.read_aside
+    read = case_runner.read_each
     charged = lambda *a, **k: read(*a, **k)._replace(cpu_s=0.1)  # noqa: E731
-    monkeypatch.setattr(case_runner, "read_aside", charged)
+    monkeypatch.setattr(case_runner, "read_each", charged)
     box = Scripted(lambda asked: ok(asked["stdin"], cpu_s=0.9, wall_s=1.0))
     found = judge(PROGRAM, cases(9), sandbox=box, stop=False, total_cpu_s=2.5, total_wall_s=100)
     assert [case.verdict for case in found.cases] == ["AC"] * 3 + ["TLE"] * 6

@@ -22,6 +22,7 @@ from rlvr.sandbox import (
 )
 from rlvr.sandbox.outputs import Readable
 from rlvr.sandbox.reader import CPU_S, Reading, Work, read_aside, read_each
+from rlvr.sandbox.sandbox import SHORTEST_S
 from rlvr.validate import require_seconds
 
 __all__ = ["CaseRunner"]
@@ -29,11 +30,10 @@ __all__ = ["CaseRunner"]
 _T = TypeVar("_T", Run, CallRun, TestRun)
 
 _READ_CPU_S = 1.0  # that reading gets even if little is left
-_SHORTEST_S = 0.05  # what is left is not worth a run below that
 
 
 class CaseRunner:
-    """Runs a program on case after case; when the time for all its cases is used up, every run is None.
+    """Runs a program on case after case; when the time for all its cases is used up, there is no run.
 
     Args:
         program: the program to judge.
@@ -66,19 +66,30 @@ class CaseRunner:
         self.together = False
         self.cpu_s = self.wall_s = 0.0
 
-    def run(self, stdin: str | bytes) -> Run | None:
-        """One run with this standard input.  The first call compiles the program, on the program's own time.
+    def run(self, stdins: Sequence[str | bytes], stop: bool = True) -> list[Run]:
+        """The runs on the first of these inputs.  The first call compiles the program, on the program's own time.
 
         Args:
-            stdin: the whole standard input.
+            stdins: the whole standard inputs.
+            stop: end with the first run that fails.
 
         Returns:
-            The run; None if no time is left, as of the methods below.
+            See `Sandbox.run_cases`; none if no time is left.
         """
         built = self.compiled()
         if built is not None:
-            return built
-        return self._timed(partial(self._sandbox.run, self._program, stdin), _itself)
+            return [built]
+        if self._share(1) is None:
+            return []
+        runs = self._sandbox.run_cases(
+            self._program,
+            stdins,
+            limits=self.limits,
+            stop=stop,
+            total_cpu_s=self._total_cpu_s - self.cpu_s,
+            total_wall_s=self._total_wall_s - self.wall_s,
+        )
+        return [self._spent(run, _itself) for run in runs]
 
     def compiled(self) -> Run | None:
         """Compile the program, on its own time; the run if that failed, None if it is ready."""
@@ -95,6 +106,8 @@ class CaseRunner:
         self, calls: Sequence[Call], look: Callable[[Readable], bool] | None
     ) -> CallRun | None:
         """One run that calls the program's functions; each call has the limits of a case (but see `together`).
+
+        None if no time is left, as with the methods below.
 
         Args:
             calls: made in this order.
@@ -159,27 +172,27 @@ class CaseRunner:
         self.wall_s += max(run.wall_s - run.starved_s for run in (done.program, done.interactor))
         return None if short and done.interactor.ending is Ending.TLE else done
 
-    def read(self, work: Work, *args: Any, loads: bytes | None = None) -> Reading:
+    def read(self, work: Work, *args: Any) -> Reading:
         """Have the reader work, on the judged program's time: what that wrote decides how long it takes.
 
         Args:
-            work, args, loads: see `read_aside`.
+            work, args: see `read_aside`.
 
         Raises:
             SandboxFailed, UsageError: see `read_aside`.
         """
-        return self._charged(read_aside(work, *args, cpu_s=self._reading_s(), loads=loads))
+        return self._charged(read_aside(work, *args, cpu_s=self._reading_s()))
 
-    def read_each(self, work: Work, n: int, *args: Any) -> Reading:
+    def read_each(self, work: Work, n: int, *args: Any, loads: bytes | None = None) -> Reading:
         """`read` for cases that are read together.
 
         Args:
-            work, n, args: see `rlvr.sandbox.reader.read_each`.
+            work, n, args, loads: see `rlvr.sandbox.reader.read_each`.
 
         Raises:
             SandboxFailed, UsageError: see `read_aside`.
         """
-        return self._charged(read_each(work, n, *args, cpu_s=self._reading_s()))
+        return self._charged(read_each(work, n, *args, cpu_s=self._reading_s(), loads=loads))
 
     def _reading_s(self) -> float:
         return max(_READ_CPU_S, min(CPU_S, self._total_cpu_s - self.cpu_s))
@@ -199,12 +212,13 @@ class CaseRunner:
         """The limits of the next run of so many cases; None if the time is used up."""
         limits = limits or self.limits
         cpu_s, wall_s = self._total_cpu_s - self.cpu_s, self._total_wall_s - self.wall_s
-        if min(cpu_s, wall_s) < _SHORTEST_S:
+        if min(cpu_s, wall_s) < SHORTEST_S:
             return None
-        cpu_s, wall_s = min(cpu_s, cases * limits.cpu_s), min(wall_s, cases * limits.wall)
-        if (cpu_s, wall_s) == (limits.cpu_s, limits.wall):
-            return limits
-        return dataclasses.replace(limits, cpu_s=cpu_s, wall_s=wall_s)
+        if cases > 1:
+            limits = dataclasses.replace(
+                limits, cpu_s=cases * limits.cpu_s, wall_s=cases * limits.wall
+            )
+        return limits.within(cpu_s, wall_s)
 
     def _spent(self, done: _T, run_of: Callable[[_T], Run]) -> _T:
         self.cpu_s += run_of(done).cpu_s

@@ -7,15 +7,14 @@ expected one: if it fails or refuses there too, it is at fault and the verdict i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from rlvr.errors import DataError
 from rlvr.sandbox import Ending, Limits, Program, Run
 from rlvr.sandbox.languages import LANGUAGES
 from rlvr.sandbox.outputs import Output
-from rlvr.sandbox.reader import Reading
 from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import CheckerProgram, Interactor, StdioCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator, comparator
@@ -62,14 +61,17 @@ _SAYS_POINTS = re.compile(rb"points ([01]|[01]?\.\d{1,20})\b")
 
 
 class Checker(Protocol):
-    """Checks the output of a run that ended well."""
+    """Checks the outputs of runs that ended well."""
 
-    def check(self, case: StdioCase, run: Run) -> Finding:
-        """What is found about the run's output.
+    def check(
+        self, cases: Sequence[StdioCase], runs: Sequence[Run], stop: bool
+    ) -> Iterator[Finding]:
+        """What is found about each run's output.
 
         Args:
-            case: the case, with its input and expected output.
-            run: the run on that input, which has the output.
+            cases: with their input and expected output.
+            runs: the runs on those inputs, which have the outputs.
+            stop: the first output that is not accepted is the last that counts.
         """
 
 
@@ -120,29 +122,44 @@ class _Read:
     compare: Shipped
     runner: CaseRunner
 
-    def check(self, case: StdioCase, run: Run) -> Finding:
-        own = isinstance(self.compare, str)
-        stdin = Output() if own else Output.of_text(case.stdin)
-        expected = None if case.stdout is None else Output.of_text(case.stdout)
-        reading = self._read(stdin, run.output, expected)
-        if not reading.lost:
-            [(verdict, why, got)] = reading.records
-            return Finding(CaseVerdict(verdict), why, got=got)
-        if expected is not None and not own and self._read(stdin, expected, expected).lost:
-            return Finding(
-                _IE, f"the comparator fails, and on the expected output too: {reading.lost}"
-            )
-        return Finding(_WA, reading.lost)
+    def check(
+        self, cases: Sequence[StdioCase], runs: Sequence[Run], stop: bool
+    ) -> Iterator[Finding]:
+        step = len(runs) if isinstance(self.compare, str) else 1  # a user's may take its time
+        for at in range(0, len(runs), step):
+            texts = [self._texts(case) for case in cases[at : at + step]]
+            outputs = [run.output for run in runs[at : at + step]]
+            for record, text in zip(self._read(texts, outputs, stop), texts, strict=False):
+                yield self._lost(record, *text) if isinstance(record, str) else _finding(*record)
 
-    def _read(self, stdin: Output, output: Output, expected: Output | None) -> Reading:
-        return self.runner.read(
-            compared,
-            self.compare,
-            stdin.lent(),
-            output.lent(),
-            None if expected is None else expected.lent(),
-            loads=self.compare if isinstance(self.compare, bytes) else None,
-        )
+    def _texts(self, case: StdioCase) -> tuple[Output, Output | None]:
+        """Input, where the comparator may look at it, and expected output."""
+        stdin = Output() if isinstance(self.compare, str) else Output.of_text(case.stdin)
+        return stdin, None if case.stdout is None else Output.of_text(case.stdout)
+
+    def _lost(self, why: str, stdin: Output, expected: Output | None) -> Finding:
+        """The reader was lost with an output; that may be the fault of a user's comparator."""
+        own = isinstance(self.compare, str)
+        if expected is not None and not own:
+            [again] = self._read([(stdin, expected)], [expected], True)
+            if isinstance(again, str):
+                return Finding(_IE, f"the comparator fails, and on the expected output too: {why}")
+        return Finding(_WA, why)
+
+    def _read(
+        self, texts: Sequence[tuple[Output, Output | None]], outputs: Sequence[Output], stop: bool
+    ) -> list[Any]:
+        asked = [
+            (stdin.lent(), output.lent(), None if expected is None else expected.lent())
+            for (stdin, expected), output in zip(texts, outputs, strict=True)
+        ]
+        loads = self.compare if isinstance(self.compare, bytes) else None
+        args = self.compare, asked, stop
+        return self.runner.read_each(compared, len(asked), *args, loads=loads).records
+
+
+def _finding(verdict: str, why: str, got: str) -> Finding:
+    return Finding(CaseVerdict(verdict), why, got=got)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +170,13 @@ class _Boxed:
     runner: CaseRunner
     limits: Limits
 
-    def check(self, case: StdioCase, run: Run) -> Finding:
+    def check(
+        self, cases: Sequence[StdioCase], runs: Sequence[Run], stop: bool
+    ) -> Iterator[Finding]:
+        for case, run in zip(cases, runs, strict=True):
+            yield self._checked(case, run)
+
+    def _checked(self, case: StdioCase, run: Run) -> Finding:
         said = self._run(case, run.output)
         if said is None:
             return _LATE

@@ -59,6 +59,8 @@ _OUTCOMES: Final = {"pass": _AC, "fail": _WA, "error": _RE}
 _RESTARTS = (
     3  # of a program that ends during a call; then the other cases get the last one's verdict
 )
+_TOGETHER: Final = 16  # cases in one request
+_EXPECTED_BYTES: Final = 1 << 20
 _SHORT = 200
 _LATE = "no time was left for it"
 
@@ -110,7 +112,7 @@ def judge(
         return _concluded(runner, _talked(runner, fed, compare, sandbox.limits), len(fed), stop)
     refuse_empty(compare, fed)
     return _concluded(
-        runner, _fed(runner, fed, as_checker(compare, runner, sandbox.limits)), len(fed), stop
+        runner, _fed(runner, fed, as_checker(compare, runner, sandbox.limits), stop), len(fed), stop
     )
 
 
@@ -170,14 +172,40 @@ def _described(runner: CaseRunner, run: Run) -> tuple[str, str, str]:
 # ------------------------------------------------------------------------------------------------ standard output
 
 
-def _fed(runner: CaseRunner, cases: Sequence[StdioCase], checker: Checker) -> Iterator[_Judged]:
-    for number, case in enumerate(cases, 1):
-        run = runner.run(case.stdin)
-        if run is None:
-            yield _late(number, case)
-            continue
-        found = checker.check(case, run) if run.ending is Ending.OK else Finding(None)
-        yield _result(runner, number, case, run, found)
+def _fed(
+    runner: CaseRunner, cases: Sequence[StdioCase], checker: Checker, stop: bool
+) -> Iterator[_Judged]:
+    """Twice as many cases are run together each time, so that few are run in vain where an early one fails."""
+    at, many = 0, 1
+    while at < len(cases):
+        batch = _batch(cases[at : at + many])
+        runs = runner.run([case.stdin for case in batch], stop)
+        if not runs:
+            for case in cases[at:]:
+                at += 1
+                yield _late(at, case)
+            return
+        ended = [(case, run) for case, run in zip(batch, runs, strict=False) if _ended(run)]
+        findings = checker.check([case for case, _ in ended], [run for _, run in ended], stop)
+        for case, run in zip(batch, runs, strict=False):
+            at += 1
+            found = next(findings) if _ended(run) else Finding(None)
+            yield _result(runner, at, case, run, found)
+        many = min(2 * many, _TOGETHER)
+
+
+def _batch(cases: Sequence[StdioCase]) -> Sequence[StdioCase]:
+    """The first cases whose expected outputs are quickly read together."""
+    size = 0
+    for at, case in enumerate(cases):
+        size += len(case.stdout or "")
+        if at and size > _EXPECTED_BYTES:
+            return cases[:at]
+    return cases
+
+
+def _ended(run: Run) -> bool:
+    return run.ending is Ending.OK
 
 
 def _late(number: int, case: StdioCase) -> _Judged:

@@ -96,7 +96,8 @@ class Probes:
     ) -> Finding:
         runner = self._runner(Program("python", ""))
         run = Run(Ending.OK, output=Output.of_text(output))
-        return as_checker(checker, runner, self.sandbox.limits).check(case, run)
+        checks = as_checker(checker, runner, self.sandbox.limits)
+        return next(checks.check([case], [run], stop=True))
 
     def _meetings(
         self, interactor: Interactor, cases: Sequence[StdioCase], program: Program

@@ -21,10 +21,14 @@ from rlvr.verifiers.code.compare import COMPARATORS, Comparator
 from rlvr.verifiers.code.equality import shown
 from rlvr.verifiers.code.verdicts import CaseVerdict, cut, one_line
 
-__all__ = ["Shipped", "compared", "described", "judged_replies"]
+__all__ = ["OutputOfCase", "Shipped", "compared", "described", "judged_replies"]
 
 Shipped: TypeAlias = "str | bytes"
 """A comparator's name, or a pickle of it."""
+
+OutputOfCase: TypeAlias = "tuple[Readable, Readable, Readable | None]"
+"""The case's input (b"" for our own comparators, which do not look at it); what the program wrote; what it should have
+written, None where only the comparator knows."""
 
 _AC, _WA, _RE, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.RE, CaseVerdict.IE
 _SAID: Final = 1 << 16  # bytes of stderr that are searched for a message
@@ -38,20 +42,30 @@ _ERROR = re.compile(
 
 
 def compared(
-    compare: Shipped, stdin: Readable, stdout: Readable, expected: Readable | None
+    compare: Shipped, outputs: Sequence[OutputOfCase], stop: bool, first: int
 ) -> Iterator[tuple[str, str, str]]:
-    """One record: the verdict on an output, why, and its beginning.
+    """For each output the verdict, why, and its beginning.
 
     Args:
         compare: the comparator.
-        stdin: the case's input; b"" for our own comparators, which do not look at it.
-        stdout: what the program wrote.
-        expected: what it should have written; None where only the comparator knows.
+        outputs: of the cases.
+        stop: end with the first that is not accepted.
+        first: the case to begin with.
 
     Raises:
         UsageError: the comparator returned neither a bool nor a text.
     """
     compares = _comparator(compare)
+    for output in outputs[first:]:
+        record = _compared(compares, *output)
+        yield record
+        if stop and record[0] != _AC:
+            return
+
+
+def _compared(
+    compares: Comparator, stdin: Readable, stdout: Readable, expected: Readable | None
+) -> tuple[str, str, str]:
     given, wanted = _text(bytes_of(stdin)), _text(bytes_of(expected or b""))
     data = bytes_of(stdout)
     got = cut(data)
@@ -65,11 +79,9 @@ def compared(
                 _difference(compares, given, wanted, wanted)
             except Exception:  # noqa: BLE001  the same over the reference
                 said = f"the comparator raised {_said(error)}, and on the expected output too"
-                yield _IE, said, got
-                return
-        yield _WA, f"the comparator cannot read it: {_said(error)}", got
-    else:
-        yield (_AC, "", got) if why is None else (_WA, one_line(why), got)
+                return _IE, said, got
+        return _WA, f"the comparator cannot read it: {_said(error)}", got
+    return (_AC, "", got) if why is None else (_WA, one_line(why), got)
 
 
 @lru_cache(maxsize=16)
