@@ -63,6 +63,9 @@ _STATIC: Final = {
 """Files by the names that addresses have."""
 _PAGES_AT_ONCE: Final = 40  # in threads, where queries and templates take their time
 _DRAIN_S: Final = 2.0
+_VIEWS: Final = {"rendered": True, "raw": False}
+"""How texts are shown; else as Markdown, unless something in them would have been an element."""
+
 _MOST_CHOSEN: Final = 50  # sources of an overlay or a comparison
 
 _Page: TypeAlias = Callable[[HttpRequest], WholeResponse]
@@ -212,7 +215,7 @@ def app_of(
         n = _of_path(request, "n")
         state = read(source, n >> 32)
         piece, token = _number(request, "start", 0), _number(request, "token", 0)
-        rendered = request.query.get("view") == "rendered"
+        rendered = _VIEWS.get(request.query.get("view", ""))
         found = pages.row_page(source, n, piece, request.query.get("colour", ""), token, rendered)
         if found is None and not state["whole"]:
             message = f"Still reading ({state['progress']}): there is no such row yet."
@@ -281,7 +284,7 @@ def app_of(
         key, source = rows_of(request)
         step, query = _number(request, "step", 0), request.query
         state = read(source, step)
-        rendered = query.get("view") == "rendered"
+        rendered = _VIEWS.get(query.get("view", ""))
         found = pages.group_page(
             source, query.get("task", ""), query.get("env", ""), step, rendered
         )

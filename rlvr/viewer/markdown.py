@@ -19,15 +19,18 @@ from pygments.lexers import get_lexer_by_name
 
 from rlvr.text import inert
 
-__all__ = ["RenderedText", "render_text"]
+__all__ = ["RenderedText", "elements_of", "has_markup", "render_text"]
 
 _LONGEST_CODE: Final = 6000  # characters that are coloured
 _LONGEST_TEX: Final = 2000  # characters of a formula
 _LANGUAGES: Final = frozenset(
     "python py python3 c cpp c++ java javascript js json bash sh sql go rust haskell r".split()
 )
+_OURS: Final = (
+    "(?:think|answer|tool_call|tool_response)"  # tags that models write, and no browser knows
+)
 _REMOVED: Final = {
-    "HTML tags": re.compile(r"<(?:[a-zA-Z/][^\s<>]*|!--)"),
+    "HTML tags": re.compile(rf"<(?!/?{_OURS}>)(?:[a-zA-Z/][^\s<>]*|!--)"),
     "links": re.compile(r"(?<!!)\[[^\]\n]{0,300}\]\("),
     "images": re.compile(r"!\[[^\]\n]{0,300}\]\("),
 }
@@ -41,6 +44,12 @@ _TEX = re.compile(
 )
 
 
+_MARKUP: Final = re.compile(
+    r"\$[^\s$][^$\n]{0,300}\$|\\[(\[]|\*\*\S|^(?:```|~~~)|^#{1,6} |^\|.{0,300}\|$|^ {0,3}[-*] \S|^\d{1,2}\. ",
+    re.MULTILINE,
+)
+
+
 class RenderedText(NamedTuple):
     """A text for a page."""
 
@@ -50,6 +59,25 @@ class RenderedText(NamedTuple):
     """What is shown as text and would have been an element: kind → count."""
 
 
+def elements_of(text: str) -> dict[str, int]:
+    """What of a text would be an element of a page, but is shown as text: kind → count.
+
+    Args:
+        text: of a model.
+    """
+    counts = {name: len(pattern.findall(text)) for name, pattern in _REMOVED.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def has_markup(text: str) -> bool:
+    """Whether there is anything in a text that looks other as Markdown than as it is.
+
+    Args:
+        text: of a model.
+    """
+    return _MARKUP.search(text) is not None
+
+
 def render_text(text: str, mark: tuple[int, int] | None = None) -> RenderedText:
     """Render a text.
 
@@ -57,13 +85,13 @@ def render_text(text: str, mark: tuple[int, int] | None = None) -> RenderedText:
         text: at most some ten thousand characters.
         mark: first character and end of what a verifier read.
     """
-    counts = {name: len(pattern.findall(text)) for name, pattern in _REMOVED.items()}
+    removed = elements_of(text)
     begin, end = mark if mark is not None and 0 <= mark[0] < mark[1] <= len(text) else (0, 0)
     before, read, after = (inert(it) for it in (text[:begin], text[begin:end], text[end:]))
     signed = f"{before}{_BEGIN}{read}{_END}{after}" if read else before + after
     html = _ALIGNED.sub("", _parser().render(signed))  # inline styles, which the policy forbids
     html = _MARKED.sub(r"<mark>\1</mark>", html).replace(_BEGIN, "").replace(_END, "")
-    return RenderedText(Markup(html), {name: count for name, count in counts.items() if count})
+    return RenderedText(Markup(html), removed)
 
 
 @cache

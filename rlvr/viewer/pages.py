@@ -182,7 +182,7 @@ def row_page(
     start: int | None,
     colour: str = "",
     token: int = 0,
-    rendered: bool = False,
+    rendered: bool | None = None,
 ) -> dict[str, Any] | None:
     """One row with its texts; None if there is no such row.
 
@@ -192,7 +192,8 @@ def row_page(
         start: first character of the completion that is shown; None for the part with the answer.
         colour: by what tokens are coloured, see `rlvr.viewer.tokens`; "" for none.
         token: number of the first one that is shown.
-        rendered: whether prompt and completion are shown as Markdown.
+        rendered: whether prompt and completion are shown as Markdown; None for yes, unless something in them would
+            have been an element of the page.
     """
     found = source.index.query(f"SELECT {_ROW} FROM rows WHERE n = ?", [n])
     whole = source.index.rows([n]).get(n)
@@ -208,6 +209,8 @@ def row_page(
         [n, n],
     )
     prompt, shown = _prompt(row), piece(text, start or 0, mark)
+    if rendered is None:
+        rendered = not isinstance(whole, str) and _reads_as_markdown([text], [text, prompt])
     others = {
         name: excerpt(as_text(row[name]), _NOTE)
         for name in (
@@ -243,6 +246,20 @@ def row_page(
         "before": before,
         "after": after,
     }
+
+
+def _reads_as_markdown(completions: Sequence[str], texts: Sequence[str]) -> bool:
+    """Whether texts are shown as Markdown unless a reader wants it otherwise.
+
+    Some completion has markup, all are short, and nothing would have been an element of the page.
+    """
+    from rlvr.viewer.markdown import elements_of, has_markup
+
+    return (
+        all(len(text) <= PIECE for text in texts)
+        and any(map(has_markup, completions))
+        and not any(map(elements_of, texts))
+    )
 
 
 def _rendered(text: str, start: int, end: int, mark: tuple[int, int] | None) -> RenderedText:
@@ -331,21 +348,21 @@ def row_text(source: Source, n: int, name: str) -> str | None:
 
 
 def group_page(
-    source: Source, task: str, env: str, step: int, rendered: bool = False
+    source: Source, task: str, env: str, step: int, rendered: bool | None = None
 ) -> dict[str, Any]:
     """The completions of one task side by side.
 
     Args:
         source: whose rows they are.
         task, env, step: of the rows.
-        rendered: whether they are shown as Markdown.
+        rendered: whether they are shown as Markdown; None for yes, unless one of them would have had an element.
     """
     where, values = "task = ? AND env = ? AND step = ? AND error IS NULL", [task, env, step]
     [(count,)] = source.index.query(f"SELECT count(*) FROM rows WHERE {where}", values)
     sides = _sides(source, where, values, _MOST_SIDES, rendered=rendered)
     first = sides[0] if sides else {"prompt": "", "reference": ""}
     shared = {"prompt": first["prompt"], "reference": first["reference"]}
-    shared["rendered"] = rendered
+    shared["rendered"] = any(side["rendered"] for side in sides)
     return {**shared, "sides": sides, "count": count, "task": task, "env": env, "step": step}
 
 
@@ -364,19 +381,21 @@ def rows_of_reason(
 
 
 def _sides(
-    source: Source, where: str, values: Sequence[Any], most: int, *, rendered: bool = False
+    source: Source, where: str, values: Sequence[Any], most: int, *, rendered: bool | None = False
 ) -> list[dict[str, Any]]:
     """Rows as they stand side by side."""
     found = source.index.query(
         f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY n LIMIT {most}", values
     )
     whole = source.index.rows([it[0] for it in found])
+    rows = [whole.get(it[0], {}) for it in found]
+    rows = [{"completion": row} if isinstance(row, str) else row for row in rows]
+    texts = [as_text(row.get("completion")) for row in rows]
+    if rendered is None:
+        rendered = _reads_as_markdown(texts, texts)
     sides = []
-    for it in found:
+    for it, row, text in zip(found, rows, texts, strict=True):
         facts = dict(zip(_ROW.split(", "), it, strict=True))
-        row = whole.get(facts["n"], {})
-        row = {"completion": row} if isinstance(row, str) else row
-        text = as_text(row.get("completion"))
         mark = answer_at(text, row.get("answer"))
         facts |= {
             "why": excerpt(as_text(row.get("why")), 500),

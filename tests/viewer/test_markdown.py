@@ -75,6 +75,31 @@ def test_two_completions_differ_by_words():
     assert word_diff("a <b> c", "a <i> c") == "a &lt;<del>b</del><ins>i</ins>&gt; c"
 
 
+@pytest.mark.parametrize(
+    ("text", "is_rendered"),
+    [
+        ("So **7** is it.", True),
+        ("Then $x^2$ is 4.", True),
+        ("| a | b |\n|---|---|\n| 1 | 2 |", True),
+        ("<think>so</think> Then \\(x\\) is 4.", True),
+        ("First 7,\nthen \\boxed{7}.", False),
+        ("**7** <b>", False),
+        ("**7** ![a](http://b)", False),
+        ("**7**" + " x" * 20_000, False),
+    ],
+)
+def test_texts_with_markup_are_rendered_unless_they_hold_elements(
+    text: str, is_rendered: bool, tmp_path: Path, browse
+):
+    """Raw is a click away from each, and the other way round."""
+    rows = [record(0, completion=text, env="e"), record(1, completion="plain", env="e")]
+    client = browse(write(tmp_path / "a.jsonl", rows))
+    for address in ("/0/row/0?", "/0/group?task=sums/0&env=e&"):
+        assert ('<div class="markdown"' in client.get(address).text) is is_rendered
+        assert '<div class="markdown"' not in client.get(address + "view=raw").text
+        assert '<div class="markdown"' in client.get(address + "view=rendered").text
+
+
 def test_pages_switch_between_raw_and_rendered(tmp_path: Path, browse):
     """A row and a group; the difference of two completions is a click away."""
     rows = [record(i, completion=f"**{i}** <b>", env="e") for i in range(4)]

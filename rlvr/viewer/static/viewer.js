@@ -20,21 +20,21 @@ document.addEventListener("keydown", (event) => {
   }
 });
 // A mark of a verdict is sent at once; in an order the next row comes, else the same page with the new counts.
-const said = { y: true, x: false, u: null };
-const marking = document.querySelector(".marking");
-async function mark(key) {
-  const { token, address, next } = marking.dataset;
+const verdictOfKey = { y: true, x: false, u: null };
+const markingBar = document.querySelector(".marking");
+async function sendMark(key) {
+  const { token, address, next } = markingBar.dataset;
   const answer = await fetch(address, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ token, verdict_is_right: said[key] }),
+    body: JSON.stringify({ token, verdict_is_right: verdictOfKey[key] }),
   }).catch(() => null);
   if (answer && answer.ok) location.assign(next && key !== "u" ? next : location.href);
-  else marking.querySelector("[role=status]").textContent = answer ? await answer.text() : "the viewer does not answer";
+  else markingBar.querySelector("[role=status]").textContent = answer ? await answer.text() : "the viewer does not answer";
 }
-if (marking) {
-  for (const button of marking.querySelectorAll("button")) {
-    button.addEventListener("click", () => mark(button.dataset.key));
+if (markingBar) {
+  for (const button of markingBar.querySelectorAll("button")) {
+    button.addEventListener("click", () => sendMark(button.dataset.key));
   }
 }
 // Filters that are left empty stay out of the address, so that it can be shared.
