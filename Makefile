@@ -5,6 +5,8 @@
 #   make quick   run the tests that need no torch, sandbox, command or service; under a minute
 #   make test    run all tests but four kinds: `make test-slow` runs the slow ones, `make test-escapes` the attacks,
 #                `make test-ranks` training in several processes, `make test-ray` scoring on a Ray cluster
+#   make test-outside  measure promises of memory and time from outside, by /proc and the clock (docs/promises.md); minutes
+#   make test-peers  score 500 rows through TRL, verl, verifiers and OpenEnv, by a service that is killed midway
 #   make test-kernels  run the numeric tests with other kernels, as on another make of CPU, and two threads
 #   make test-browser  look at the pages of `rlvr view` in chromium (apt-get install chromium chromium-driver)
 #   make test-gpu  check on a GPU what no other test can run, and print one report; skips all of it without one
@@ -21,6 +23,7 @@
 PYTHON ?= python3
 VENV := .venv
 RAY := .venv-ray
+comma := ,
 BIN := $(VENV)/bin
 # Bytecode is made when a module is first imported: of the thousands that are installed, most never are.
 PIP := $(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check -c constraints.txt
@@ -47,7 +50,7 @@ export PYTHONDONTWRITEBYTECODE :=
 JOBS ?= logical
 PYTEST = $(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype -n $(JOBS) --dist worksteal
 
-.PHONY: demo score docs quick real test test-browser test-docs test-escapes test-gpu test-kernels test-ranks test-ray test-slow test-vllm test-installed release check wheel clean
+.PHONY: demo score docs quick real test test-browser test-docs test-escapes test-gpu test-kernels test-outside test-peers test-ranks test-ray test-slow test-vllm test-installed release check wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(TRAIN)
@@ -57,14 +60,14 @@ score: $(DEMO)
 	@$(BIN)/python -m recipes.score_arithmetic.run
 
 # By path and not by mark, as importing torch for tests that do not run takes seconds.
-NOT_QUICK := algo browser cli envs escapes interop ranks ray recipes samplers sandbox testing train vllm workers test_package.py \
+NOT_QUICK := algo browser cli envs escapes interop outside peers ranks ray recipes samplers sandbox testing train vllm workers test_package.py \
   serve viewer $(addprefix verifiers/test_,code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
 
 quick: $(DEV)
 	@$(PYTEST) -m "not (docs or slow)" $(addprefix --ignore=tests/,$(NOT_QUICK))
 
 test: $(DEV)
-	@$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,browser escapes ranks ray vllm)
+	@$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,browser escapes outside peers ranks ray vllm)
 
 test-escapes: $(DEV)
 	@$(PYTEST) tests/escapes
@@ -91,6 +94,23 @@ test-ray:
 	  $(RAY)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[ray]' pytest httpx; }
 	@$(RAY)/bin/python -m pytest tests/ray
 
+# By the whole trees of processes, so one at a time.
+test-outside: $(DEV)
+	@$(BIN)/python -m pytest -n 0 -rP tests/outside
+
+# Each with rlvr in an environment of its own, without our constraints: they pin what others pin otherwise.
+# NeMo Gym needs a newer Python than 3.11 and is not among them.
+PEERS := trl==1.16.0 verl==0.9.1 verifiers==0.4.0 openenv-core==0.3.0
+peer = $(firstword $(subst -, ,$(firstword $(subst ==, ,$(1)))))
+
+test-peers: $(addprefix test-peer-,$(foreach one,$(PEERS),$(call peer,$(one))))
+
+test-peer-%:
+	@test -x .venv-peers/$*/bin/rlvr || { echo "installing rlvr and $* into .venv-peers/$*" && \
+	  $(PYTHON) -m venv .venv-peers/$* && .venv-peers/$*/bin/python -m pip install -qq --disable-pip-version-check \
+	  -e '.[serve$(if $(filter trl,$*),$(comma)train)]' pytest $(filter $*%,$(PEERS)); }
+	@.venv-peers/$*/bin/python -m pytest -W ignore tests/peers/test_$*.py
+
 # One browser for all tests; RLVR_PICTURES=FOLDER keeps a picture of every page.
 test-browser: $(DEV)
 	@$(PIP) selenium axe-selenium-python
@@ -113,7 +133,7 @@ test-docs: $(DEV)
 	@$(PYTEST) tests/test_docs.py
 
 test-slow: $(DEV)
-	@$(PYTEST) -m slow $(addprefix --ignore=tests/,browser escapes ranks ray vllm)
+	@$(PYTEST) -m slow $(addprefix --ignore=tests/,browser escapes outside peers ranks ray vllm)
 
 # One engine for all tests of a process, which takes half a minute to start: so one process.
 test-vllm: $(VLLM)

@@ -1,10 +1,11 @@
-"""Environments for others (TRL, verl, OpenRLHF, OpenEnv, Gymnasium), and theirs for rlvr; one module for each.
+"""Environments for others (TRL, verl, OpenRLHF, OpenEnv, verifiers, Gymnasium), and theirs for rlvr; a module for each.
 
     from rlvr.interop import to_trl
     reward = to_trl(rlvr.make("gsm8k-v3"))      # reward.reward_funcs, reward.dataset
 
 Every `to_…` scores through `rlvr.Scorer`: it gives the same totals as `rlvr score`, and a completion that hangs or
-crashes the verifier affects no other.  Each adapter is imported when it is first used, and its library when needed.
+crashes the verifier affects no other.  With `scorer="http://…"` services score single turns, as with the command's
+flag.  Each adapter is imported when it is first used, and its library when needed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rlvr.interop.reasoning_gym import from_reasoning_gym
     from rlvr.interop.trl import from_trl, to_trl
     from rlvr.interop.trl_environment import to_trl_environment
-    from rlvr.interop.verifiers import from_verifiers
+    from rlvr.interop.verifiers import from_verifiers, to_verifiers
     from rlvr.interop.verl import to_verl
     from rlvr.interop.verl_episodes import to_verl_episodes
 
@@ -33,6 +34,7 @@ __all__ = [
     "to_openrlhf",
     "to_trl",
     "to_trl_environment",
+    "to_verifiers",
     "to_verl",
     "to_verl_episodes",
 ]

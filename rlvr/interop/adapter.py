@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Self, TypeAlias
 
+from rlvr.engines import engine_of
 from rlvr.environment import Environment
 from rlvr.errors import DataError, Unscored, UsageError, brief
 from rlvr.rewards import Reward
@@ -51,6 +52,8 @@ class Adapter:
     Args:
         env: a single-turn environment.
         workers, wall_s, memory_mib: see `rlvr.Scorer`.
+        scorer: addresses of services or of a Ray cluster, as the flag `--scorer` takes them, which score instead of
+            workers here.  One that is not there for five minutes is `rlvr.errors.ServiceFailed`, never a reward.
 
     Raises:
         UsageError: `env` is no environment, or a setting cannot work.
@@ -63,6 +66,7 @@ class Adapter:
         workers: int | None = None,
         wall_s: float = WALL_S,
         memory_mib: int | None = MEMORY_MIB,
+        scorer: str | None = None,
     ) -> None:
         if isinstance(env, Environment) and not env.single_turn:
             raise UsageError(
@@ -73,10 +77,9 @@ class Adapter:
             "workers": workers,
             "wall_s": wall_s,
             "memory_mib": memory_mib,
+            "scorer": scorer,
         }
-        self.scorer = Scorer(
-            env, workers=workers, wall_s=wall_s, memory_mib=memory_mib
-        )  # starts nothing yet
+        self.scorer = _scorer_of(env, **self._settings)  # starts nothing yet
         self.env = env
 
     def close(self) -> None:
@@ -102,7 +105,11 @@ class Adapter:
         import cloudpickle
 
         vars(self).update(cloudpickle.loads(state["shipped"]))
-        self.scorer = Scorer(self.env, **self._settings)
+        self.scorer = _scorer_of(self.env, **self._settings)
+
+
+def _scorer_of(env: Environment, *, scorer: str | None, **settings: Any) -> Scorer:
+    return Scorer(env, **settings) if scorer is None else Scorer(env, engine=engine_of(scorer))
 
 
 def score_batch(

@@ -104,6 +104,7 @@ def to_gymnasium(
     workers: int | None = None,
     wall_s: float = WALL_S,
     memory_mib: int | None = MEMORY_MIB,
+    scorer: str | None = None,
 ) -> GymEnv: ...
 @overload
 def to_gymnasium(
@@ -115,6 +116,7 @@ def to_gymnasium(
     workers: int | None = None,
     wall_s: float = WALL_S,
     memory_mib: int | None = MEMORY_MIB,
+    scorer: str | None = None,
 ) -> VectorEnv[Any, Any, Any]: ...
 def to_gymnasium(
     env: Environment,
@@ -125,6 +127,7 @@ def to_gymnasium(
     workers: int | None = None,
     wall_s: float = WALL_S,
     memory_mib: int | None = MEMORY_MIB,
+    scorer: str | None = None,
 ) -> GymEnv | VectorEnv[Any, Any, Any]:
     """An environment as Gymnasium's; with `num_envs`, a vector environment.
 
@@ -139,6 +142,7 @@ def to_gymnasium(
         count_tokens: from a completion's text to its number of tokens, for a reward that reads the length.
         workers: see `rlvr.Scorer`; by default one for a single environment, one per core for a vector.
         wall_s, memory_mib: see `rlvr.Scorer`.
+        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
 
     Raises:
         UsageError: `env` is no environment, or a setting cannot work.
@@ -150,19 +154,21 @@ def to_gymnasium(
     if env.single_turn:
         refuse_group_reward(env, "Gymnasium")
         count = (1 if num_envs is None else None) if workers is None else workers
-        settings = {"workers": count, "wall_s": wall_s, "memory_mib": memory_mib}
-        judge = _Judge(env, unscored=unscored, count_tokens=count_tokens, **settings)
+        judge = _Judge(
+            env,
+            unscored=unscored,
+            count_tokens=count_tokens,
+            workers=count,
+            wall_s=wall_s,
+            memory_mib=memory_mib,
+            scorer=scorer,
+        )
         return GymEnv(env, judge) if num_envs is None else GymVectorEnv(env, judge, num_envs)
-    if (unscored, count_tokens, workers, wall_s, memory_mib) != (
-        None,
-        None,
-        None,
-        WALL_S,
-        MEMORY_MIB,
-    ):
+    given = (unscored, count_tokens, workers, wall_s, memory_mib, scorer)
+    if given != (None, None, None, WALL_S, MEMORY_MIB, None):
         raise UsageError(
             f"{env.id} has several turns, which the environment itself scores in this process: unscored, "
-            "count_tokens, workers, wall_s and memory_mib have no meaning there; leave them out"
+            "count_tokens, workers, wall_s, memory_mib and scorer have no meaning there; leave them out"
         )
     if num_envs is None:
         return GymEnv(env, None)

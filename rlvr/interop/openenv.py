@@ -20,7 +20,8 @@ from rlvr.environment.tool_episode import ToolEpisode
 from rlvr.environment.tools import Tool
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import MissingDependency, ToolError, UsageError, brief
-from rlvr.interop.adapter import chat_messages
+from rlvr.interop.adapter import Adapter, chat_messages, reward_value
+from rlvr.scoring import Scorer
 from rlvr.types import Outcome, Task, Verdict
 from rlvr.validate import require_number, require_whole
 
@@ -86,19 +87,23 @@ class TurnObservation(Observation):  # type: ignore[misc]
     truncated: bool = False
 
 
-def to_openenv(env: Environment, *, max_sessions: int = 64) -> OpenEnvServer:
-    """An environment with tools or several turns for OpenEnv: `.app()` is the server, `.environment` an environment.
+def to_openenv(
+    env: Environment, *, max_sessions: int = 64, scorer: str | None = None
+) -> OpenEnvServer:
+    """An environment for OpenEnv: `.app()` is the server, `.environment` an environment.
 
     A turn of the policy is a step: `{"text": …}`, with calls in <tool_call> tags or as `tool_calls`.  OpenEnv's own
     `list_tools` and `call_tool` work too; then the last step is the answer, `{"text": …}`.  `reset` takes a seed, or
     `index` of a task.  UNSCORED is an error and never a reward.
 
     Args:
-        env: an environment with tools or several turns.
+        env: an environment, of one turn or of several.
         max_sessions: most episodes at a time; OpenEnv refuses further ones.
+        scorer: services that score an environment of one turn, such as `"http://10.0.0.7:8000"`, as `--scorer` takes
+            them; None to score in this process.
 
     Raises:
-        UsageError: it is neither, or its reward compares the completions of a group.
+        UsageError: it is none, its reward compares the completions of a group, or it has several turns and a scorer.
     """
     if not isinstance(env, Environment):
         raise UsageError(f"{env!r} is no environment; rlvr.make('bash-v1') gives one")
@@ -106,22 +111,24 @@ def to_openenv(env: Environment, *, max_sessions: int = 64) -> OpenEnvServer:
         raise UsageError(
             f"the reward {env.reward} compares completions of a group, and these are scored alone"
         )
-    return OpenEnvServer(env, require_whole("max_sessions", max_sessions, 1))
+    return OpenEnvServer(env, require_whole("max_sessions", max_sessions, 1), scorer)
 
 
 class OpenEnvServer:
     """What `to_openenv` gives.
 
     Args:
-        env, max_sessions: see there.
+        env, max_sessions, scorer: see there.
     """
 
-    def __init__(self, env: Environment, max_sessions: int) -> None:
+    def __init__(self, env: Environment, max_sessions: int, scorer: str | None) -> None:
         self.env, self.max_sessions = env, max_sessions
+        self._adapter = None if scorer is None else Adapter(env, scorer=scorer)
 
     def environment(self) -> Any:
         """A new environment of OpenEnv, for one episode at a time."""
-        return _Served(copy.deepcopy(self.env, {id(self.env.reward): self.env.reward}))
+        env = copy.deepcopy(self.env, {id(self.env.reward): self.env.reward})
+        return _Served(env, None if self._adapter is None else self._adapter.scorer)
 
     def app(self) -> Any:
         """OpenEnv's server, an application for uvicorn.  It has no access control: let it listen on this machine."""
@@ -135,9 +142,10 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, scorer: Scorer | None) -> None:
         super().__init__()
         self._env, self._info, self._steps = env, dict[str, Any](), 0
+        self._scorer = scorer
 
     def reset(
         self,
@@ -170,7 +178,7 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
             )
         elif action.tool_calls:
             said = _message(action.text, action.tool_calls)
-        told, reward, terminated, truncated, info = self._env.step(said)
+        told, reward, terminated, truncated, info = self._taken(said)
         self._steps += 1
         ended, score = terminated or truncated, info.get("score")
         if action.type == "call_tool":
@@ -188,6 +196,17 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
             why="" if score is None else score.verdict.why,
             parts={} if score is None else dict(score.parts),
         )
+
+    def _taken(self, said: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """A step of the environment; one that services score has no other."""
+        if self._scorer is None:
+            taken: tuple[Any, float, bool, bool, dict[str, Any]] = self._env.step(said)
+            return taken
+        if "index" not in self._info:
+            raise UsageError(f"{self._env.id}: step before reset")
+        task = self._env.task(self._info.pop("index"))
+        score = self._scorer.score(task, said)
+        return "", reward_value(task, score, None), True, False, {"task": task.id, "score": score}
 
     @property
     def state(self) -> State:

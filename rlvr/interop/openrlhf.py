@@ -80,6 +80,7 @@ def to_openrlhf(
     workers: int | None = 2,
     wall_s: float = WALL_S,
     memory_mib: int | None = MEMORY_MIB,
+    scorer: str | None = None,
 ) -> OpenRLHFReward:
     """An environment as OpenRLHF's `reward_func`.
 
@@ -93,12 +94,14 @@ def to_openrlhf(
         ends: special tokens to cut off the end of a completion.
         workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few workers by default, since the process of each vLLM engine
             has workers of its own.
+        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
 
     Raises:
         UsageError: the reward compares the completions of a group, or a setting cannot work.
     """
     refuse_group_reward(env, "OpenRLHF")
-    settings = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
+    settings: dict[str, Any] = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
+    settings["scorer"] = scorer
     return OpenRLHFReward(env, unscored=unscored, count_tokens=count_tokens, ends=ends, **settings)
 
 

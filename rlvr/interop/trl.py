@@ -72,6 +72,7 @@ def to_trl(
     workers: int | None = None,
     wall_s: float = WALL_S,
     memory_mib: int | None = MEMORY_MIB,
+    scorer: str | None = None,
 ) -> TRLReward:
     """An environment for `GRPOTrainer` or `RLOOTrainer`: `.reward_funcs` and `.dataset`.
 
@@ -88,13 +89,15 @@ def to_trl(
             counts it to the prompt; with it given, the reward sees each completion whole.
         workers, wall_s, memory_mib: see `rlvr.Scorer`.  By default one worker per core, divided among the processes
             that `torchrun` or `accelerate` started on this machine.
+        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
 
     Raises:
         UsageError: `env` is no environment, or a setting cannot work.
     """
     if workers is None:
         workers = max(1, usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
-    settings = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
+    settings: dict[str, Any] = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
+    settings["scorer"] = scorer
     return TRLReward(
         env,
         tasks=tasks,

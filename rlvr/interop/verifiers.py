@@ -1,6 +1,8 @@
-"""Environments of Prime Intellect's `verifiers`: a taskset, its tools and its rewards as an `Environment`.
+"""Environments of Prime Intellect's `verifiers`: a taskset, its tools and its rewards as an `Environment`; and ours as
+a taskset.
 
-    env = from_verifiers(MyTaskset(MyConfig()))
+    env = from_verifiers(MyTaskset(MyConfig()))                                  # theirs, as ours
+    taskset = to_verifiers(rlvr.make("gsm8k-v3"), scorer="http://10.0.0.7:8000")  # ours, for prime-rl and others
 
 The tasks' prompts, the `@vf.tool` methods of their toolsets, called in this process, and their `@vf.reward` methods
 over the trace.  Harnesses and runtimes are not used: rlvr's own loop plays the episode.  Needs verifiers, which brings
@@ -23,6 +25,18 @@ from rlvr.environment import Environment
 from rlvr.environment.tools import Tool, schema_of
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import MissingDependency, ToolError, Unscored, UsageError, brief
+from rlvr.interop.adapter import (
+    TASK,
+    Adapter,
+    chat_messages,
+    completion_with_length,
+    finite_tasks,
+    refuse_group_reward,
+    reward_value,
+    task_as_json,
+    task_of,
+)
+from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Outcome, Prompt, Task, Verdict
 from rlvr.validate import require_number, require_one_of, require_optional_whole
 
@@ -43,7 +57,65 @@ except ImportError as error:
         "verifiers, whose environments these are,", "", "pip install verifiers==0.4.0"
     ) from error
 
-__all__ = ["VerifiersEnv", "from_verifiers"]
+__all__ = ["VerifiersEnv", "from_verifiers", "to_verifiers"]
+
+
+def to_verifiers(
+    env: Environment,
+    *,
+    tasks: int | None = None,
+    workers: int | None = None,
+    wall_s: float = WALL_S,
+    memory_mib: int | None = MEMORY_MIB,
+    scorer: str | None = None,
+) -> Any:
+    """An environment as a taskset of `verifiers`: each task has the reward `total`.
+
+    UNSCORED, and services that are not there, are errors of the trace, whose reward then is None and never 0.
+
+    Args:
+        env: a single-turn environment whose reward does not compare the completions of a group.
+        tasks: number of tasks; None for all of a finite split.
+        workers, wall_s, memory_mib: see `rlvr.Scorer`.
+        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
+
+    Raises:
+        UsageError: `env` is no such environment, or a setting cannot work.
+    """
+    refuse_group_reward(env, "verifiers")
+    adapter = Adapter(env, workers=workers, wall_s=wall_s, memory_mib=memory_mib, scorer=scorer)
+    taskset = _OurTaskset(vf.TasksetConfig())
+    taskset.ours = [_our_task(adapter, task) for task in finite_tasks(env, tasks)]
+    return taskset
+
+
+class _OurData(vf.TaskData):  # type: ignore[misc]  # verifiers has no types for mypy here
+    rlvr_task: str
+
+
+class _OurTask(vf.Task[_OurData]):  # type: ignore[misc]
+    adapter: Any = None
+
+    @vf.reward  # type: ignore[untyped-decorator]
+    async def total(self, trace: Any) -> float:
+        """Of the policy's last words."""
+        task = task_of(self.adapter.env, {TASK: self.data.rlvr_task})
+        completion = completion_with_length(self.adapter.env, trace.last_reply, None)
+        return reward_value(task, await self.adapter.scorer.ascore(task, completion), None)
+
+
+class _OurTaskset(vf.Taskset[_OurTask]):  # type: ignore[misc]
+    ours: Any = ()
+
+    def load(self) -> Any:
+        return self.ours
+
+
+def _our_task(adapter: Adapter, task: Task) -> Any:
+    data = _OurData(prompt=chat_messages(task.prompt), rlvr_task=task_as_json(task), id=task.id)
+    one = _OurTask(data)
+    one.adapter = adapter
+    return one
 
 
 def from_verifiers(

@@ -55,6 +55,7 @@ def to_verl(
     workers: int | None = 2,
     wall_s: float = WALL_S,
     memory_mib: int | None = MEMORY_MIB,
+    scorer: str | None = None,
 ) -> VerlReward:
     """One or more environments as verl's `compute_score`.
 
@@ -70,6 +71,7 @@ def to_verl(
             such a reward.
         workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few workers by default, since each environment has workers of
             its own in each of verl's `reward.num_workers` processes.
+        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
 
     Raises:
         UsageError: two environments share an id, or a setting cannot work.
@@ -79,7 +81,12 @@ def to_verl(
         unscored=require_unscored(unscored),
         count_tokens=count_tokens,
         group_size=require_optional_whole("group_size", group_size, 1),
-        settings={"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib},
+        settings={
+            "workers": workers,
+            "wall_s": wall_s,
+            "memory_mib": memory_mib,
+            "scorer": scorer,
+        },
     )
 
 
@@ -115,7 +122,7 @@ class VerlReward:
 
     Args:
         envs, unscored, count_tokens, group_size: see `to_verl`.
-        settings: `workers`, `wall_s` and `memory_mib`.
+        settings: `workers`, `wall_s`, `memory_mib` and `scorer`.
     """
 
     def __init__(

@@ -12,11 +12,13 @@ import pytest
 
 import rlvr
 from rlvr.data.formats import read_rows
-from rlvr.interop import to_openrlhf, to_verl
-from rlvr.interop.adapter import TASK, task_as_json
+from rlvr.errors import UsageError
+from rlvr.interop import to_gymnasium, to_openrlhf, to_trl, to_verl
+from rlvr.interop.adapter import TASK, Adapter, task_as_json
 from rlvr.interop.openrlhf import completion_in_query, remote_reply
 from rlvr.interop.verl import VerlStopped
-from tests.environments import Measured, Siblings, Trials
+from tests.environments import Desk, Measured, Siblings, Trials
+from tests.scoring.test_services import service_of
 
 SHAPED = rlvr.Correct() + 0.5 * rlvr.Format(str.isdecimal)
 
@@ -346,3 +348,24 @@ def test_any_completion_survives_the_cut():
         prompt = "".join(rng.choices("ab \n<>|", k=rng.randrange(1, 12)))
         said = "".join(rng.choices("ab \n<>|", k=rng.randrange(12)))
         assert completion_in_query(f"{prompt}{said}<|im_end|>", prompt) == said
+
+
+@pytest.mark.parametrize("adapted", [to_trl, to_verl, to_openrlhf, to_gymnasium])
+def test_services_score_instead_of_workers_here(adapted):
+    """Every adapter takes `scorer=`, as the command does; a copy in another process asks the same services."""
+    env = Trials()
+    with service_of(env) as url, adapted(env, scorer=url) as made:
+        parts = [made, getattr(made, "_judge", None), *getattr(made, "_adapters", {}).values()]
+        [adapter] = [one for one in parts if isinstance(one, Adapter)]
+        again = pickle.loads(pickle.dumps(adapter))
+        for one in (adapter, again):
+            assert one.scorer.score(env.task(3), "3").total == 1.0
+            assert one.scorer.workers == 1  # of the service
+            assert one.scorer.processes == (0, 0)  # here
+        again.close()
+
+
+def test_several_turns_have_no_scorer_elsewhere():
+    """A service scores completions alone."""
+    with pytest.raises(UsageError, match="several turns"):
+        to_gymnasium(Desk(), scorer="http://127.0.0.1:9")
