@@ -71,9 +71,7 @@ class SlotPool:
     ):
         self._python, self._packages, self._caches = python, packages, caches
         self._limits, self._workers, self._level = limits, workers, level
-        self._hierarchy = (
-            _hierarchy() if level == "namespaces" else None
-        )  # of the other, the sampling is tested
+        self._hierarchy = _hierarchy()
         self.memory = f"cgroup v{self._hierarchy.version}" if self._hierarchy else ""
         self._forget()
 

@@ -212,9 +212,7 @@ class Episode(Watch):
             self.program.send(b"%d\n" % call["call"])
         looked = began
         while status is None:
-            pause_s = min(
-                max(0.002, (time.monotonic() - began) / 10), _LOOK_S[self.config["sampled"]]
-            )
+            pause_s = min(max(0.002, (time.monotonic() - began) / 10), _LOOK_S[self._often])
             ready = self._polled(pause_s)
             if self.children in ready:
                 self._reap()

@@ -25,7 +25,7 @@ import stat
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from rlvr.sandbox.guest.linux import (
     adopt_orphans,
@@ -93,6 +93,8 @@ _RECEIVE_S = 0.005
 
 class Restricted:
     """See `namespaces.Namespaces`, which explains each call."""
+
+    SCANS: Final = True
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config

@@ -85,6 +85,7 @@ class Watch:
         self.over = False
         self.given = self._held()
         self.shared = shared_memory() if config["sampled"] else 0
+        self._often = config["sampled"] or level.SCANS
         self.reaped_before = _reaped_cpu()
         self.rss_kib = 0
         self.answered, self.answered_cpu_s = (
@@ -199,9 +200,7 @@ class Watch:
         cpu: float = (
             min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used
         ) / self.config["cores"]
-        return max(
-            0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self.config["sampled"] else _POLL_MAX_S)
-        )
+        return max(0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self._often else _POLL_MAX_S))
 
     def _exceeded(self) -> str:
         if self.level.crowded():
