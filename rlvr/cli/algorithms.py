@@ -33,8 +33,8 @@ class AlgorithmsCommand:
     name: Positional[Annotated[str | None, arg(metavar="NAME")]] = None
     """Show this one."""
     check: FlagCreatePairsOff[bool] = False
-    """Try, on a tiny model, whether it keeps what the trainer promises: equal gradients however rows are split, nothing
-    learned from masked tokens, fields that are read, and more."""
+    """Try, on a tiny model, whether it keeps what the trainer promises: equal gradients however rows are split, on two
+    ranks too; nothing learned from masked tokens, fields that are read, and more."""
 
     def run(self, out: Console, err: Console) -> int:
         if self.name is None:
@@ -50,7 +50,7 @@ class AlgorithmsCommand:
 
 def _check(name: str, out: Console) -> int:
     algorithm = load_algorithm(name)
-    findings = import_module("rlvr.train.conformance").conforms(algorithm)
+    findings = import_module("rlvr.train.conformance").conforms(algorithm, on_ranks=True)
     for one in findings:
         out.print(f"{'FAILS' if one.fault else 'holds'}  {one.rule}", soft_wrap=True)
         if one.fault:

@@ -1,12 +1,15 @@
-"""Whether an algorithm keeps what the trainer promises: `rlvr algorithms NAME --check`, on a tiny model in float64.
-
-Training on several ranks adds up shares of a micro-batch's gradient, which the first rule covers on one.
-"""
+"""Whether an algorithm keeps what the trainer promises: `rlvr algorithms NAME --check`, on a tiny model in float64."""
 
 from __future__ import annotations
 
 import copy
+import gc
+import json
+import os
 import random
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,25 +18,29 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from rlvr.algo.papers.base import Absent, Algorithm, Inputs
-from rlvr.algo.papers.numbers import Number, changed, numbers
+from rlvr.algo.papers.numbers import Number, changed, from_record, numbers, record
 from rlvr.collect.prefixes import PrefixValues
 from rlvr.errors import RlvrError, UsageError
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, GroupInputs, collate, credit
 from rlvr.train.learner import Learner
 from rlvr.train.policy import Policy
+from rlvr.train.ranks import Ranks
 from rlvr.train.second_model import SecondModel
 from rlvr.train.tiny import tiny
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 
-__all__ = ["RuleResult", "conforms"]
+__all__ = ["RuleResult", "conforms", "try_as_rank"]
 
 _TOLERANCE: Final = 1e-6
 _CHARSET: Final = "0123456789ab= "
 _PROMPTS: Final = 6
 _GROUP: Final = 4
+_RANKS: Final = 2
+_RANKS_S: Final = 300  # two processes that import torch, perhaps on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +56,12 @@ class RuleResult:
     fault: str = ""
 
 
-def conforms(algorithm: Algorithm) -> list[RuleResult]:
+def conforms(algorithm: Algorithm, *, on_ranks: bool = False) -> list[RuleResult]:
     """What was found of each rule.
 
     Args:
         algorithm: one with advantages; such as `load_algorithm("mine.py:Mine")`.
+        on_ranks: try it in two processes too, which load it by its name.
 
     Raises:
         UsageError: it learns from pairs, labels or steps; or a method of it raises, or returns what cannot be used.
@@ -63,14 +71,15 @@ def conforms(algorithm: Algorithm) -> list[RuleResult]:
             f"{algorithm.label} learns from {algorithm.examples}; --check tries algorithms with advantages"
         )
     try:
-        return _found(_Trial(algorithm))
+        with TemporaryDirectory() as place:
+            return _found(_Trial(algorithm, Path(place)), on_ranks)
     except RlvrError:
         raise
     except Exception as error:  # of the algorithm's own code
         raise UsageError(f"{algorithm.label} raises {type(error).__name__}: {error}") from error
 
 
-def _found(trial: _Trial) -> list[RuleResult]:
+def _found(trial: _Trial, on_ranks: bool) -> list[RuleResult]:
     rules: dict[str, Callable[[], str]] = {
         "the gradient is the same in one micro-batch, in many, and packed": trial.splitting,
         "advantages of 0 give no gradient, unless a regulariser is declared": trial.nothing_to_learn,
@@ -80,7 +89,21 @@ def _found(trial: _Trial) -> list[RuleResult]:
         "every field of its own changes something": trial.fields,
         "a run that is resumed goes on to the last bit": trial.resuming,
     }
+    if on_ranks and trial.algorithm.trust_region is None:  # which is of one process
+        rules["the gradient is the same on two ranks"] = trial.on_ranks
     return [RuleResult(rule, check()) for rule, check in rules.items()]
+
+
+def try_as_rank() -> None:
+    """Try as one of several ranks the algorithm whose record is on stdin; prints how far its gradient is off."""
+    algorithm = from_record(json.load(sys.stdin))
+    torch.set_num_threads(1)
+    with TemporaryDirectory() as place:
+        alone = _Trial(algorithm, Path(place)).gradient()  # alone it can save a teacher, too
+        with Ranks.of_environment(torch.device("cpu")) as ranks:
+            together = _Trial(algorithm, Path(place), ranks).gradient()
+            gc.collect()  # what is in shards goes before its process group
+    sys.stdout.write(f"{_apart(alone, together)}\n")
 
 
 def _rollouts(draw: random.Random, reads: frozenset[str]) -> list[Group]:
@@ -121,8 +144,8 @@ def _rollout(task: Task, ids: list[int], total: float | None, reads: frozenset[s
 class _Trial:
     """A learner of the algorithm on a batch that is a few updates old."""
 
-    def __init__(self, algorithm: Algorithm) -> None:
-        self.algorithm = algorithm
+    def __init__(self, algorithm: Algorithm, place: Path, ranks: Ranks | None = None) -> None:
+        self.algorithm, self._place, self._ranks = algorithm, place, ranks or Ranks()
         groups = _rollouts(random.Random(0), algorithm.reads)
         learner = self._learner(algorithm)
         rows = [rollout for group in groups for rollout in group.rollouts]
@@ -139,21 +162,21 @@ class _Trial:
         ]  # fmt: skip
         self.learner, self.batch = learner, self._credited(learner)
 
-    @staticmethod
-    def _learner(algorithm: Algorithm, **options: Any) -> Learner:
+    def _learner(self, algorithm: Algorithm, **options: Any) -> Learner:
         model, tokenizer = tiny(
             _CHARSET, hidden=16, heads=2, layers=1, tied=False, dtype=torch.float64
         )
         with torch.no_grad():  # so that some tokens are likely and others not
             model.get_output_embeddings().weight.mul_(40)
         settings: dict[str, Any] = {"max_tokens": 8, "lr": 1e-2, "eval_every": None}
-        with TemporaryDirectory() as folder:
-            if algorithm.needs_teacher:
-                Policy(*tiny(_CHARSET, hidden=16, heads=2, layers=1, seed=1)).save(Path(folder))
-                settings["teacher"] = folder
-            run = Path(folder) / "run"
-            config = Config(env="check", model="check", run=run, algorithm=algorithm, **settings)
-            learner = Learner(Policy(model, tokenizer, **options), config)
+        if algorithm.needs_teacher:
+            folder = self._place / "teacher"
+            if not folder.exists():
+                Policy(*tiny(_CHARSET, hidden=16, heads=2, layers=1, seed=1)).save(folder)
+            settings["teacher"] = str(folder)
+        run = self._place / "run"
+        config = Config(env="check", model="check", run=run, algorithm=algorithm, **settings)
+        learner = Learner(Policy(model, tokenizer, **options), config, self._ranks)
         _disturb(learner)
         return learner
 
@@ -173,9 +196,29 @@ class _Trial:
         learner.optimizer.zero_grad()
         _backward(learner, batch)
         return torch.cat([
-            (torch.zeros_like(p) if p.grad is None else p.grad).flatten().clone()
+            _whole(torch.zeros_like(p) if p.grad is None else p.grad).flatten().clone()
             for p in learner.parameters
         ])  # fmt: skip
+
+    def gradient(self) -> Tensor:
+        """Of the whole batch."""
+        return self._gradient(self.learner, self.batch)
+
+    def on_ranks(self) -> str:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(_RANKS)}
+        said = _said_by_ranks(
+            [os.environ | place | {"RANK": str(i)} for i in range(_RANKS)], self.algorithm
+        )
+        try:
+            apart = float(said.split()[-1])
+        except (IndexError, ValueError):
+            last = (said.strip().splitlines() or ["it says nothing"])[-1]
+            return f"it cannot be trained there: {last}"
+        if apart < _TOLERANCE:
+            return ""
+        return f"the gradient is off by {apart:.1e} of its norm; compute nothing from the number of rows in `loss`"
 
     def splitting(self) -> str:
         whole = self._gradient(self.learner, self.batch)
@@ -293,13 +336,45 @@ class _Trial:
         )
 
 
+def _said_by_ranks(environments: Sequence[dict[str, str]], algorithm: Algorithm) -> str:
+    """What the first rank prints, or a rank that fails."""
+    call = "from rlvr.train.conformance import try_as_rank; try_as_rank()"
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+    }
+    command = [sys.executable, "-W", "ignore", "-c", call]
+    ranks = [subprocess.Popen(command, env=env, text=True, **pipes) for env in environments]
+    try:
+        for rank in ranks:
+            assert rank.stdin is not None
+            rank.stdin.write(json.dumps(record(algorithm)))
+            rank.stdin.close()
+            rank.stdin = None
+        said = [rank.communicate(timeout=_RANKS_S)[0] for rank in ranks]
+    except subprocess.TimeoutExpired:
+        return f"two ranks did not end within {_RANKS_S} s"
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    failed = [text for text, rank in zip(said, ranks, strict=True) if rank.returncode]
+    # One that fails closes its connections, of which the other complains.
+    return min(failed or said, key=lambda text: "Connection closed" in text)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def _disturb(learner: Learner) -> None:
     """Let critics and reward models give other numbers than 0, with which they begin."""
     part, generator = learner.part(SecondModel), torch.Generator().manual_seed(2)
     for parameter in [] if part is None else part.parameters:
         noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-        parameter.add_(noise, alpha=0.1)
+        parameter.add_(learner.ranks.spread(noise, parameter), alpha=0.1)
 
 
 def _backward(learner: Learner, batch: Batch) -> None:

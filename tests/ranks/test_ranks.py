@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlvr.algo.papers import NAMES, algorithm_class
+from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm
 from rlvr.data.rollouts import read_rollouts
 from rlvr.errors import UsageError
 from rlvr.train import checkpoint
+from rlvr.train.conformance import conforms
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.tiny import tiny
@@ -106,6 +107,26 @@ def test_every_part_of_an_update_is_the_same_on_ranks():
     """
     said = finish(start(2, "parts"))
     assert said.count("differs by") == 6
+
+
+OF_OTHERS = """
+from rlvr.algo.papers.gkd import GKD
+
+
+class OfOthers(GKD):
+    def loss(self, inputs):
+        return inputs.divergence * len(inputs.mask)
+"""
+
+
+def test_a_check_tries_two_ranks(tmp_path):
+    """A loss that depends on the number of rows beside it is another one there; with a teacher, which each loads."""
+    (tmp_path / "mine.py").write_text(OF_OTHERS)
+    for name, said in ((f"{tmp_path}/mine.py:OfOthers", "the gradient is off by"), ("gkd", "")):
+        found = conforms(load_algorithm(name), on_ranks=True)[-1]
+        assert found.rule == "the gradient is the same on two ranks"
+        assert found.fault.startswith(said)
+        assert bool(found.fault) == bool(said)
 
 
 def test_no_rank_holds_a_second_copy_to_save_or_sync(tmp_path):
