@@ -352,7 +352,7 @@ def _said_by_ranks(environments: Sequence[dict[str, str]], algorithm: Algorithm)
             rank.stdin.write(json.dumps(record(algorithm)))
             rank.stdin.close()
             rank.stdin = None
-        said = [rank.communicate(timeout=_RANKS_S)[0] for rank in ranks]
+        said: list[str] = [rank.communicate(timeout=_RANKS_S)[0] for rank in ranks]
     except subprocess.TimeoutExpired:
         return f"two ranks did not end within {_RANKS_S} s"
     finally:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -23,7 +24,7 @@ from rlvr.train.setup import local_sampler
 if TYPE_CHECKING:
     from rlvr.samplers.vllm import VLLMSampler
 
-__all__ = ["open_sampler"]
+__all__ = ["open_sampler", "server_devices"]
 
 
 @contextmanager
@@ -104,15 +105,7 @@ def _started(policy: Policy, config: Config) -> Iterator[StartedServers]:
         flags += ["--positions", str(config.sampler_positions)]
     devices = None
     if policy.device.type == "cuda":
-        there = torch.cuda.device_count()
-        if there <= config.serve_samplers:
-            raise UsageError(
-                f"serve_samplers is {config.serve_samplers}, and beside the trainer's there are {there - 1} GPUs; give "
-                "fewer, or sample in this process (--sampler vllm)"
-            )
-        devices = [
-            str(there - 1 - number) for number in range(config.serve_samplers)
-        ]  # the first is the trainer's
+        devices = server_devices(config.serve_samplers, os.environ, policy.device.index or 0)
     with tempfile.TemporaryDirectory(prefix="rlvr-model-") as folder:
         policy.save_description(folder)
         with StartedServers(
@@ -124,6 +117,31 @@ def _started(policy: Policy, config: Config) -> Iterator[StartedServers]:
             log=config.run / "samplers",
         ) as servers:
             yield servers
+
+
+def server_devices(count: int, environment: Mapping[str, str], held: int) -> list[str]:
+    """The GPU of each server, as CUDA_VISIBLE_DEVICES names it: visible ones that no rank of this machine holds.
+
+    Args:
+        count: number of servers.
+        environment: of the first rank: its CUDA_VISIBLE_DEVICES, and torchrun's LOCAL_WORLD_SIZE.
+        held: number of this process's GPU among the visible ones; a rank of several has that of its local number.
+
+    Raises:
+        UsageError: there are too few.
+    """
+    listed = environment.get("CUDA_VISIBLE_DEVICES")
+    everything = range(torch.cuda.device_count())
+    visible = listed.split(",")[: len(everything)] if listed else list(map(str, everything))
+    ranks = int(environment.get("LOCAL_WORLD_SIZE") or 1)
+    taken = set(range(ranks)) if ranks > 1 else {held}
+    free = [name.strip() for number, name in enumerate(visible) if number not in taken]
+    if len(free) < count:
+        raise UsageError(
+            f"serve_samplers is {count}, and of {len(visible)} visible GPUs {len(free)} are held by no rank; give fewer "
+            "servers or ranks, or sample in this process (--sampler vllm)"
+        )
+    return free[len(free) - count :]
 
 
 def _dtype(config: Config) -> Literal["float32", "bfloat16"]:

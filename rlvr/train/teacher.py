@@ -80,6 +80,11 @@ class Teacher(LearnerPart):
         super().__init__(learner)
         student, name = learner.policy, learner.config.teacher
         assert name is not None  # the settings require it
+        if "://" in name:
+            raise UsageError(
+                f"teacher is {name!r}, and teachers behind servers are not there: their models compute beside the "
+                "policy; give a folder, or an id on the hub"
+            )
         self.policy = Policy.load(
             name,
             device=student.device,

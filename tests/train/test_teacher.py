@@ -1,5 +1,7 @@
 """Distillation: what the policy samples comes nearer to a teacher, without any reward."""
 
+import json
+
 import pytest
 import torch
 
@@ -65,6 +67,40 @@ def group(prompt, reference):
     return rlvr.Group(task, [rlvr.Rollout(task, "", ids, [6, 7, 2], [True] * 3, [-1.0] * 3, 0)])
 
 
+def test_texts_of_a_file_are_beside_the_samples(tmp_path):
+    """λ = ¼: three texts to each sample, whose ratios are 1 with a correction too; and they are learned from."""
+    texts = tmp_path / "texts.jsonl"
+    rows = [{"prompt": f"{i}=", "completion": "ab"} for i in range(7)]
+    texts.write_text(
+        "".join(json.dumps(row) + "\n" for row in [*rows, {**rows[0], "label": False}])
+    )
+    algorithm = load_algorithm(
+        "gkd", student_share=0.25, texts=str(texts), correction="token:truncate:2"
+    )
+    seen = []
+    settings = {"algorithm": algorithm, "teacher": teacher(tmp_path / "teacher"), "steps": 2}
+    with trainer(tmp_path / "run", env=Blank(), **settings) as made:
+        update = made.learner.update
+        made.learner.update = lambda batch, *rest: seen.append(batch) or update(batch, *rest)
+        made.run()
+    for batch in seen:
+        assert [row.text for row in batch.rows[16:]] == ["ab"] * 48
+        assert torch.equal(batch.behaviour_logprobs[16:], batch.old_logprobs[16:])
+        assert batch.completion_mask[16:, :3].all()
+    numbers = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [row["texts"] for row in numbers] == [48.0, 48.0]
+    assert {row["updates"] for row in numbers} == {1.0}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"student_share": 0.5}, {"texts": "a.jsonl"}, {"student_share": 0}]
+)
+def test_texts_and_their_share_come_together(changes):
+    """One without the other would do nothing; texts alone are fine-tuning."""
+    with pytest.raises(UsageError, match="student_share is"):
+        load_algorithm("gkd", **changes)
+
+
 @pytest.mark.parametrize("changes", [{}, {"beta": 1.0}, {"top_k": 3}])
 def test_the_divergence_is_that_of_whole_distributions(tmp_path, changes, monkeypatch):
     """In blocks of two tokens, with rows of several lengths: as from the full logits of both."""
@@ -102,6 +138,7 @@ def test_a_teacher_with_other_tokens_is_refused(tmp_path):
             "teacher is str 'x', and nothing reads it with grpo",
         ),
         ({"algorithm": "distill", "teacher": "no/such/folder"}, "no/such/folder"),
+        ({"algorithm": "gkd", "teacher": "http://a:1"}, "teachers behind servers are not there"),
     ],
 )
 def test_a_teacher_that_is_not_there_is_one_line(tmp_path, settings, said: str):

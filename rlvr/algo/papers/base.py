@@ -119,6 +119,7 @@ class Absent:
         dynamic_sampling, refill: whether groups without variation are dropped, and others sampled instead.
         overlong, overlong_share: what is done with truncated completions.
         masked_vote: whether rows that are left out of the loss still count in their group's baseline.
+        texts, student_share: a file whose completions are trained on too, and the share of the policy's own.
         group_size, temperature: of sampling, by default.
         length, sft_weight: of gains, and of an added loss of fine-tuning.
         per_task, unparsed: what is drawn from a group of completions.
@@ -148,6 +149,8 @@ class Absent:
     overlong: OverlongHandling = "keep"
     overlong_share: float = 0.5
     masked_vote: bool = True
+    texts: str | None = None
+    student_share: float = 1.0
     group_size: int | None = None
     temperature: float = 1.0
     length: Literal["sum", "mean"] = "sum"

@@ -1,6 +1,7 @@
 r"""GKD: generalised knowledge distillation (arXiv:2306.13649).
 
-P the teacher's distribution of the next token, Q the policy's, on completions that the policy samples
+P the teacher's distribution of the next token, Q the policy's, on completions: a share λ is the policy's own, the
+others are a file's                                                                        (Algorithm 1)
 M = β P + (1 - β) Q,   D = β KL(P ‖ M) + (1 - β) KL(Q ‖ M)                                  (generalised JSD)
 β 0: KL(P ‖ Q), forward;   β 1: KL(Q ‖ P), reverse, which are the limits of its gradient
 """
@@ -11,29 +12,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.errors import UsageError
 from rlvr.validate import require_number, require_optional_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-__all__ = ["GKD"]
+__all__ = ["GKD", "Divergence"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GKD(Proximal):
-    """The policy samples, and at each token its distribution moves towards the teacher's.
+class Divergence(Proximal):
+    """The policy's distribution moves towards a teacher's at each token.
 
     Attributes:
         beta: β, from the forward KL (0) to the reverse KL (1).
         top_k: compare the teacher's k likeliest tokens, and all others as one; None for the whole vocabulary.
     """
 
-    name = "gkd"
-    title = "GKD"
-    paper = "arXiv:2306.13649"
-    equations = "generalised JSD, on-policy (λ = 1)"
-    sources = "the paper tries β of 0.1, 0.5 and 0.9, and prefers own samples; top-k and one update are ours"
     reads = frozenset({"divergence"})
     regularised = True
     takes_rewards = False
@@ -63,6 +60,37 @@ class GKD(Proximal):
     def loss(self, inputs: Inputs) -> Tensor:
         divergence: Tensor = inputs.divergence
         return divergence
+
+
+@dataclass(frozen=True, kw_only=True)
+class GKD(Divergence):
+    """Generalised knowledge distillation.
+
+    Attributes:
+        student_share: λ, the share of completions that the policy samples, above 0; the others are of `texts`.
+        texts: a file with the columns prompt and completion, such as a teacher's; None with λ = 1.
+    """
+
+    name = "gkd"
+    title = "GKD"
+    paper = "arXiv:2306.13649"
+    equations = "generalised JSD, Algorithm 1"
+    sources = (
+        "the paper tries β of 0.1, 0.5 and 0.9, λ of 0, 0.5 and 1, and prefers own samples; it draws a batch's kind "
+        "with probability λ, here each batch has both; top-k and one update are ours"
+    )
+
+    student_share: float = 1.0
+    texts: str | None = None
+
+    def check(self) -> None:
+        super().check()
+        require_number("student_share", self.student_share, above=0, most=1)
+        if (self.student_share < 1) != (self.texts is not None):
+            raise UsageError(
+                f"student_share is {self.student_share:g} and texts {self.texts!r}; give a file of texts with a "
+                "student_share below 1, or neither; on texts alone --algorithm sft trains"
+            )
 
 
 def _kl(p: Tensor, q: Tensor) -> Tensor:

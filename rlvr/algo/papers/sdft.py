@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlvr.algo.papers.gkd import GKD
+from rlvr.algo.papers.gkd import Divergence
 from rlvr.algo.parts import Mixing
 from rlvr.errors import UsageError
 
@@ -16,7 +16,7 @@ __all__ = ["SDFT"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SDFT(GKD):
+class SDFT(Divergence):
     """The teacher is the policy itself, which is shown the reference.
 
     Attributes:

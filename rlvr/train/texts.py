@@ -1,0 +1,90 @@
+"""Completions of a file beside those of the policy, in the same batch (GKD, arXiv:2306.13649, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from rlvr.collect.groups import Groups
+from rlvr.data.pairs import read_labelled
+from rlvr.environment import seeded
+from rlvr.errors import DataError
+from rlvr.train.credit import Batch
+from rlvr.train.part import LearnerPart
+from rlvr.train.rollout_batch import RolloutBatch
+from rlvr.train.trained_rows import tokenized
+from rlvr.types import Group, Rollout, Task
+
+if TYPE_CHECKING:  # it calls the parts
+    from rlvr.train.learner import Learner
+
+__all__ = ["Texts"]
+
+
+class Texts(LearnerPart):
+    """Draws texts for each step, as many as make the policy's own completions `student_share` of all.
+
+    Their behaviour policy is the trained one, as it is before the step: nothing corrects them.
+
+    Raises:
+        DataError: the file has no completion of at most `max_tokens`.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
+        self._rows = _read(learner) if learner.ranks.first else []
+
+    @classmethod
+    def of(cls, learner: Learner) -> Texts | None:
+        return None if learner.algorithm.texts is None else cls(learner)
+
+    def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
+        share, config = self.learner.algorithm.student_share, self.learner.config
+        count = round(len(sampled.rollouts) * (1 - share) / share)
+        drawn = seeded("texts", config.seed, step).choices(self._rows, k=count)
+        rows = [replace(row, weights_version=step) for row in drawn]
+        size = config.group_size
+        parts = [rows[begin : begin + size] for begin in range(0, count, size)]
+        groups = [*sampled.groups, *(Group(part[0].task, part) for part in parts)]
+        return replace(sampled, groups=groups).with_costs({"texts": float(count)})
+
+    def before(self, batch: Batch) -> Batch:
+        texts = _rows_without_logprobs(batch)
+        if not texts:
+            return batch
+        behaviour, learner = batch.behaviour_logprobs.clone(), self.learner
+        found = learner.logprobs(batch.part(texts).rows, learner.policy)
+        behaviour[texts, : found.shape[1]] = found
+        return replace(batch, behaviour_logprobs=behaviour)
+
+
+def _rows_without_logprobs(batch: Batch) -> Sequence[int]:
+    """The texts: no sampler has given their tokens a probability."""
+    known = (batch.behaviour_logprobs != 0) & batch.completion_mask
+    found: list[int] = (
+        (batch.completion_mask.any(dim=1) & ~known.any(dim=1)).nonzero().flatten().tolist()
+    )
+    return found
+
+
+def _read(learner: Learner) -> list[Rollout]:
+    """The file's completions as rollouts that no verifier has seen."""
+    path, most = Path(learner.algorithm.texts or ""), learner.config.max_tokens
+    task, found = Task(path.name, "of many"), []  # one group has texts of many prompts
+    for one in read_labelled(path, needs_both=False):
+        [row] = tokenized(
+            learner.policy.tokenization, one.prompt, [(one.completion, one.truncated)]
+        )
+        ids = row.completion_ids
+        if one.label and 0 < len(ids) <= most:
+            logprobs = torch.zeros(len(ids)).tolist()
+            found.append(
+                Rollout(task, one.completion, row.prompt_ids, ids, row.completion_mask, logprobs, 0)
+            )
+    if not found:
+        raise DataError(f"{path} has no completion of at most max_tokens={most} tokens to train on")
+    return found
