@@ -138,8 +138,8 @@ def server_devices(count: int, environment: Mapping[str, str], held: int) -> lis
     free = [name.strip() for number, name in enumerate(visible) if number not in taken]
     if len(free) < count:
         raise UsageError(
-            f"serve_samplers is {count}, and of {len(visible)} visible GPUs {len(free)} are held by no rank; give fewer "
-            "servers or ranks, or sample in this process (--sampler vllm)"
+            f"serve_samplers is {count}, and of {len(visible)} visible GPUs {len(free)} are held by no rank; give "
+            "fewer servers or ranks, or sample in this process (--sampler vllm)"
         )
     return free[len(free) - count :]
 
