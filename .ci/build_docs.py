@@ -17,6 +17,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from error_page import error_page
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 PAGES, LAYOUT, SITE = BUILD / "site-pages", BUILD / "site-layout", BUILD / "site"
@@ -80,6 +82,21 @@ def copy_layout() -> None:
     for folder in ("envs", "verifiers", "sandbox", "recipes"):
         shutil.copytree(ROOT / folder, LAYOUT / "rlvr" / folder, ignore=ignore)
         (LAYOUT / "rlvr" / folder / "__init__.py").touch()
+    for path in LAYOUT.rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        written = _DOCSTRING.sub(lambda it: _SHARED.sub(one_by_one, it[0]), source)
+        path.write_text(written, encoding="utf-8")
+
+
+_DOCSTRING = re.compile(r'""".*?"""', re.DOTALL)
+_SHARED = re.compile(r"^( +)(\w+(?:,\s+\w+)+): (.+(?:\n\1 {2,}\S.*)*)$", re.MULTILINE)
+"""What a docstring says of several arguments at once: `low, high: limits of it`."""
+
+
+def one_by_one(found: re.Match[str]) -> str:
+    """The same for each argument, as tools that read docstrings want it."""
+    indent, names, said = found.groups()
+    return "\n".join(f"{indent}{name}: {said}" for name in re.split(r",\s+", names))
 
 
 def write_api() -> None:
@@ -163,6 +180,8 @@ def main() -> int:
     copy_pages()
     copy_layout()
     write_api()
+    errors = PAGES / "docs" / "reference" / "errors.md"
+    errors.write_text(error_page(LAYOUT / "rlvr"), encoding="utf-8")
     command = [
         sys.executable,
         "-m",

@@ -141,7 +141,10 @@ def test_no_block_is_left_out(page: str):
 def anchors(page: Path) -> set[str]:
     """What GitHub makes of the headings: lower case, without punctuation, hyphens for spaces."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    headings = [heading.lower() for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    found = re.findall(
+        r"(?:\A|\n\n)#+ (.+)$", text, re.MULTILINE
+    )  # after a line of a table it is a row
+    headings = [heading.lower() for heading in found]
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
 
 
