@@ -139,12 +139,12 @@ class Conversations:
         self._known[_extended(asking.digest, reply)] = exchange
         return exchange
 
-    def rollout(self, task: Task, score: Score, version: int, *, truncated: bool) -> Rollout:
+    def rollout(self, task: Task, score: Score | None, version: int, *, truncated: bool) -> Rollout:
         """The episode as a rollout: the first row, and the others as its branches.
 
         Args:
             task: what the agent worked on.
-            score: of the episode.
+            score: of the episode; None if it has none yet.
             version: of the weights, for an episode without any completion.
             truncated: whether a limit ended it.
         """
@@ -159,7 +159,12 @@ class Conversations:
 
 
 def _row(
-    leaf: Exchange, trained: set[int], task: Task, score: Score, version: int, truncated: bool
+    leaf: Exchange,
+    trained: set[int],
+    task: Task,
+    score: Score | None,
+    version: int,
+    truncated: bool,
 ) -> dict[str, Any]:
     """The path to a leaf; completions that are in `trained` are context, and the others are added to it."""
     path = leaf.path

@@ -37,6 +37,7 @@ from rlvr.agents.messages import (
     read_request,
 )
 from rlvr.agents.sampling import SamplerThread
+from rlvr.agents.tools import EpisodeTools
 from rlvr.environment.call_formats import read_turn_of
 from rlvr.episode import Ask, PolicyTurn
 from rlvr.errors import RlvrError, SamplingFailed, UsageError
@@ -48,6 +49,7 @@ from rlvr.http.request import HttpRequest
 from rlvr.http.responses import (
     PieceWriter,
     Response,
+    WholeResponse,
     json_bytes,
     json_response,
     openai_error,
@@ -88,6 +90,7 @@ class AgentEpisode:
         ignored: how often a setting was sent that has no effect, such as a temperature.
         truncated: whether a limit on tokens, requests or positions has refused a request or cut a completion.
         failed: why the last request could not be sampled; None if it could.
+        tools: of the environment, for the protocol MCP; None for none.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class AgentEpisode:
         self.ignored: Counter[str] = Counter()
         self.truncated = False
         self.failed: SamplingFailed | None = None
+        self.tools: EpisodeTools | None = None
         self.closed = False
         self._conversations = Conversations()
         self._reserved = 0  # tokens that requests under way may still take
@@ -135,12 +139,12 @@ class AgentEpisode:
         """True once the agent has sent many requests beyond its budget."""
         return self.refused > _MOST_REFUSED
 
-    def rollout(self, task: Task, score: Score) -> Rollout:
+    def rollout(self, task: Task, score: Score | None) -> Rollout:
         """The episode's tokens, with a score; `rollout.branches` has the rows beyond the first.
 
         Args:
             task: what the agent worked on.
-            score: of the episode.
+            score: of the episode; None if it has none yet.
 
         Raises:
             UsageError: the episode is not closed yet.
@@ -174,14 +178,18 @@ class AgentEpisode:
         self._since = time.monotonic()
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
-        """The time inside is not the agent's own.  If it does not raise, the agent's own time begins anew."""
+    def asking(self, *, renews: bool = True) -> Iterator[None]:
+        """The time inside is not the agent's own.
+
+        Args:
+            renews: whether the agent's own time begins anew, if the inside does not raise.
+        """
         if not self._under_way:
             self._spent_s = time.monotonic() - self._since
         self._under_way += 1
         try:
             yield
-            self._spent_s = 0.0
+            self._spent_s = 0.0 if renews else self._spent_s
         finally:
             self._under_way -= 1
             self._since = time.monotonic() - self._spent_s
@@ -422,6 +430,7 @@ class AgentEndpoint:
         self._http = HttpState(self.limits, _EpisodeKeys(self._episodes))
         routes = [
             Route("POST", "/v1/chat/completions", self._chat),
+            Route("POST", "/v1/mcp", self._tools),
             Route("GET", "/v1/models", self._models),
             Route("GET", "/v1/models/{name}", self._model),
         ]
@@ -522,6 +531,15 @@ class AgentEndpoint:
     async def _chat(self, request: HttpRequest) -> Response:
         body = await self._http.bodies.read(request)
         return _Completion(self, request.caller, read_request(body.asked))
+
+    async def _tools(self, request: HttpRequest) -> Response:
+        """The environment's tools, by MCP."""
+        body, episode = await self._http.bodies.read(request), request.caller
+        if episode.tools is None:
+            raise Refused(404, "no-tools", "this episode has no tools of an environment")
+        with episode.asking(renews=False):
+            answer = await asyncio.to_thread(episode.tools.answer, body.asked)
+        return WholeResponse(b"", 202) if answer is None else json_response(answer)
 
     def head(self, request: ChatRequest) -> dict[str, Any]:
         """The beginning of an answer.

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from rlvr.agents.tools import EpisodeTools
 from rlvr.errors import RlvrError, UsageError
 from rlvr.types import Prompt
 
@@ -41,6 +42,7 @@ class AgentCall:
         base_url: where the API begins.
         api_key: the key of this episode.
         model: a name for the model; any will do.
+        tools: schemas of the environment's tools, as chat completions take them.
         stopped: set when the episode is over before the program has ended.
     """
 
@@ -49,9 +51,38 @@ class AgentCall:
     base_url: str
     api_key: str
     model: str = "policy"
+    tools: Sequence[Mapping[str, Any]] = ()
     stopped: threading.Event = field(default_factory=threading.Event)
     _on_stop: list[Callable[[], None]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _tools: EpisodeTools | None = None
+
+    @property
+    def mcp_url(self) -> str:
+        """Where an MCP client finds the tools, by streamable HTTP, with the key as its bearer token."""
+        return f"{self.base_url}/mcp"
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """The reply of a tool of the environment, for programs in this process.
+
+        Args:
+            name: of the tool.
+            arguments: by name.
+
+        Raises:
+            UsageError: the episode is over, or has no tools.
+        """
+        if self._tools is None:
+            raise UsageError(f"task {self.task!r} has no episode with tools")
+        return self._tools.call(name, arguments).reply
+
+    def take_tools(self, tools: EpisodeTools) -> None:
+        """Give the program the tools of an episode.
+
+        Args:
+            tools: of the episode.
+        """
+        self._tools, self.tools = tools, tools.episode.schemas
 
     def on_stop(self, function: Callable[[], None]) -> None:
         """Call a function when the episode is over before the program has ended; at once if it is over already.

@@ -10,27 +10,13 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from rlvr.errors import RlvrError, UsageError
+from rlvr.errors import UsageError
 
-__all__ = ["BackgroundCalls", "CallTimeout", "Timings"]
+__all__ = ["BackgroundCalls", "Timings"]
 
 _T = TypeVar("_T")
-
-_LOST: Final = 1000  # calls over their limit that may still run; each holds a thread
-
-
-class CallTimeout(RlvrError):
-    """A call took longer than its limit.
-
-    Args:
-        limit_s: the limit.
-    """
-
-    def __init__(self, limit_s: float) -> None:
-        super().__init__(f"a call of the environment took more than {limit_s:g} s")
-        self.limit_s = limit_s
 
 
 @dataclass(slots=True)
@@ -50,48 +36,34 @@ class Timings:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call; `started` is the time at which its thread began it, `lost` is True once it is over its limit."""
-
     function: Callable[[], Any]
-    limit_s: float | None
     future: Future[Any] = field(default_factory=Future)
-    started: float | None = None
-    lost: bool = False
 
 
 class BackgroundCalls:
     """Runs calls in threads, in the order in which they are submitted, and measures their time.
 
-    A thread cannot be ended from outside.  So a call that passes its limit gives its place to another thread, and its
-    result is not waited for; the thread ends with the call.
-
     Args:
-        count: most threads, apart from those of calls over their limit.
+        count: most threads.
     """
 
     def __init__(self, count: int) -> None:
         self._free, self._closed = count, False
         self._queue: deque[_Call] = deque()
-        self._limited: set[_Call] = set()  # running ones with a limit
-        self._lost = 0
         self._lock = threading.Lock()
         self._timings = Timings()
 
-    def submit(
-        self, function: Callable[..., _T], *args: Any, limit_s: float | None = None
-    ) -> Future[_T]:
+    def submit(self, function: Callable[..., _T], *args: Any) -> Future[_T]:
         """Call a function as soon as a thread is free.
 
         Args:
             function: what is called.
             args: its arguments.
-            limit_s: most wall seconds from its start; None for no limit.  Over it, the future gets `CallTimeout` when
-                `expire` or `wait` is called next.
 
         Raises:
             UsageError: `close` was called.
         """
-        call = _Call(partial(function, *args), limit_s)
+        call = _Call(partial(function, *args))
         with self._lock:
             if self._closed:
                 raise UsageError("this collector is closed; open a new one")
@@ -99,47 +71,14 @@ class BackgroundCalls:
             self._begin_next()
         return call.future
 
-    def expire(self) -> float | None:
-        """Give up running calls that are over their limit; returns the seconds to the next limit, None for none.
-
-        Raises:
-            RlvrError: a thousand calls were given up and are still running.
-        """
-        now, overdue, next_s = time.monotonic(), list[_Call](), None
-        with self._lock:
-            for call in list(self._limited):
-                assert call.started is not None
-                assert call.limit_s is not None
-                left_s = call.started + call.limit_s - now
-                if left_s > 0:
-                    next_s = left_s if next_s is None else min(next_s, left_s)
-                    continue
-                self._limited.remove(call)
-                call.lost = True
-                self._lost += 1
-                overdue.append(call)
-                self._free += 1
-            self._begin_next()
-            lost = self._lost
-        for call in overdue:
-            call.future.set_exception(CallTimeout(call.limit_s or 0.0))
-        if lost >= _LOST:
-            raise RlvrError(
-                f"{lost} calls of the environment are still running after their time limit, and threads cannot be "
-                "ended; bound the time of reset and step in the environment itself"
-            )
-        return next_s
-
     def wait(self, future: Future[_T]) -> None:
-        """Wait until a call is done or given up.
+        """Wait until a call is done.
 
         Args:
             future: of the call.
         """
         with self.waiting():
-            while not future.done():
-                next_s = self.expire()
-                wait([future], timeout=1.0 if next_s is None else min(1.0, next_s))
+            wait([future])
 
     @contextmanager
     def generating(self) -> Iterator[None]:
@@ -186,31 +125,18 @@ class BackgroundCalls:
             if call.future.set_running_or_notify_cancel():
                 self._run(call)
             with self._lock:
-                if call.lost:  # its place has been given away
-                    self._lost -= 1
-                    return
-                self._limited.discard(call)
                 call = self._queue.popleft() if self._queue else None
                 self._free += call is None
 
     def _run(self, call: _Call) -> None:
-        call.started = started = time.monotonic()
-        if call.limit_s is not None:
-            with self._lock:
-                self._limited.add(call)
+        started = time.monotonic()
         result, error = None, None
         try:
             result = call.function()
         except BaseException as raised:  # noqa: BLE001  it belongs to the caller that reads the future
             error = raised
-        took_s = time.monotonic() - started
         with self._lock:
-            self._timings.scoring_s += took_s
-            self._limited.discard(call)
-            if call.lost:
-                return
-        if call.limit_s is not None and took_s > call.limit_s:
-            error = CallTimeout(call.limit_s)
+            self._timings.scoring_s += time.monotonic() - started
         if error is not None:
             call.future.set_exception(error)
         else:

@@ -102,8 +102,8 @@ class Collector:
             with; one that would be is sampled anew.  At 0, groups beyond the batch are dropped, their tokens counted
             as `discarded_tokens`, and their tasks come again; from 1 on they go on in the next `collect`.
         max_turns: most turns of an episode.
-        step_s: most wall seconds of an environment's `reset` (over it, the rollout is UNSCORED) and of each `step`
-            (over it, the episode is WRONG, why "time limit").
+        step_s: most wall seconds of an agent's own between two completions (over it, the episode is WRONG, why "time
+            limit").
         schedule: when an environment's reply is sampled from: "ready", as soon as it is there, or "tokens", after a
             fixed number of decode steps, so that runs repeat to the last bit.  None: "tokens" if the sampler counts
             its steps, as the local one does.
@@ -344,7 +344,7 @@ class Collector:
         [(place, index)] = self._cursor.take(1)
         task, excess = None, 0
         if getattr(self.sampler, "positions", None) is not None:
-            [task] = self.groups.tasks([index])
+            task = self.groups.task(index)
             excess = self.groups.excess_tokens(task)
         if task is None or not excess:
             self._flight.begin(place, index)

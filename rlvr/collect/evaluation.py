@@ -199,10 +199,7 @@ def evaluate(
             if on_group is not None:
                 on_group(index, group)
     results.sort(key=lambda result: result.index)
-    bounds = (
-        None if env.scores_itself else env.reward.bounds
-    )  # such an environment computes its own scores
-    metrics = _metrics(results, n, sorted(set(ks)), level, bounds)
+    metrics = _metrics(results, n, sorted(set(ks)), level, env.reward.bounds)
     for name in env.shares:
         own = [result for result in results if result.task.startswith(f"{name}:")]
         found = _metrics(own, n, sorted(set(ks)), level, None)
@@ -233,12 +230,12 @@ def _fitting(groups: Groups, indices: Sequence[int], too_long: list[str]) -> lis
     if getattr(groups.sampler, "positions", None) is None:
         return [(index, index) for index in indices]
     fitting = []
-    for index, task in zip(indices, groups.tasks(indices), strict=True):
+    for index in indices:
+        task = groups.task(index)
         excess = groups.excess_tokens(task)
         if excess <= 0:
             fitting.append((index, index))
             continue
-        assert task is not None
         too_long.append(task.id)
         if len(too_long) == 1:
             warnings.warn(

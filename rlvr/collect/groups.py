@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 from rlvr.collect.background import BackgroundCalls
-from rlvr.collect.player import Player, Plays, prompt_tokens
+from rlvr.collect.player import Player, prompt_tokens
 from rlvr.collect.scheduler import Play, Schedule, chosen_schedule
 from rlvr.environment import Environment
-from rlvr.errors import RlvrError, UsageError
+from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.scoring import Scorer
 from rlvr.types import Completion, Rollout, Score, Task
@@ -18,14 +18,14 @@ from rlvr.validate import require_seconds, require_whole
 __all__ = ["Groups", "STEP_S"]
 
 STEP_S = 30.0
-"""Wall seconds that `reset` and `step` of an environment of several turns may take."""
+"""Wall seconds that an agent may work between two completions."""
 
 
 class Groups:
     """Samples and scores groups of one environment.  Close it, or use it as a context manager.
 
     Rollouts are scored by a `Scorer`: each as soon as it is finished or, if the reward compares completions, each
-    group; but for episodes that compute their score themselves.
+    group.
 
     Args:
         env: the environment.
@@ -34,7 +34,7 @@ class Groups:
         sampling: how they are sampled.
         scorer: a scorer of `env`; None for a new one with a worker per core.
         max_turns: most turns of an episode whose environment has no limit of its own.
-        step_s: most wall seconds of an environment's `reset` and of each `step`, see `Player`.
+        step_s: most wall seconds of an agent's own between two completions.
         schedule: when an environment's reply is sampled from, see `rlvr.collect.scheduler`; None for "tokens" if the
             sampler counts its steps, as the local one does, else "ready".
         key: with the task, its place in the run and the number in the group, it seeds each rollout.
@@ -81,8 +81,7 @@ class Groups:
         self._own = Scorer(env) if scorer is None else None
         self.scorer: Scorer = scorer or self._own  # type: ignore[assignment]  # one of them is given
         self.background = BackgroundCalls(max(1, self.scorer.at_once) + (self.most_plays or 0))
-        own_player = getattr(env, "player", Player)
-        self.player: Plays = own_player(
+        self.player = Player(
             env,
             sampler,
             self.background,
@@ -107,20 +106,15 @@ class Groups:
         self.close()
 
     def task(self, index: int) -> Task:
-        """The task at an index; for a multi-turn environment, with the prompt that the episode begins with.
+        """The task at an index.
 
         Args:
             index: of the task.
 
         Raises:
-            RlvrError: the environment's `task` raised, or its `reset` took longer than `step_s`.
+            RlvrError: the environment's `task` raised.
         """
-        [task] = self.tasks([index])
-        if task is None:
-            raise RlvrError(
-                f"{self.env.id}: reset of task {index} took too long; make it faster, or raise step_s"
-            )
-        return task
+        return self.player.task(index)
 
     def limit_of(self, task: Task) -> int:
         """Most tokens of a completion of a task.
@@ -140,22 +134,14 @@ class Groups:
         share = self.env.shares.get(self.env.locate(index)[0]) if self._own_sizes else None
         return (share and share.group_size) or self.group_size
 
-    def tasks(self, indices: Sequence[int]) -> list[Task | None]:
-        """The tasks at some indices, see `task`; None where `reset` took longer than `step_s`.
-
-        Args:
-            indices: of the tasks.
-        """
-        return self.player.tasks(indices)
-
-    def excess_tokens(self, task: Task | None) -> int:
+    def excess_tokens(self, task: Task) -> int:
         """By how many tokens a task's prompt, with `max_tokens` behind it, exceeds the model's positions; 0 if it fits.
 
         Args:
-            task: the task; None, and then 0, for one that could not be made.
+            task: the task.
         """
         positions: int | None = getattr(self.sampler, "positions", None)
-        if positions is None or task is None:
+        if positions is None:
             return 0
         prompt = prompt_tokens(self.env, self.sampler, task)
         return max(0, len(prompt) + self.limit_of(task) - positions)

@@ -10,14 +10,13 @@ an environment with a single turn is an episode of one reply.
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from rlvr.collect.background import BackgroundCalls, CallTimeout
+from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.scheduler import Play
 from rlvr.environment import Environment, Episode, EpisodeFailed
 from rlvr.environment.call_formats import read_turn_of
@@ -37,22 +36,16 @@ from rlvr.samplers.protocol import (
 from rlvr.types import Outcome, Prompt, Rollout, Score, Task, Turn, Verdict
 from rlvr.validate import is_number
 
-__all__ = ["Player", "Plays", "most_positions", "prompt_tokens", "unscored"]
+__all__ = ["EpisodePlayer", "Player", "most_positions", "prompt_tokens", "unscored"]
 
 _T = TypeVar("_T")
-_TASKS: Final = 10_000  # that are kept, where it takes a reset to make one again
 
 
-class Plays(Protocol):
-    """What plays the episodes of an environment: a `Player`, or an environment's own, such as that of an agent."""
+class EpisodePlayer(Protocol):
+    """What plays the episodes of one environment in its own way, such as the program of an agent."""
 
-    def tasks(self, indices: Sequence[int]) -> list[Task | None]:
-        """The tasks of these indices; None where one could not be had in time."""
-
-    def plays(
-        self, asked: Sequence[tuple[int, int]], size_of: Callable[[int], int], first: int = 0
-    ) -> Iterator[Play[Rollout]]:
-        """The episodes of each task (place in the run, index), group after group from number `first`."""
+    def play(self, task: Task, seed_key: tuple[str | int, ...], most_tokens: int) -> Play[Rollout]:
+        """One episode of a task of that environment, which may take so many tokens over all its turns."""
 
     def close(self) -> None:
         """End what is open."""
@@ -138,12 +131,10 @@ class Player:
     """Plays episodes with a sampler.
 
     An episode ends when the environment says so; after its turns; when the policy has used up its tokens over all
-    turns; and where a reply would reach the sampler's `positions`.  Its rollout has no score yet, unless the episode
-    computes its own.  If the environment fails, or a turn cannot be sampled, it is UNSCORED.
+    turns; and where a reply would reach the sampler's `positions`.  Its rollout has no score yet.  If the environment
+    fails, or a turn cannot be sampled, it is UNSCORED.
 
-    Where the turns are those of the run, an environment is Gymnasium's, whose calls have a limit of wall seconds: one
-    that opens too slowly is our failure; a reply that does follows a turn of the policy, which must not gain by it, and
-    the episode ends as WRONG.
+    An environment that has a `player` of its own, as an agent's has, is played by that one.
 
     Args:
         env: the environment.
@@ -152,7 +143,7 @@ class Player:
         sampling: how turns are sampled.
         limit_of: most tokens of an episode of a task, over all its turns.
         max_turns: most turns, where the environment has no limit of its own.
-        step_s: most wall seconds of a call, see above.
+        step_s: most wall seconds of an agent's own between two completions.
         key: with the task, its place in the run and the number in the group, it seeds each episode.
     """
 
@@ -171,62 +162,31 @@ class Player:
         self.env, self.sampler, self.background = env, sampler, background
         self.sampling, self._limit_of, self._key = sampling, limit_of, key
         self._max_turns, self._step_s = max_turns, step_s
-        self._tasks: OrderedDict[str, Task] = OrderedDict()
+        self._own: dict[int, EpisodePlayer | None] = {}
 
     def close(self) -> None:
-        """Nothing is open between two plays."""
+        """End what players of environments hold open."""
+        for own in self._own.values():
+            if own is not None:
+                own.close()
+        self._own.clear()
 
-    # ------------------------------------------------------------------------------------------ tasks
-
-    def tasks(self, indices: Sequence[int]) -> list[Task | None]:
-        """The tasks of these indices; None where an environment of Gymnasium's kind took longer than `step_s`.
+    def task(self, index: int) -> Task:
+        """The task at an index.
 
         Args:
-            indices: of the tasks.
+            index: of the task.
 
         Raises:
             RlvrError: the environment's `task` raised.
         """
-        futures = {
-            index: self.background.submit(self.env.task, index, limit_s=self._step_s)
-            for index in indices
-            if self.env.member_at(index)[0].scores_itself
-        }
-        return [self._task(index, futures.get(index)) for index in indices]
-
-    def _task(self, index: int, resetting: Future[Task] | None) -> Task | None:
-        if resetting is None:
-            return self._made(self.env.task, index)
-        self.background.wait(resetting)
-        with suppress(CallTimeout):
-            return self._keep(self.env.stub(index).id, resetting.result())
-        return None
-
-    def _made(self, make: Callable[[int], Task], index: int) -> Task:
         try:
-            return make(index)
+            return self.env.task(index)
         except Exception as error:
             env, said = self.env, f"{type(error).__name__}: {error}"
             raise RlvrError(
                 f"{env.id} cannot make task {index} of split {env.split!r}: {said}"
             ) from error
-
-    def _keep(self, stub: str, task: Task) -> Task:
-        """Remember a task that `reset` made; the same object for all episodes of a group."""
-        known = self._tasks.setdefault(stub, task)
-        if (known.id, known.prompt) != (task.id, task.prompt):
-            raise UsageError(
-                f"{self.env.id}: two resets with the same seed differ, the first prompt was "
-                f"{brief(known.prompt)}; the seed must determine everything random in reset"
-            )
-        self._tasks.move_to_end(stub)
-        if len(self._tasks) > _TASKS:
-            self._tasks.popitem(last=False)
-        return known
-
-    def _call_s(self, env: Environment) -> float | None:
-        """Most wall seconds of a call; None where the episode bounds them itself."""
-        return self._step_s if env.scores_itself else None
 
     # ------------------------------------------------------------------------------------------ plays
 
@@ -241,7 +201,7 @@ class Player:
             first: number of the first group, in the ids of requests.
         """
         for p, (place, index) in enumerate(asked, first):
-            task, prompts = self._made(self.env.stub, index), list[TokenIds]()
+            task, prompts = self.task(index), list[TokenIds]()
             for g in range(size_of(index)):
                 yield self._play(_Numbers(p, g, place), task, prompts)
 
@@ -253,21 +213,16 @@ class Player:
         """
         return self._play(_Numbers(0, 0, 0), task, [])
 
-    def _play(self, numbers: _Numbers, stub: Task, prompts: list[TokenIds]) -> Play[Rollout]:
-        env, inner = self.env.route(stub)
+    def _play(self, numbers: _Numbers, task: Task, prompts: list[TokenIds]) -> Play[Rollout]:
+        env, inner = self.env.route(task)
+        if (own := self._player_of(env)) is not None:
+            key = (*self._key, inner.id, numbers.place, numbers.g)
+            return replace((yield from own.play(inner, key, self._limit_of(task))), task=task)
         try:
             episode = yield from self._opened(env, inner)
         except Unscored as error:
-            return self._lost(_Tokens(stub, prompts[0] if prompts else ()), error)
-        except CallTimeout as timeout:
-            why = f"time limit: reset took more than {timeout.limit_s:g} s"
-            lost = Score(None, {}, Verdict(Outcome.UNSCORED, why=why))
-            return _Tokens(stub, ()).rollout(lost, self.sampler.version)
+            return self._lost(_Tokens(task, prompts[0] if prompts else ()), error)
         with episode:
-            task = stub
-            if episode.task is not inner:
-                name = stub.id.removesuffix(inner.id) + episode.task.id
-                task = self._keep(stub.id, replace(episode.task, id=name))
             tokens = _Tokens(task, self._prompt(episode, prompts))
             try:
                 yield from self._turns(env, episode, tokens, numbers)
@@ -278,13 +233,22 @@ class Player:
                 tokens.take_rewards((yield self.background.submit(_rewards, episode)))
             except Unscored as error:
                 return self._lost(tokens, error)
-        rollout = tokens.rollout(episode.score, self.sampler.version)
-        return rollout if episode.score else replace(rollout, episode=episode.record)
+        return replace(tokens.rollout(None, self.sampler.version), episode=episode.record)
+
+    def _player_of(self, env: Environment) -> EpisodePlayer | None:
+        """What plays an environment instead of this object; None for nothing."""
+        if id(env) not in self._own:
+            make = getattr(env, "player", None)
+            limits = {"max_turns": self._max_turns, "step_s": self._step_s}
+            self._own[id(env)] = make and make(
+                self.sampler, self.background, self.sampling, **limits
+            )
+        return self._own[id(env)]
 
     def _opened(self, env: Environment, task: Task) -> Generator[Any, Any, Episode]:
         if env.single_turn:
             return env.open(task)
-        opening = self.background.submit(env.open, task, limit_s=self._call_s(env))
+        opening = self.background.submit(env.open, task)
         try:
             episode: Episode = yield opening
         except GeneratorExit:
@@ -330,14 +294,7 @@ class Player:
     ) -> Generator[Any, Any, Prompt | None]:
         if env.single_turn:
             return episode.reply(said, last=last)
-        call = self.background.submit(
-            lambda: episode.reply(said, last=last), limit_s=self._call_s(env)
-        )
-        try:
-            told: Prompt | None = yield call
-        except CallTimeout:
-            episode.finish("time")
-            return None
+        told: Prompt | None = yield self.background.submit(lambda: episode.reply(said, last=last))
         return told
 
     def _prompt(self, episode: Episode, prompts: list[TokenIds]) -> TokenIds:
@@ -409,7 +366,7 @@ def _rewards(episode: Episode) -> Sequence[float | None]:
     """The rewards of an episode's turns, in a thread."""
     count, env = len(episode.record.turns), episode.env
     try:
-        found = episode.turn_rewards()
+        found = env.turn_rewards(episode.task, episode.record)
     except Exception as error:
         raise EpisodeFailed(
             f"turn_rewards of {env.id} raised {type(error).__name__}: {error}"

@@ -150,15 +150,9 @@ class _Ready(Generic[_T]):
     def take(self, *, idle: bool) -> list[tuple[_Part[_T], Future[Any]]]:
         if not self._open:
             return []
-        next_s = self._background.expire()
         if idle:
             with self._background.waiting():
-                while self._done.empty():
-                    with suppress(Empty):
-                        self._done.put(
-                            self._done.get(timeout=1.0 if next_s is None else min(1.0, next_s))
-                        )
-                    next_s = self._background.expire()
+                self._done.put(self._done.get())
         found = []
         with suppress(Empty):
             while True:
@@ -192,7 +186,6 @@ class _Tokens(Generic[_T]):
         heapq.heappush(self._calls, (due, next(self._order), part, future))
 
     def take(self, *, idle: bool) -> list[tuple[_Part[_T], Future[Any]]]:
-        self._background.expire()
         found = []
         now = self._calls[0][0] if idle and self._calls else self.now
         while self._calls and self._calls[0][0] <= now:

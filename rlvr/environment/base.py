@@ -157,9 +157,6 @@ class Environment:
     outputs: ClassVar[tuple[str, ...]] = ()
     """Patterns of the files that remain of a session, such as "src/**.py", for `grade`."""
 
-    scores_itself: ClassVar[bool] = False
-    """Whether its episodes compute their own score, and begin with a prompt that only `open` knows."""
-
     _plays: ClassVar[type[Episode]] = Episode
 
     if TYPE_CHECKING:  # options of classes with several turns, see `EpisodeLimits`
@@ -475,14 +472,6 @@ class Environment:
         """Number of tasks in the split; None if they are generated without end."""
         return None if type(self).task is not Environment.task else len(self._tasks)
 
-    def stub(self, index: int) -> Task:
-        """What `open` needs of the task at an index; without a prompt where the episode makes it.
-
-        Args:
-            index: counted from 0.
-        """
-        return self.task(index)
-
     def find(self, task: str | int) -> Task:
         """The task with this id, or at this index; ids of generated tasks must end in `/index` to be found.
 
@@ -681,10 +670,10 @@ class Environment:
     def _verdict_on(self, task: Task, completion: Completion) -> Verdict | Awaitable[Verdict]:
         """The verdict of `verify`; it reads the text, or the record of an episode with several turns."""
         record = completion.episode
+        if record is not None and record.fault:
+            return Verdict(Outcome.WRONG, why=record.fault, answer=record.answer)
         if self.single_turn:
             return self.verify(task, completion.text)
-        if record is not None and record.fault:
-            return Verdict(Outcome.WRONG, why=f"outputs: {record.fault}", answer=record.answer)
         if type(self).verify is Environment.verify:
             return self.verify(task, completion.text if record is None else record.answer)
         if record is None:
@@ -888,7 +877,7 @@ class Environment:
         if told is not None:
             return told, 0.0, False, False, info
         self.close()
-        score = episode.score or self._last_score(episode)
+        score = self._last_score(episode)
         info["score"] = score
         if not self.single_turn:
             info["episode"] = episode.record

@@ -2,14 +2,14 @@
 
     with env.open(task) as episode:
         while (told := episode.reply(policy(episode.prompt, episode.schemas))) is not None: ...
-        score = episode.score or env.score(task, episode.completion())
+        score = env.score(task, episode.completion())
 
 `Episode` is one of a single reply.  Those with tools and a simulated user are in `tool_episode`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -17,7 +17,7 @@ from rlvr.environment.call_formats import read_arguments, read_turn_of
 from rlvr.environment.tools import Tool
 from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, PolicyTurn, read_turn
 from rlvr.errors import Unscored, UsageError, brief
-from rlvr.types import Completion, Prompt, Score, Task
+from rlvr.types import Completion, Prompt, Task
 from rlvr.validate import require_number, require_whole
 
 if TYPE_CHECKING:
@@ -89,12 +89,10 @@ class Episode:
         end: how it ended, see `EpisodeRecord`; "" while it goes on.
         limits: of the episode.
         tools: that the policy may call, by name.
-        score: of an episode that computes its own; None where the environment's `verify` does.
     """
 
     limits: EpisodeLimits = _ONE_REPLY
     tools: Mapping[str, Tool] = _NO_TOOLS
-    score: Score | None = None
 
     def __init__(self, env: Environment, task: Task) -> None:
         self.env, self.task, self.end = env, task, ""
@@ -160,10 +158,6 @@ class Episode:
             length_tokens: of the policy; None if unknown.
         """
         return self._completion or Completion("", length_tokens)
-
-    def turn_rewards(self) -> Sequence[float | None] | None:
-        """A reward for each turn; None for none, see `Environment.turn_rewards`."""
-        return self.env.turn_rewards(self.task, self.record)
 
     def close(self) -> None:
         """Let go of what the episode holds.  Idempotent."""

@@ -333,10 +333,6 @@ class Mixture(Environment):
         name, own = self.locate(index)
         return _outer(name, self.env_of(name).task(own))
 
-    def stub(self, index: int) -> Task:
-        name, own = self.locate(index)
-        return _outer(name, self.env_of(name).stub(own))
-
     def tasks(self) -> Iterator[Task]:
         return map(self.task, count() if self.size is None else range(self.size))
 

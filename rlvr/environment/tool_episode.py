@@ -51,6 +51,10 @@ class _LateError(Exception):
     """Something took longer than it may."""
 
 
+class _TooLong(EpisodeFailed):
+    """A method of the environment took longer than it may."""
+
+
 class _Thread:
     """A daemon thread that does one job after another; it begins with the first."""
 
@@ -162,16 +166,23 @@ class ToolEpisode(Episode):
             before = self._turns[index]
             self._turns[index] = EpisodeTurn(before.text, (*before.calls, call))
         is_last = bool(last) or index + 1 >= (self.limits.turns or math.inf)
-        if not said.calls and not is_last:
-            user = self._own("user", partial(self.env.user, self.task, self.record.messages))
-            if user is not None:
-                return [self._from_user(user)]
+        if not said.calls and not is_last and (user := self._user()) is not None:
+            return [user]
         if not said.calls or is_last:
             self.finish(last or ("turns" if said.calls else "answer"))
             return None
         return [reply_message(call) for call in self._turns[index].calls]
 
-    def _from_user(self, user: Any) -> dict[str, Any]:
+    def _user(self) -> dict[str, Any] | None:
+        """The simulated user's message; None at the end.  One that takes too long follows a turn of the policy, which
+        must not gain by it: the episode is WRONG."""
+        try:
+            user = self._own("user", partial(self.env.user, self.task, self.record.messages))
+        except _TooLong as late:
+            self._fault = f"time limit: {late}"
+            return None
+        if user is None:
+            return None
         if not isinstance(user, str):
             raise EpisodeFailed(
                 f"user gave {brief(user)}; it must give a text, or None to end the episode"
@@ -215,7 +226,7 @@ class ToolEpisode(Episode):
             return
         self.end = end
         if self._over:  # what it would read is gone, by the policy's own call
-            self._fault = self._over if self.env.outputs else ""
+            self._fault = self._fault or (f"outputs: {self._over}" if self.env.outputs else "")
             return
         _each(self._state, "freeze")
         what = "final"
@@ -240,7 +251,7 @@ class ToolEpisode(Episode):
         try:
             files = session.outputs(self.env.outputs)
         except ToolError as fault:
-            self._fault = str(fault)
+            self._fault = f"outputs: {fault}"
             return None
         self._outputs = {path: _as_text(data) for path, data in files.items()}
         box = session.box(files)
@@ -345,7 +356,7 @@ class ToolEpisode(Episode):
         try:
             return self._limited(function, limit_s, kills=what != "setup")
         except _LateError:
-            raise EpisodeFailed(f"{what} of {self.env.id} took more than {limit_s:g} s") from None
+            raise _TooLong(f"{what} of {self.env.id} took more than {limit_s:g} s") from None
         except RlvrError:
             raise
         except Exception as raised:  # the author's code may raise anything

@@ -45,8 +45,7 @@ from rlvr.validate import require_optional_whole, require_whole
 __all__ = ["Generated", "VerlEpisodes", "to_verl_episodes"]
 
 _THREADS: Final = 128  # calls of environments at a time, in each of verl's workers
-_STEP_S: Final = 60.0  # that a step of an environment of Gymnasium's kind may take
-_LOOK_S: Final = 1.0  # how often calls over their limit are looked for
+_STEP_S: Final = 60.0  # that an agent may work between two completions
 
 
 def to_verl_episodes(
@@ -151,7 +150,7 @@ class VerlEpisodes:
         prompt_length: verl's `rollout.prompt_length`, in tokens.
         response_length: verl's `rollout.response_length`: most tokens of an episode after the prompt.
         retries: how often an episode that is UNSCORED is played again.
-        max_turns: most turns of an environment without tools; one with tools has its own limit.
+        max_turns: most turns of an environment that has no limit of its own.
         workers: processes that score, see `rlvr.Scorer`.
 
     Raises:
@@ -199,9 +198,7 @@ class VerlEpisodes:
         why = ""
         for _ in range(self.retries + 1):
             rollout = await self._driven(self._episode(extra), generate)
-            score = rollout.score
-            if score is None:
-                score = await self.scorer.ascore(rollout.task, rollout.completion)
+            score = rollout.score or await self.scorer.ascore(rollout.task, rollout.completion)
             if score.total is not None:
                 return replace(rollout, score=score)
             why = score.verdict.why
@@ -242,7 +239,7 @@ class VerlEpisodes:
                     sent = await (
                         self._sampled(needs, generate)
                         if isinstance(needs, Request)
-                        else self._called(needs)
+                        else asyncio.wrap_future(needs)
                     )
                 except Exception as error:  # noqa: BLE001  it belongs to the play
                     needs = play.throw(error)
@@ -253,13 +250,6 @@ class VerlEpisodes:
             return found
         finally:
             play.close()
-
-    async def _called(self, future: Any) -> Any:
-        wrapped = asyncio.wrap_future(future)
-        while not wrapped.done():
-            await asyncio.wait([wrapped], timeout=_LOOK_S)
-            self.background.expire()
-        return wrapped.result()
 
     async def _sampled(
         self, request: Request, generate: Callable[[list[int], int], Awaitable[Generated]]

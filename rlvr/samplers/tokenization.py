@@ -166,7 +166,7 @@ class Tokenization:
             prompt: a text or chat messages.
             after: the tokens of the conversation so far; empty for a first prompt.  After something, chat messages
                 come with the template's tokens that end the open turn (unless `after` has its end token already) and
-                begin the next.  A text is then taken as it is.
+                begin the next.  A text is then taken as it is, and so is a user's message without a chat template.
             tools: schemas of the tools that the policy may call.  The template shows them with the first prompt, whose
                 text is then one user message.
 
@@ -198,6 +198,8 @@ class Tokenization:
     def _encode_after(self, prompt: Prompt, after: Sequence[int]) -> list[int]:
         if isinstance(prompt, str):
             return self._ids(prompt, special=False)
+        if not self.chat and [message["role"] for message in prompt] == ["user"]:
+            return self._ids(str(prompt[0]["content"]), special=False)
         ids = self._ids(self._rendered_after(prompt), special=False)
         # Llama ends a turn with calls by another token than its template; that of the policy stays alone.
         replies = prompt[0]["role"] == "tool"

@@ -112,8 +112,7 @@ class Scorer:
             WorkerError: the environment cannot be rebuilt in a worker.
             UsageError, ServiceFailed: see the engine.
         """
-        if not self.env.scores_itself:
-            self.engine.warm()
+        self.engine.warm()
         return self
 
     def identity(self) -> Identity:
@@ -205,12 +204,6 @@ class Scorer:
         scores = self.combine(items, [o for chunk in observed for o in chunk])
         return await asyncio.wrap_future(scores) if isinstance(scores, Future) else scores
 
-    def _require_verdicts(self) -> None:
-        if self.env.scores_itself:
-            raise UsageError(
-                f"{self.env.id} has several turns; its last step's info has the episode's score, no Scorer does"
-            )
-
     def _require_single(self) -> None:
         if self.env.reward.group_level:
             raise UsageError(
@@ -222,7 +215,6 @@ class Scorer:
             raise UsageError(
                 f"score_group got the text {completions[:60]!r}; give it a list of completions"
             )
-        self._require_verdicts()
         items = [
             Item("", task, c if isinstance(c, Completion) else Completion(c)) for c in completions
         ]
@@ -258,7 +250,6 @@ class Scorer:
             DataError: a row cannot be used and there is no `on_error`.  The scores of the rows before it come first,
                 except those of a group that it may belong to.
         """
-        self._require_verdicts()
         window: _Window = deque()
         ordering = Ordering(
             self.env, rows, on_error, self.combine, by_group=self.env.reward.group_level

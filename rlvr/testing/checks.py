@@ -15,21 +15,16 @@ from rlvr.errors import NonConforming, UsageError
 from rlvr.scoring import WALL_S
 from rlvr.testing.findings import CheckReport, Findings, Severity
 from rlvr.testing.labelled import check_labels
-from rlvr.testing.repeats import (
-    check_episodes,
-    check_gym,
-    check_repeats,
-    check_task_repeats,
-    check_tools,
-)
+from rlvr.testing.repeats import check_episodes, check_repeats, check_task_repeats
 from rlvr.testing.scores import TimeBudget, Tries, score_tasks
 from rlvr.testing.tasks import check_tasks, sample
 from rlvr.testing.verifiers import check_verifier
+from rlvr.types import Task
 from rlvr.validate import require_optional_whole, require_seconds
 
 __all__ = ["check", "check_environment"]
 
-_EPISODES = 6  # tasks of an environment with tools that are played
+_EPISODES = 6  # tasks of an environment of several turns that are played
 _HALF = 0.5  # share of the catalogue; a report on less is a warning
 
 
@@ -73,14 +68,17 @@ def check(
     require_seconds("wall_s", wall_s)
     workers = require_optional_whole("workers", workers, 1, none="the default")
     started, found, done, count = time.monotonic(), Findings(only, skip), Tries(), 0
-    if not env.single_turn and not env.scores_itself:
-        count = _check_tools(env, tasks, seed, wall_s, found)
-    elif env.scores_itself:
+    drawn = sample(env, found, tasks, random.Random(seed))
+    if drawn and _check_tasks(env, drawn, found, wall_s):
+        played: Sequence[Task] = ()
+        if env.single_turn:
+            _score_completions(env, drawn, seed, TimeBudget(budget_s), wall_s, workers, found, done)
+        else:
+            drawn = played = drawn[:_EPISODES]
+        count = len(drawn)
         if found.wants("episodes"):
-            check_episodes(env, found, seed, wall_s)
-    else:
-        count = _check_single(env, tasks, seed, TimeBudget(budget_s), wall_s, workers, found, done)
-        _say_what_is_missing(found, done)
+            check_episodes(env, played, found, seed, wall_s)
+        _say_what_is_missing(found, done, played)
     labelled = 0
     if labels is not None and found.wants("labels"):
         labelled = check_labels(env, labels, found, workers)
@@ -128,24 +126,26 @@ def check_environment(
         raise NonConforming(f"{env.id} does not pass its check:\n  - " + "\n  - ".join(lines))
 
 
-def _check_single(
+def _check_tasks(env: Environment, drawn: Sequence[Task], found: Findings, wall_s: float) -> bool:
+    """False if the tasks are so broken that further checks have no meaning."""
+    if found.wants("tasks"):
+        if not check_tasks(env, drawn, found):
+            return False
+        check_task_repeats(env, drawn, found, wall_s)
+    return True
+
+
+def _score_completions(
     env: Environment,
-    tasks: int | None,
+    drawn: Sequence[Task],
     seed: int,
     budget: TimeBudget,
     wall_s: float,
     workers: int | None,
     found: Findings,
     done: Tries,
-) -> int:
-    """Run the checks of a single-turn environment, the cheap ones first; if those fail, the rest has no meaning."""
-    drawn = sample(env, found, tasks, random.Random(seed))
-    if not drawn:
-        return 0
-    if found.wants("tasks"):
-        if not check_tasks(env, drawn, found):
-            return 0
-        check_task_repeats(env, drawn, found, wall_s)
+) -> None:
+    """Score the catalogue, where a completion is the whole episode."""
     if any(map(found.wants, ("references", "exploits", "repeats"))):
         scored = score_tasks(env, drawn, found, budget, random.Random(seed), wall_s, workers)
         done.tries, done.shares, done.answers = scored.tries, scored.shares, scored.answers
@@ -153,38 +153,18 @@ def _check_single(
         check_verifier(env, drawn, found)
     if found.wants("repeats"):
         check_repeats(env, done, found, budget, seed, wall_s)
-    if found.wants("episodes"):
-        check_gym(env, found, seed, wall_s)
     if budget.left_out:
         severity = Severity.WARNING if done.share < _HALF else Severity.NOTE
         what = f"the time was up: {budget.left_out} tasks or batches were not tried to the end"
-        found.add(
-            "not-checked",
-            severity,
-            what,
-            got=f"{done.share:.0%} of the catalogue" if done.shares else "",
-        )
-    return len(drawn)
+        got = f"{done.share:.0%} of the catalogue" if done.shares else ""
+        found.add("not-checked", severity, what, got=got)
 
 
-def _check_tools(
-    env: Environment, tasks: int | None, seed: int, wall_s: float, found: Findings
-) -> int:
-    """Run the checks of an environment with tools; never clean over no task."""
-    drawn = sample(env, found, tasks, random.Random(seed))
-    if not drawn or (found.wants("tasks") and not check_tasks(env, drawn, found)):
-        return 0
-    if not found.wants("episodes"):
-        found.add("not-checked", Severity.WARNING, "nothing was scored")
-        return len(drawn)
-    check_tools(env, drawn[:_EPISODES], found, wall_s)
-    return len(drawn[:_EPISODES])
-
-
-def _say_what_is_missing(found: Findings, done: Tries) -> None:
+def _say_what_is_missing(found: Findings, done: Tries, played: Sequence[Task]) -> None:
     """Add a warning if nothing was scored, so that the report of it is not clean."""
-    scores = any(map(found.wants, ("references", "exploits", "repeats")))
-    if scores and not done.tries and not any(it.severity is Severity.HOLE for it in found.listed()):
+    wanted = played or any(map(found.wants, ("references", "exploits", "repeats")))
+    scored = done.tries or (played and found.wants("episodes"))
+    if wanted and not scored and not any(it.severity is Severity.HOLE for it in found.listed()):
         found.add("not-checked", Severity.WARNING, "nothing was scored")
 
 

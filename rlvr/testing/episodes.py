@@ -1,42 +1,60 @@
-"""Checks of Gymnasium's reset and step, in one turn or several.  They run in a worker, which can be killed.
+"""Checks of played episodes: the example, the replies, and what a policy could get out of them.
 
-A finding is plain data: (hole, severity, what, got).
+They run in a worker, which can be killed.  Each tool is probed with values of its schema, with the names of what the
+state holds, and with code; what decides an episode is found by what it pays.  A finding is plain data: (hole,
+severity, what, got).
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, Final, TypeAlias
 
 from rlvr.environment import Environment
-from rlvr.errors import brief
-from rlvr.testing.findings import Severity
+from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
+from rlvr.errors import Unscored, brief
+from rlvr.testing.answers import plain_answer
+from rlvr.testing.cheats import cheat_breaches
+from rlvr.testing.findings import Breach, Severity
 from rlvr.testing.scores import as_completion
-from rlvr.types import Outcome, Score
+from rlvr.types import Outcome, Score, Task
 
-__all__ = [
-    "Breach",
-    "JUNK",
-    "episode_breaches",
-    "greedy_breaches",
-    "gym_breaches",
-    "junk_breaches",
-    "trace",
-]
+__all__ = ["JUNK", "TASK_S", "episode_breaches", "gym_breaches", "trace"]
 
-Breach: TypeAlias = tuple[str, str, str, str]
+TASK_S: Final = 120.0  # that the checks of a task may take, in wall seconds
 
-_TURNS = 100
-_ENDLESS = 1000
-_LONG = 100_000  # characters of an observation
-_SECRET = 100  # characters of a text that could be named in an action
-_NAMED = re.compile(
-    r"secret|answer|target|solution|goal|word|number|reference|hidden|truth|key", re.IGNORECASE
+_LONG: Final = 100_000  # characters of a reply
+_CALL_S: Final = 10.0
+_TURNS: Final = 50
+_STATES: Final = 8  # values of a state that are tried as answers
+_SECRET: Final = 100  # characters of a text that could be an answer
+_WORDS: Final = (
+    "answer",
+    "secret",
+    "reference",
+    "solution",
+    "target",
+    "task",
+    "help",
+    "x",
+    "",
+    "../x",
+    "\x00",
+    "x" * 1000,
 )
-_RAISES = "an episode raises; a bad action is answered, not raised"
+_NUMBERS: Final = (0, 1, -1, 10**9)
+_CODE: Final = (
+    "__import__('os').getpid()",
+    "print({k: v for k, v in globals().items()}, {k: v for k, v in locals().items()})",
+    "import os; print(dict(os.environ), [open(os.path.join(d, f)).read() for d, _, fs in os.walk('.') for f in fs])",
+    "env; set; find . /tmp -type f -exec cat {} + 2>/dev/null",
+)
+_Turn: TypeAlias = str | Ask | PolicyTurn
 
 JUNK: Final = {
     "empty": "",
@@ -52,7 +70,7 @@ JUNK: Final = {
 
 
 def gym_breaches(env: Environment, seed: int) -> list[Breach]:
-    """What is wrong with the reset and the step of a single-turn environment.
+    """What is wrong with `reset` and `step`, which a class may have of its own.
 
     Args:
         env: the environment.
@@ -63,273 +81,432 @@ def gym_breaches(env: Environment, seed: int) -> list[Breach]:
     action = as_completion("nonsense") if env.reward.needs_length else "nonsense"
     try:
         first, second = env.reset(seed=seed), env.reset(seed=seed)
-        step = env.step(action)
+        for _ in range(env.limits.turns or _TURNS):
+            step = env.step(action)
+            if any(_step_breaches(step)) or step[2] or step[3]:
+                break
     except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
-        return [_breach("step", "reset or step raises", _said(error))]
+        return [_hole("step", "reset or step raises", _said(error))]
     found: list[Breach] = []
     if first != second:
-        found.append(_breach("reset", "reset with the same seed gives another task"))
-    return found + list(_step_breaches(step, must_end=True))
-
-
-def episode_breaches(env: Environment, seed: int) -> list[Breach]:
-    """What is wrong with whole episodes: their form, their end, or that they cannot be repeated.
-
-    Args:
-        env: the environment.
-        seed: of the reset.
-    """
-    moves = [f"move {turn}" for turn in range(_TURNS)]
-    try:
-        played, again = _played(env, seed, moves), _played(env, seed, moves)
-    except Exception as error:  # noqa: BLE001  see above
-        return [_breach("episode", _RAISES, _said(error))]
-    if not (
-        isinstance(played[0], tuple) and len(played[0]) == 2 and isinstance(played[0][1], dict)
-    ):
-        return [
-            _breach(
-                "reset",
-                "reset must return (observation, info)",
-                f"reset returned {brief(played[0])}",
-            )
-        ]
-    last = list(_step_breaches(played[-1]))
-    if last:
-        return last
-    found: list[Breach] = []
-    if _seen(played) != _seen(again):
-        found.append(_breach("nondeterministic", "the same seed and actions give another episode"))
-    if not (played[-1][2] or played[-1][3]):
-        what = f"an episode of {_TURNS} turns has no end: set terminated, or truncated at a limit"
-        found.append(("episode", Severity.NOTE, what, ""))
-    elif not isinstance(played[-1][4].get("score"), Score):
-        found.append(_breach("episode", "the last step's info has no Score under 'score'"))
+        found.append(_hole("reset", "reset with the same seed gives another task"))
+    if not (isinstance(first, tuple) and len(first) == 2 and isinstance(first[1], dict)):
+        got = f"reset returned {brief(first)}"
+        found.append(_hole("reset", "reset must return (observation, info)", got))
+    found += _step_breaches(step)
+    if not found and not (step[2] or step[3]):
+        found.append(_hole("step", "an episode goes on after its last turn"))
     return found
 
 
-def greedy_breaches(env: Environment, seed: int) -> list[Breach]:
-    """What a policy could earn with what it is told, with many answers in one action, and with one action many times.
-
-    What decides an episode is found by behaviour: state that differs by seed and is paid as an action.  Some states are
-    no action themselves, and are told by their names, such as `_secret`.
+def episode_breaches(env: Environment, tasks: Sequence[Task]) -> list[Breach]:
+    """What is wrong with the episodes of some tasks.
 
     Args:
         env: the environment.
-        seed: of the reset.
+        tasks: of the environment.
     """
-    try:
-        return list(dict.fromkeys(_greedy_breaches(env, seed)))
-    except Exception as error:  # noqa: BLE001  see above
-        return [_breach("episode", _RAISES, _said(error))]
+    env = env._copy()
+    env.reply_chars, env.calls, env.turns = 10**9, 10**6, max(env.limits.turns or 0, _TURNS)
+    env.episode_seconds = 1e9
+    env.call_seconds = min(env.limits.call_seconds, _CALL_S)
+    found: list[Breach] = []
+    seen: list[tuple[Task, str, list[str]]] = []
+    for task in tasks:
+        try:
+            found += _example(env, task)
+            said, breaches = _probed(env, task)
+            found += breaches
+            paid, breaches = _paid_states(env, task)
+            found += breaches
+            seen.append((task, said, paid))
+            found += _junk(env, task)
+            found += _many(env, task, tasks)
+            found += cheat_breaches(env, task, _played, first=task is tasks[0])
+        except Unscored as error:
+            found.append(_hole("crash", "an episode fails", str(error)))
+        except Exception as error:  # noqa: BLE001  the author's code may raise anything, see above
+            found.append(_hole("crash", "an episode raises", _said(error)))
+    found += _secrets(env, seen)
+    return list(dict.fromkeys(found))
 
 
-def _greedy_breaches(env: Environment, seed: int) -> Iterator[Breach]:
-    told, info, secrets = _begun(env, seed)
-    longest = max((len(str(step[0])) for step in _played(env, seed, ["move"] * 3)), default=0)
-    if longest > _LONG:
-        yield (
-            "long-reply",
-            Severity.WARNING,
-            "an observation is longer than any context",
-            f"{longest} characters",
+def trace(env: Environment, tasks: Sequence[Task]) -> list[str]:
+    """The episodes of the examples as texts, to be compared with those of another process.
+
+    Args:
+        env: the environment.
+        tasks: of the environment.
+    """
+    return [
+        json.dumps(_without_times(_played(env, task, _turns_of(env, task))[0])) for task in tasks
+    ]
+
+
+def _played(env: Environment, task: Task, turns: Sequence[_Turn]) -> tuple[EpisodeRecord, Score]:
+    with env.open(task) as running:
+        for turn in turns:
+            if running.reply(PolicyTurn(turn) if isinstance(turn, str) else turn) is None:
+                break
+        if not running.end:
+            running.finish("turns")
+    record = running.record
+    return record, env.score_group(task, [env.completion_of(record, 1)])[0]
+
+
+def _turns_of(env: Environment, task: Task) -> Sequence[_Turn]:
+    return env.example_episode(task) or ["Done."]
+
+
+def _without_times(record: EpisodeRecord) -> dict[str, Any]:
+    found = record.as_dict()
+    for turn in found["turns"]:
+        for call in turn["calls"]:
+            del call["seconds"]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------- the example
+
+
+def _example(env: Environment, task: Task) -> Iterator[Breach]:
+    """Played twice: the same replies, the maximum, and a record that is verified again as it was."""
+    if env.example_episode(task) is None:
+        what = "example_episode gives no turns, so it is not known that the maximum can be earned"
+        yield "no-example", Severity.NOTE, what, ""
+    turns = _turns_of(env, task)
+    record, score = _played(env, task, turns)
+    again, _ = _played(env, task, turns)
+    if _without_times(record) != _without_times(again):
+        yield _hole(
+            "nondeterministic",
+            "the same task and turns give other replies; the task alone must decide them",
         )
-    others = [
-        one
-        for other in range(seed + 1, seed + 9)
-        for one in _begun(env, other)[2]
-        if one not in secrets
-    ]
-    for secret in _paid_state(env, seed):
-        if not _is_paid(_first_step(env, seed, secret)):
-            what = "a reset with the same seed decides the episode otherwise: what was paid is not paid again"
-            yield _breach("nondeterministic", what, secret)
-    for secret in secrets:
-        if _holds(f"{told} {info}", secret) and not any(
-            _holds(f"{told} {info}", one) for one in others
-        ):
-            yield _breach(
-                "secret", "the first observation or its info holds what decides the episode", secret
-            )
-    for action in _actions(secrets):
-        step = _first_step(env, seed, action)
-        if _is_paid(step):
-            several = " ".join([*others[:6], action, *others[:6]])
-            if others and _is_paid(_first_step(env, seed, several)):
-                yield _breach(
-                    "hedge", "many answers in one action, one of them right, are paid", several[:80]
-                )
-        yield from _again(env, seed, action)
-    last = _played(env, seed, [f"move {turn}" for turn in range(_ENDLESS)])[-1]
-    if not (last[2] or last[3]):
-        what = f"an episode of {_ENDLESS} turns has no end: set terminated, or truncated at a limit"
-        yield "episode", Severity.WARNING, what, ""
-    if not secrets or not any(_is_paid(_first_step(env, seed, one)) for one in secrets):
-        numbers = " ".join(map(str, range(1001)))
-        if _is_paid(_first_step(env, seed, numbers)):
-            yield _breach("hedge", "an action that names every number is paid", "0 1 2 … 1000")
-    seen = " ".join(
-        str(step[0]) for step in _played(env, seed, [f"move {turn}" for turn in range(3)])[1:]
-    )
-    leaked = [
-        one
-        for one in secrets
-        if _holds(seen, one) and not any(_holds(seen, other) for other in others)
-    ]
-    for secret in leaked:
-        yield _breach("secret", "a reply holds what decides the episode", secret)
-
-
-def _actions(secrets: list[str]) -> list[str]:
-    return [*secrets, "1", "yes", "a", "help", "look", "move", "I do not know."]
-
-
-def _again(env: Environment, seed: int, action: str) -> Iterator[Breach]:
-    """The same action again and again."""
+    if score.total is None:
+        yield _hole("unscored", "verify returns UNSCORED", score.verdict.why)
+        return
     high = env.reward.bounds[1]
-    steps = _played(env, seed, [action] * 10)[1:]
-    paid = [float(step[1]) for step in steps if step[1] > 0]
-    if len(paid) > 1 and sum(paid) > high + 1e-9:
-        got = f"{action[:40]!r} earns {sum(paid):g} in {len(steps)} turns, and the reward's upper bound is {high:g}"
-        yield _breach("collected-twice", "the same action earns a reward again and again", got)
+    if env.example_episode(task) is not None:
+        if score.verdict.outcome is not Outcome.CORRECT:
+            yield _hole(
+                "reference-rejected", "the example episode is not CORRECT", score.verdict.why
+            )
+        elif score.total < high - 1e-9 and not env.reward.group_level:
+            what = f"the example episode earns {score.total:g}, and the reward's upper bound is {high:g}"
+            yield "reference-below-maximum", Severity.WARNING, what, ""
+    copied = EpisodeRecord.from_dict(json.loads(json.dumps(record.as_dict())))
+    replayed = env.score_group(task, [env.completion_of(copied, 1)])[0]
+    if replayed != score:
+        what = "the record is verified otherwise the second time: verify must be a pure function of the record"
+        yield _hole("nondeterministic", what, f"{score.verdict.why}, then {replayed.verdict.why}")
+    yield from _twice(env, task, turns, score, high)
 
 
-def _begun(env: Environment, seed: int) -> tuple[str, str, list[str]]:
-    """The first observation, its info, and the texts in its state that decide the episode."""
-    paid = _paid_state(env, seed)
-    told, info = env.reset(seed=seed)
-    named = [value for name, value in _state(env).items() if _NAMED.search(name)]
-    return str(told), str(info), list(dict.fromkeys([*named, *paid]))
+def _twice(
+    env: Environment, task: Task, turns: Sequence[_Turn], score: Score, high: float
+) -> Iterator[Breach]:
+    """Every call of the example three times: no more may be earned by it."""
+    calls = [turn for turn in turns if not isinstance(turn, str)]
+    if not calls:
+        return
+    repeated = [turn for turn in turns for _ in range(1 if isinstance(turn, str) else 3)]
+    record, more = _played(env, task, repeated)
+    if more.total is not None and score.total is not None and more.total > score.total + 1e-9:
+        got = f"{more.total:g} in place of {score.total:g}"
+        yield _hole("collected-twice", "the calls of the example, each three times, earn more", got)
+    rewards = env.turn_rewards(task, record)
+    total = sum(one or 0.0 for one in rewards or ())
+    if total > max(high, more.total or 0.0) + 1e-9:
+        yield _hole(
+            "collected-twice",
+            "calls that are repeated have rewards of turns above the total",
+            f"{total:g}",
+        )
 
 
-def _state(env: Environment) -> dict[str, str]:
-    """Short texts and numbers in the attributes that are no options."""
-    options = getattr(type(env), "__dataclass_fields__", {})
+# --------------------------------------------------------------------------------------------------------- the replies
+
+
+def _probed(env: Environment, task: Task) -> tuple[str, list[Breach]]:
+    """All that the policy is told before it knows anything, and what is wrong with these replies."""
+    found: list[Breach] = []
+    prompt = json.dumps(task.prompt, ensure_ascii=False, default=str)
+    said: list[str] = []
+    first: Any = env.open(task)
+    with first:
+        keys = _names_in(first._state)
+        said.append(json.dumps(first.schemas, ensure_ascii=False))
+        tools = dict(first.tools)
+    for name, tool in tools.items():
+        running: Any = env.open(task)
+        try:
+            for probe in _probes(tool.parameters, keys):
+                try:
+                    call = running.call(name, probe)
+                except Unscored as error:
+                    found.append(
+                        _hole(
+                            "crash",
+                            f"the tool {name!r} raises, so a policy can make its rollout UNSCORED",
+                            str(error),
+                        )
+                    )
+                    running.close()
+                    running = env.open(task)
+                    continue
+                code = any(value in _CODE for value in probe.values())
+                if call.reply.startswith("error: time limit"):
+                    got = json.dumps(probe, default=str)[:100]
+                    found.append(
+                        _hole("hang", f"a call of the tool {name!r} exceeds {_CALL_S:g} s", got)
+                    )
+                if len(call.reply) > _LONG and not code:
+                    got = f"{len(call.reply)} characters"
+                    found.append(
+                        (
+                            "long-reply",
+                            Severity.WARNING,
+                            f"the tool {name!r} gives a very long reply",
+                            got,
+                        )
+                    )
+                if str(os.getpid()) in call.reply and "getpid" in str(probe):
+                    what = f"the tool {name!r} runs the policy's text in the process that holds the references"
+                    found.append(_hole("evaluates", what))
+                said.append(call.reply[:_LONG])
+                if running._over or "session is over" in call.reply:
+                    running.close()
+                    running = env.open(task)
+        finally:
+            running.close()
+    said += _user_says(env, task)
+    return "\n".join([prompt, *said]), found
+
+
+def _user_says(env: Environment, task: Task) -> list[str]:
+    with env.open(task) as running:
+        told = running.reply(PolicyTurn("I do not know."))
+        return [json.dumps(told)]
+
+
+def _probes(schema: Mapping[str, Any], keys: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Arguments to try: every value for each argument in turn, the others at their first."""
+    properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
+    values = {name: _values(one, keys) for name, one in properties.items()}
+    first = {name: given[0] for name, given in values.items()}
+    if not values:
+        yield {}
+    for name, given in values.items():
+        for value in given:
+            yield {**first, name: value}
+
+
+def _values(schema: Mapping[str, Any], keys: Sequence[str]) -> list[Any]:
+    if "anyOf" in schema:
+        return [value for one in schema["anyOf"] for value in _values(one, keys)]
+    if "enum" in schema:
+        return list(schema["enum"])
+    match schema.get("type"):
+        case "integer":
+            return list(_NUMBERS)
+        case "number":
+            return [*map(float, _NUMBERS), 0.5]
+        case "boolean":
+            return [False, True]
+        case "array":
+            return [[], *([value] for value in _values(schema.get("items", {}), keys))]
+        case "object":
+            return [{}]
+        case "null":
+            return [None]
+    return [*_WORDS, *(key for key in keys if key not in _WORDS), *_CODE]
+
+
+def _names_in(state: Any) -> list[str]:
+    """Names under which a state holds things."""
+    if isinstance(state, Mapping):
+        return [key for key in state if isinstance(key, str)][:20]
+    return [name for name in getattr(state, "__dict__", {}) if not name.startswith("__")][:20]
+
+
+def _paid_states(env: Environment, task: Task) -> tuple[list[str], list[Breach]]:
+    """What of the state is paid as an answer, and whether it is so again in another episode."""
+    paid: list[str] = []
+    found: list[Breach] = []
+    for name in list(_texts_in(env, task))[:_STATES]:
+        value = ""
+
+        def answer(state: Any, name: str = name) -> str:
+            nonlocal value
+            value = _texts(state).get(name, "")
+            return _final(env, task, value)
+
+        if not _is_paid(env, task, answer) or not value:
+            continue
+        paid.append(value)
+        said = _final(env, task, value)
+        if not _is_paid(env, task, lambda _, said=said: said):
+            what = "the same task decides its episodes otherwise: what was paid is not paid again"
+            found.append(_hole("nondeterministic", what, value))
+    return paid, found
+
+
+def _texts_in(env: Environment, task: Task) -> dict[str, str]:
+    with env.open(task) as episode:
+        return _texts(getattr(episode, "_state", None))
+
+
+def _texts(state: Any) -> dict[str, str]:
+    """Short texts and numbers of a state."""
+    named = state if isinstance(state, Mapping) else getattr(state, "__dict__", {"": state})
     return {
-        name: str(value)
-        for name, value in vars(env).items()
-        if (name not in options or name.startswith("_"))
-        and isinstance(value, (str, int))
+        str(name): str(value)
+        for name, value in named.items()
+        if isinstance(value, (str, int))
         and not isinstance(value, bool)
         and 0 < len(str(value)) < _SECRET
     }
 
 
-def _paid_state(env: Environment, seed: int) -> list[str]:
-    """What of the state is paid as the first action of its own episode, and is not the same under another seed."""
-    env.reset(seed=seed + 1)
-    other = _state(env)
-    env.reset(seed=seed)
-    paid = []
-    for name in _state(env):
-        env.reset(seed=seed)
-        value = _state(env).get(name)
-        if value is not None and value != other.get(name) and _is_paid(env.step(value)):
-            paid.append(value)
-    return paid
+def _final(env: Environment, task: Task, value: str) -> str:
+    """An answer as the example writes it."""
+    last, reference = _turns_of(env, task)[-1], _shown(task)
+    if isinstance(last, str) and reference is not None and reference in last:
+        return last.replace(reference, value)
+    return value
 
 
-def _first_step(env: Environment, seed: int, action: str) -> Any:
-    return _played(env, seed, [action])[-1]
+def _is_paid(env: Environment, task: Task, answer: Callable[[Any], str]) -> bool:
+    """Whether an episode of one answer, which may depend on its state, is CORRECT."""
+    with env.open(task) as episode:
+        episode.reply(PolicyTurn(answer(getattr(episode, "_state", None))), last="answer")
+    score = env.score_group(task, [env.completion_of(episode.record, 1)])[0]
+    return score.verdict.outcome is Outcome.CORRECT
 
 
-def _is_paid(step: Any) -> bool:
-    if not (isinstance(step, tuple) and len(step) == 5):
-        return False
-    score = step[4].get("score")
-    return bool(
-        step[1] > 0 or (isinstance(score, Score) and score.verdict.outcome is Outcome.CORRECT)
-    )
+def _secrets(env: Environment, seen: Sequence[tuple[Task, str, Sequence[str]]]) -> Iterator[Breach]:
+    """Answers in what a policy is told without having done anything for it.
+
+    A short one may stand in a reply by chance; so it has to be that task's own more often than another's.
+    """
+    told = prompted = other = count = 0
+    for i, (task, said, paid) in enumerate(seen):
+        reference, foreign = _shown(task), _shown(seen[i - 1][0])
+        for secret in paid:
+            if _holds(said, secret) and not any(_holds(said, one) for one in seen[i - 1][2]):
+                yield _hole(
+                    "secret", "what the policy is told holds what decides the episode", secret
+                )
+        if reference is None or foreign is None or reference == foreign:
+            continue
+        count += 1
+        prompt = _text_of(task)
+        other += _holds(said, foreign)
+        if not _holds(prompt, reference):
+            told += _holds(said, reference)
+        elif not _holds(prompt, foreign):
+            final = _final(env, task, reference)
+            prompted += _is_paid(env, task, lambda _, final=final: final)
+    for own, where in ((told, "a reply, the prompt or a schema"), (prompted, "the prompt")):
+        if count and own > count / 2 and own > other:
+            yield _hole("secret", f"{where} holds the reference", f"in {own} of {count} tasks")
+
+
+def _shown(task: Task) -> str | None:
+    """A reference as it could stand in a reply; None if it is no short text."""
+    reference = task.reference
+    if isinstance(reference, (list, tuple)) and reference:
+        reference = reference[0]
+    return plain_answer(reference)
+
+
+def _text_of(task: Task) -> str:
+    return json.dumps(task.prompt, ensure_ascii=False, default=str)
 
 
 def _holds(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
 
 
-def junk_breaches(env: Environment, given: tuple[int, str]) -> list[Breach]:
-    """What is wrong with an episode in which every action is the same junk, above all if it earns something.
-
-    Args:
-        env: the environment.
-        given: the seed, and the junk's name in `JUNK`.
-    """
-    seed, hole = given
-    try:
-        steps = _played(env, seed, [JUNK[hole]] * _TURNS)
-    except Exception as error:  # noqa: BLE001  see above
-        return [_breach("episode", _RAISES, _said(error))]
-    return list(_step_breaches(steps[-1])) or _earned(env, hole, steps[1:])
+# --------------------------------------------------------------------------------------------------------- the answer
 
 
-def trace(env: Environment, seed: int) -> list[str]:
-    """An episode as texts, to be compared with the same episode in another process.
-
-    Args:
-        env: the environment.
-        seed: of the reset.
-    """
-    try:
-        return _seen(_played(env, seed, [f"move {turn}" for turn in range(_TURNS)]))
-    except Exception as error:  # noqa: BLE001  found elsewhere
-        return [_said(error)]
-
-
-def _played(env: Environment, seed: int, actions: Iterable[str]) -> list[Any]:
-    steps: list[Any] = [env.reset(seed=seed)]
-    for action in actions:
-        steps.append(env.step(action))
-        if any(_step_breaches(steps[-1])) or steps[-1][2] or steps[-1][3]:
-            break
-    return steps
-
-
-def _seen(steps: list[Any]) -> list[str]:
-    """The steps as texts, without `info`, which may hold anything."""
-    return [repr(steps[0][0]), *(repr(step[:4]) for step in steps[1:])]
-
-
-def _earned(env: Environment, hole: str, steps: list[Any]) -> list[Breach]:
-    score, earned = steps[-1][4].get("score"), float(sum(step[1] for step in steps))
-    found: list[Breach] = []
-    if isinstance(score, Score) and score.verdict.outcome is Outcome.CORRECT:
-        found.append(
-            _breach(
-                hole,
-                "an episode of nothing else is correct",
-                f"{score.verdict.why}, total {score.total}",
+def _junk(env: Environment, task: Task) -> Iterator[Breach]:
+    """Answers that deserve nothing, at once and again and again."""
+    high = env.reward.bounds[1]
+    for hole, text in JUNK.items():
+        record, score = _played(env, task, [PolicyTurn(text)] * 3)
+        if record.fault.startswith("time limit"):
+            yield _hole(
+                "hang", "the simulated user takes too long", f"{record.fault}: {text[:40]!r}"
             )
-        )
-    elif earned > 0:
-        what = "an episode of nothing else is paid"
-        found.append((hole, Severity.WARNING, what, f"rewards of {earned:g} in {len(steps)} turns"))
-    low, high = env.reward.bounds
-    if isinstance(score, Score) and score.total is not None and not low <= score.total <= high:
-        what = f"an episode's total leaves the reward's bounds [{low:g}, {high:g}]"
-        found.append(("out-of-bounds", Severity.WARNING, what, f"total {score.total:g}"))
-    return found
+            return
+        if score.verdict.outcome is Outcome.CORRECT:
+            got = f"{score.verdict.why}, total {score.total}"
+            yield _hole(hole, "an episode of nothing else is correct", got)
+        total = sum(one or 0.0 for one in env.turn_rewards(task, record) or ())
+        if total > max(high, score.total or 0.0) + 1e-9:
+            what = "the same turn again and again has rewards above the total"
+            yield _hole("collected-twice", what, f"{total:g}")
 
 
-def _step_breaches(step: Any, *, must_end: bool = False) -> Iterator[Breach]:
+def _many(env: Environment, task: Task, tasks: Sequence[Task]) -> Iterator[Breach]:
+    """The answers of all tasks in one turn, the right one among them; and as calls of one turn."""
+    turns = list(_turns_of(env, task))
+    others = [list(_turns_of(env, one)) for one in tasks if _shown(one) != _shown(task)]
+    if not others:
+        return
+    if isinstance(turns[-1], str):
+        finals = [
+            other[-1] for other in others if isinstance(other[-1], str) and other[-1] != turns[-1]
+        ]
+        if finals:
+            several = "\n".join([*finals, turns[-1], *finals])
+            _, score = _played(env, task, [*turns[:-1], several])
+            if score.verdict.outcome is Outcome.CORRECT:
+                yield _hole(
+                    "hedge",
+                    "many answers in one turn, one of them right, are correct",
+                    score.verdict.why,
+                )
+    reference = _shown(task)
+    answering = [
+        turn
+        for turn in turns
+        if isinstance(turn, Ask) and reference in map(plain_answer, turn.arguments.values())
+    ]
+    wrong = [
+        turn
+        for one, other in zip(tasks, (list(_turns_of(env, one)) for one in tasks), strict=True)
+        for turn in other
+        if isinstance(turn, Ask)
+        and _shown(one) != reference
+        and _shown(one) in map(plain_answer, turn.arguments.values())
+    ]
+    if answering and wrong:
+        _, alone = _played(env, task, [*answering, "Done."])
+        _, score = _played(env, task, [PolicyTurn("", (*wrong, *answering, *wrong)), "Done."])
+        if alone.verdict.outcome is Outcome.CORRECT and score.verdict.outcome is Outcome.CORRECT:
+            yield _hole(
+                "hedge",
+                "many answers as calls of one turn, one of them right, are correct",
+                score.verdict.why,
+            )
+
+
+def _step_breaches(step: Any) -> Iterator[Breach]:
     if not (isinstance(step, tuple) and len(step) == 5):
         what = "step must return (observation, reward, terminated, truncated, info)"
-        yield _breach("step", what, f"step returned {brief(step)}")
+        yield _hole("step", what, f"step returned {brief(step)}")
         return
     _, reward, terminated, truncated, info = step
     if not isinstance(reward, Real):
-        yield _breach("step", "step's reward must be a finite number", f"the reward {reward!r}")
+        yield _hole("step", "step's reward must be a finite number", f"the reward {reward!r}")
     elif not math.isfinite(reward):
-        yield _breach(
-            "not-finite", "step's reward must be a finite number", f"the reward {reward!r}"
-        )
+        yield _hole("not-finite", "step's reward must be a finite number", f"the reward {reward!r}")
     if not (_is_bool(terminated) and _is_bool(truncated) and isinstance(info, dict)):
         what = "step must return booleans for terminated and truncated, and a dict for info"
-        yield _breach("step", what, brief(step[2:]))
-    elif must_end and not terminated:
-        yield _breach("step", "a single-turn episode ends with its first step")
-
-
-def _breach(hole: str, what: str, got: str = "") -> Breach:
-    return hole, Severity.HOLE, what, got
+        yield _hole("step", what, brief(step[2:]))
 
 
 def _is_bool(value: Any) -> bool:
@@ -337,6 +514,10 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool) or (
         type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
     )
+
+
+def _hole(hole: str, what: str, got: str = "") -> Breach:
+    return hole, Severity.HOLE, what, got[:500]
 
 
 def _said(error: Exception) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rlvr.errors import UsageError
 from rlvr.validate import nearest
@@ -14,7 +14,10 @@ from rlvr.validate import nearest
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["CHECKS", "CheckReport", "Finding", "Findings", "HOLES", "Severity"]
+__all__ = ["Breach", "CHECKS", "CheckReport", "Finding", "Findings", "HOLES", "Severity"]
+
+Breach: TypeAlias = tuple[str, str, str, str]
+"""A finding as another process gives it: hole, severity, what, got."""
 
 CHECKS: Final = ("tasks", "references", "exploits", "verifier", "repeats", "episodes", "labels")
 """The groups of checks, in the order in which they run."""
@@ -111,6 +114,7 @@ _EPISODES: Final = {
     "episode": "an episode breaks the contract",
     "secret": "what the policy is told, or can ask a tool for, holds the answer",
     "collected-twice": "the same action earns a reward again and again",
+    "bought": "a script that tampers with the session is paid",
     "long-reply": "a reply is longer than any context",
     "not-checked": "something was left out",
 }

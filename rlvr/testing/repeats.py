@@ -11,25 +11,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
-from rlvr.environment import Environment, RowsEnv
+from rlvr.environment import Environment
 from rlvr.errors import RlvrError, Unscored, UsageError
 from rlvr.scoring import MEMORY_MIB
-from rlvr.testing.episodes import (
-    JUNK,
-    episode_breaches,
-    greedy_breaches,
-    gym_breaches,
-    junk_breaches,
-    trace,
-)
+from rlvr.testing.episodes import JUNK, TASK_S, episode_breaches, gym_breaches, trace
 from rlvr.testing.exploits import harmless
 from rlvr.testing.findings import HOLES, Findings, Severity
 from rlvr.testing.scores import TimeBudget, Tries
-from rlvr.testing.tool_episodes import TOOLS_S, tool_breaches, tool_trace
 from rlvr.types import Completion, Score, Task
 from rlvr.workers import Handler, WorkerPool
 
-__all__ = ["check_episodes", "check_gym", "check_repeats", "check_task_repeats", "check_tools"]
+__all__ = ["check_episodes", "check_repeats", "check_task_repeats"]
 
 _HASH_SEED = 20_231  # any other than 0, under which workers score
 _MOST = 200  # completions that are scored again
@@ -67,7 +59,7 @@ def _elsewhere(
 def check_task_repeats(
     env: Environment, drawn: Sequence[Task], found: Findings, wall_s: float
 ) -> None:
-    """Check that another process makes the same tasks; not for `from_rows`, whose rows travel with the environment.
+    """Check that another process makes the same tasks, where it can make them: rows of `from_rows` do not travel.
 
     Args:
         env: the environment.
@@ -75,8 +67,6 @@ def check_task_repeats(
         found: where findings go.
         wall_s: time limit, in wall seconds.
     """
-    if isinstance(env, RowsEnv):
-        return
     with _elsewhere(env.without_tasks(), found) as pool:
         if pool is None:
             return
@@ -173,75 +163,35 @@ def _compare(
             )
 
 
-def check_gym(env: Environment, found: Findings, seed: int, wall_s: float) -> None:
-    """Check reset and step of a single-turn environment against Gymnasium's.
-
-    Args:
-        env: the environment.
-        found: where findings go.
-        seed: of the reset.
-        wall_s: time limit, in wall seconds.
-    """
-    with _elsewhere(env, found, hash_seed=0) as pool:
-        if pool is not None:
-            _report(pool, ("gym", seed), wall_s, found)
-
-
-def check_episodes(env: Environment, found: Findings, seed: int, wall_s: float) -> None:
-    """Check episodes of several turns: their form, their time, and that another process plays the same ones.
-
-    Args:
-        env: the environment.
-        found: where findings go.
-        seed: of the resets.
-        wall_s: time limit of one episode, in wall seconds.
-    """
-    seen = []
-    for hash_seed in (0, _HASH_SEED):
-        with _elsewhere(env, found, hash_seed) as pool:
-            if pool is None:
-                return
-            if hash_seed == 0:
-                if not _report(pool, ("episodes", seed), 2 * wall_s, found):  # it is played twice
-                    return
-                for hole in JUNK:
-                    if not _report(pool, ("junk", (seed, hole)), wall_s, found):
-                        return
-                if all(it.severity is Severity.NOTE for it in found.listed()):
-                    _report(pool, ("greedy", seed), 4 * wall_s, found)
-            seen.append(_asked(pool, ("trace", seed), wall_s)[1])
-    found.tried("nondeterministic")
-    if seen[0] != seen[1]:
-        what = "the same seed and actions give another episode in another process"
-        found.add("nondeterministic", Severity.HOLE, what)
-
-
-def check_tools(env: Environment, tasks: Sequence[Task], found: Findings, wall_s: float) -> None:
-    """Check episodes with tools: the example, replies to probes, answers that deserve nothing, another process.
+def check_episodes(
+    env: Environment, tasks: Sequence[Task], found: Findings, seed: int, wall_s: float
+) -> None:
+    """Check episodes: reset and step; the example, replies and answers of tasks; and the same in another process.
 
     Args:
         env: the environment.
         tasks: to be played.
         found: where findings go.
+        seed: of the reset.
         wall_s: time limit for each task, in wall seconds, beside that of the calls.
     """
-    seen = []
+    seen, limit_s = [], (TASK_S + wall_s) * max(len(tasks), 1)
     for hash_seed in (0, _HASH_SEED):
         with _elsewhere(env, found, hash_seed) as pool:
             if pool is None:
                 return
-            if hash_seed == 0 and not _report(
-                pool, ("tools", tasks), (TOOLS_S + wall_s) * len(tasks), found
+            if hash_seed == 0 and not (
+                _report(pool, ("gym", seed), 2 * wall_s, found)
+                and _report(pool, ("episodes", tasks), limit_s, found)
             ):
                 return
-            seen.append(_asked(pool, ("trace", tasks), (TOOLS_S + wall_s) * len(tasks))[1])
+            if not tasks:
+                return
+            seen.append(_asked(pool, ("trace", tasks), limit_s)[1])
     found.tried("nondeterministic")
     if seen[0] != seen[1]:
-        found.add(
-            "nondeterministic",
-            Severity.HOLE,
-            "the same turns give other replies in another process",
-        )
+        what = "the same turns give other replies in another process"
+        found.add("nondeterministic", Severity.HOLE, what)
 
 
 def _report(pool: WorkerPool, asked: _Asked, wall_s: float, found: Findings) -> bool:
@@ -283,15 +233,8 @@ def _handler(env: Environment) -> Handler:
                 return list(pool.map(partial(_scored, env), work))
         if what == "find":
             return [_found(env, name) for name in given]
-        if not env.single_turn and not env.scores_itself:
-            return tool_trace(env, given) if what == "trace" else tool_breaches(env, given)
-        if env.scores_itself:
-            if what == "junk":
-                return junk_breaches(env, given)
-            if what == "greedy":
-                return greedy_breaches(env, given)
-            return trace(env, given) if what == "trace" else episode_breaches(env, given)
-        return gym_breaches(env, given)
+        plays: dict[str, Any] = {"gym": gym_breaches, "episodes": episode_breaches, "trace": trace}
+        return plays[what](env, given)
 
     return handle
 

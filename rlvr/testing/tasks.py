@@ -78,10 +78,6 @@ def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> boo
     Returns:
         False if the tasks are so broken that further checks have no meaning.
     """
-    if not env.single_turn:
-        return _recordable(
-            drawn, found
-        )  # two tasks may read the same and differ in what the tools have
     try:
         first = _listed(env, _FIRST)
         again = _listed(env, len(first))
@@ -106,8 +102,9 @@ def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> boo
     for name, count in ids.items():
         if count > 1:
             found.add("duplicate-ids", Severity.HOLE, task=name)
-    _repeated(env, scanned, found)
-    _splits(env, scanned, found)
+    if env.single_turn:  # else tasks may read the same and differ in what is behind them
+        _repeated(env, scanned, found)
+        _splits(env, scanned, found)
     return True
 
 

@@ -79,7 +79,7 @@ class Config:
         overlong_cache: Tokens before `max_tokens` over which the soft punishment rises.  None: a fifth of
             `max_tokens`, as in DAPO.
         max_turns: Most turns of an episode.
-        step_s: Most wall seconds of an environment's reset and of each step, in environments of several turns.
+        step_s: Most wall seconds of an agent's own work between two completions.
         turn_schedule: When an environment's reply is sampled from: ready (as soon as it is there) or tokens (after a
             fixed number of decode steps, so that runs repeat to the last bit).  None: tokens with the local sampler.
         max_tries: Most tasks that dynamic sampling tries for each group of a batch.  None: 10.

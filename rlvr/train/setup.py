@@ -259,12 +259,12 @@ def say_prompts(
 
     Args:
         policy: the model with its tokenizer.
-        env: whose prompts are counted; None, and one that makes its prompts in `reset`, for none.
+        env: whose prompts are counted; None for none.
         say: prints a line.
         limit: look at this many tasks, the first ones; None for all, but at most 10,000.
     """
     tokens = policy.tokenization
-    if not tokens.chat or env is None or env.scores_itself:
+    if not tokens.chat or env is None:
         say(prompts_line(tokens.format))
         return
     most = limit or _COUNTED

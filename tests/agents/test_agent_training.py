@@ -51,7 +51,7 @@ def trainer(run, **settings):
         "env": "agent", "model": "tiny", "algorithm": "grpo", "steps": 2, "prompts": 2, "group_size": 8,
         "max_tokens": 8, "lr": 1e-2, "workers": 0, "eval_every": None, "rollouts_every": 0, "checkpoint_every": 100,
     } | settings  # fmt: skip
-    env = AgentEnv(env=Bandit(), program=asks_three_times, workers=0)
+    env = AgentEnv(env=Bandit(), program=asks_three_times)
     return Trainer(Config(run=run, **settings), policy=made, env=env, console=Console(quiet=True))
 
 

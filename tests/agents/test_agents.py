@@ -1,13 +1,18 @@
 """Agents as episodes: programs of three kinds, their scores, and what they do wrong."""
 
+import asyncio
+import contextlib
 import os
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
+import mcp
 import openai
 import pytest
+from mcp.client.streamable_http import streamable_http_client
 
 import rlvr
 from rlvr.agents import AgentEnv, AgentEpisode, Command, SandboxAgent
@@ -33,13 +38,14 @@ def says(context, number, seed):
     return context.rpartition("say ")[2].partition("\n")[0]
 
 
-def groups(program, *, sampler=None, tasks=1, group_size=2, **settings):
+def groups(program, *, env=None, sampler=None, tasks=1, group_size=2, **settings):
     """The groups of the first tasks."""
     options = {
         name: settings.pop(name) for name in ("failure", "request_tokens") if name in settings
     }
-    env = AgentEnv(env=Sums(), program=program, workers=0, **options)
+    env = AgentEnv(env=env or Sums(), program=program, **options)
     settings = {"sampling": Sampling(max_tokens=100), "group_size": group_size} | settings
+    settings["scorer"] = rlvr.Scorer(env, workers=0)
     with Groups(env, sampler or ScriptedSampler(says), **settings) as made:
         return [
             group
@@ -223,14 +229,13 @@ def test_a_sampler_that_raises_ends_the_collection():
 
 def test_what_cannot_be_an_agents_environment_is_refused():
     for options, said in (
-        ({"env": None, "program": twice}, "one turn"),
+        ({"env": None, "program": twice}, "the environment that the agent works on"),
         ({"env": Sums(), "program": "agent.py"}, "program"),
         ({"env": Sums(), "program": twice, "failure": "zero"}, "failure"),
     ):
         with pytest.raises(UsageError, match=said):
             AgentEnv(**options)
-    with pytest.raises(UsageError, match="owns its loop"):
-        AgentEnv(env=Sums(), program=twice).reset()
+    assert AgentEnv(env=Sums(), program=twice).reset(options={"index": 3})[0] == "say 3"
     for bad in (
         {"argv": "python agent.py"},
         {"argv": ["x"], "answer": "../up"},
@@ -250,11 +255,13 @@ def test_a_run_that_is_interrupted_ends_its_agents():
         stopped.set()
 
     sampling = Sampling(max_tokens=100)
+    env = AgentEnv(env=Sums(), program=waits)
     made = Groups(
-        AgentEnv(env=Sums(), program=waits, workers=0),
+        env,
         ScriptedSampler(says),
         group_size=2,
         sampling=sampling,
+        scorer=rlvr.Scorer(env, workers=0),
     )
     with ThreadPoolExecutor(1) as pool:
         collecting = pool.submit(lambda: list(sample_groups(made, [(0, 0)])))
@@ -263,6 +270,80 @@ def test_a_run_that_is_interrupted_ends_its_agents():
         assert stopped.wait(30)
         with pytest.raises(UsageError, match="closed"):
             collecting.result()
+
+
+class Store(rlvr.Environment):
+    """Numbers behind a tool; right is their sum."""
+
+    calls: int = 2
+    reward = rlvr.Correct(lambda answer, reference: answer == reference)
+
+    def task(self, index):
+        return rlvr.Task(f"store/{index}", f"say {index + 7}", reference=str(index + 7))
+
+    @rlvr.tool
+    def look(self, state, name: str) -> int:
+        """Look up a number."""
+        if name == "broken":
+            raise KeyError(name)
+        return len(name)
+
+
+def test_an_agent_gets_the_environments_tools_under_its_limits():
+    """By call and by an MCP client; the record has the calls, and the answer is judged as any other."""
+
+    def works(call):
+        twice(call)
+        assert [one["function"]["name"] for one in call.tools] == ["look"]
+        said.append(call.call("look", {"name": "abc"}))
+        said.append(asyncio.run(by_protocol(call)))
+        said.append(call.call("look", {"name": "abc"}))
+
+    async def by_protocol(call):
+        head = {"authorization": f"Bearer {call.api_key}"}
+        async with (
+            httpx.AsyncClient(headers=head) as http,
+            mcp.Client(streamable_http_client(call.mcp_url, http_client=http)) as made,
+        ):
+            listed = await made.list_tools()
+            assert listed.tools[0].input_schema["required"] == ["name"]
+            reply = await made.call_tool("look", {"name": "abcd"})
+            return reply.content[0].text
+
+    said = []
+    [group] = groups(works, env=Store(), group_size=1)
+    assert said == ["3", "4", "error: no calls are left, all 2 are used; answer now"]
+    [rollout] = group.rollouts
+    assert [call.reply for call in rollout.episode.calls] == said
+    assert (rollout.episode.answer, rollout.score.total) == ("7", 1.0)
+
+
+def test_a_tool_that_fails_is_our_failure():
+    """UNSCORED, also where the agent goes on."""
+
+    def works(call):
+        twice(call)
+        with contextlib.suppress(rlvr.RlvrError):
+            call.call("look", {"name": "broken"})
+
+    [group] = groups(works, env=Store(), group_size=1)
+    assert group.rollouts[0].score.verdict.why.startswith("environment-error: the tool 'look'")
+
+
+def test_a_mixture_holds_agents():
+    """Beside other environments, each played by its own player."""
+    mixture = rlvr.Mixture(
+        envs=[rlvr.Share(AgentEnv(env=Sums(), program=twice)), rlvr.Share(Store())]
+    )
+    scorer = rlvr.Scorer(mixture, workers=0)
+    sampling = Sampling(max_tokens=100)
+    with Groups(
+        mixture, ScriptedSampler(says), group_size=1, sampling=sampling, scorer=scorer
+    ) as made:
+        found = dict(sample_groups(made, [(i, i) for i in range(2)]))
+    assert [found[i].task.id for i in range(2)] == ["agent/Sums:sums/0", "Store:store/0"]
+    assert [found[i].rollouts[0].score.total for i in range(2)] == [1.0, 1.0]
+    assert [len(found[i].rollouts[0].turns) for i in range(2)] == [2, 1]
 
 
 IN_SESSION = """

@@ -5,7 +5,6 @@ import time
 
 import rlvr
 from rlvr.collect import Collector, Sampling, ScriptedSampler
-from rlvr.environment.deprecated import MultiTurnEnv
 from tests.environments import Trials
 
 SAMPLING = Sampling(max_tokens=64)
@@ -72,32 +71,35 @@ class Dawdling(Trials):
         return super().verify(task, completion)
 
 
-class Count(MultiTurnEnv):
-    """Say the numbers from one up to a goal, 1 to 3 by the seed.  Each right turn earns 0.25; a wrong one ends it."""
+class Count(rlvr.Environment):
+    """Say the numbers from one up to a goal, 1 to 3 in turn.  Each right turn earns 0.25; a wrong one ends it."""
 
     chat: bool = False
 
-    def reset(self, *, seed=None, options=None):
-        self.goal, self.said = rlvr.seeded(self.id, seed or 0).randint(1, 3), 0
-        return self._told(f"To {self.goal}."), {}
+    def task(self, index):
+        goal = index % 3 + 1
+        told = f"To {goal}."
+        prompt = [{"role": "user", "content": told}] if self.chat else told
+        return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, goal)
 
-    def step(self, action):
-        self.said += 1
-        right = action == str(self.said)
-        done = right and self.said == self.goal
-        if right and not done:
-            return self._told("On!"), 0.25, False, False, {}
-        verdict = rlvr.Verdict("correct" if done else "wrong", why="counted" if done else "slip")
+    def user(self, task, transcript):
+        said = [one["content"] for one in transcript if one["role"] == "assistant"]
         return (
-            "",
-            0.25 * right,
-            True,
-            False,
-            {"score": rlvr.Score(verdict.value, {"correct": verdict.value}, verdict)},
+            "On!"
+            if said == numbers(task.reference)[: len(said)] != numbers(task.reference)
+            else None
         )
 
-    def _told(self, text):
-        return [{"role": "user", "content": text}] if self.chat else text
+    def verify(self, task, episode):
+        done = [turn.text for turn in episode.turns] == numbers(task.reference)
+        return rlvr.Verdict("correct" if done else "wrong", why="counted" if done else "slip")
+
+    def turn_rewards(self, task, episode):
+        return [0.25 * (turn.text == str(n)) for n, turn in enumerate(episode.turns, start=1)]
+
+
+def numbers(goal: int) -> list[str]:
+    return [str(n + 1) for n in range(goal)]
 
 
 def counts(prompt, rollout: int, seed: int) -> str:

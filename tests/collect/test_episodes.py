@@ -1,16 +1,15 @@
 """Episodes of several turns: one token sequence, a mask on the policy's own turns, rewards turn by turn."""
 
 import random
-import threading
 import time
 
 import pytest
 
 import rlvr
 from rlvr.collect import END, Sampling, ScriptedSampler
+from rlvr.episode import EpisodeRecord, EpisodeTurn
 from rlvr.types import Turn
 from tests.collect.collecting import Backwards, Count, collector, counts, texts, untimed
-from tests.rewards.parts import refusal
 
 
 def goal(group) -> int:
@@ -29,21 +28,22 @@ def of_goal(wanted: int, script=counts, env=None, **settings):
 
 
 def test_turns_and_replies_stand_in_one_sequence_with_the_mask_on_turns():
-    """ "To 2." → "1" END, reply "On!", "2" END: 7 tokens, of which the three of the reply are not the policy's."""
+    """ "To 2." → "1" END, a message of the user, "2" END: its tokens are not the policy's."""
     collected = of_goal(2, ScriptedSampler(counts, logprobs=-0.5))
     rollout = collected.groups[0].rollouts[0]
+    told = "\nuser: On!\nassistant: "
     assert rollout.prompt_ids == [ord(c) for c in "To 2."]
-    assert list(rollout.completion_ids) == [ord("1"), END, *map(ord, "On!"), ord("2"), END]
-    assert list(rollout.completion_mask) == [True, True, False, False, False, True, True]
-    assert list(rollout.behaviour_logprobs) == [-0.5, -0.5, 0, 0, 0, -0.5, -0.5]
-    assert rollout.turns == (Turn(0, 2, 0.25), Turn(5, 7, 0.25))
-    assert (rollout.text, rollout.truncated) == ("1On!2", False)
+    assert list(rollout.completion_ids) == [ord("1"), END, *map(ord, told), ord("2"), END]
+    assert list(rollout.completion_mask) == [True, True, *[False] * len(told), True, True]
+    assert list(rollout.behaviour_logprobs) == [-0.5, -0.5, *[0] * len(told), -0.5, -0.5]
+    assert rollout.turns == (Turn(0, 2, 0.25), Turn(2 + len(told), 4 + len(told), 0.25))
+    assert (rollout.text, rollout.truncated) == ("1\nuser: On!\n2", False)
     assert rollout.completion.length_tokens == 4
     assert (collected.stats["length"], collected.stats["tokens"]) == (4, 8)
 
 
-def test_the_environment_says_the_score():
-    """The last step's info, not the sum of what the turns earned."""
+def test_the_record_is_judged():
+    """And not the sum of what the turns earned."""
     rollout = of_goal(2).groups[0].rollouts[0]
     assert (rollout.score.total, rollout.score.verdict.why) == (1.0, "counted")
     assert sum(turn.reward for turn in rollout.turns) == 0.5
@@ -71,7 +71,7 @@ def test_the_next_turn_goes_on_from_the_very_tokens():
             super().submit(request)
 
     rollout = of_goal(2, Noting(counts), group_size=1).groups[0].rollouts[0]
-    assert contexts[-1] == (*rollout.prompt_ids, *rollout.completion_ids[:5])
+    assert contexts[-1] == (*rollout.prompt_ids, *rollout.completion_ids[:-2])
 
 
 def test_every_turn_has_a_seed_of_its_own():
@@ -104,17 +104,35 @@ def test_a_group_begins_alike_and_goes_its_own_ways():
     assert {r.score.verdict.correct for group in groups for r in group.rollouts} == {True, False}
 
 
+class Endless(rlvr.Episode):
+    """An episode of an author's own, whose turns are those of the run."""
+
+    limits = rlvr.EpisodeLimits(turns=None, calls=0)
+
+    said = ()
+
+    def reply(self, turn, *, last=""):
+        self.said = (*self.said, EpisodeTurn(turn.text))
+        self.end = last
+        return None if last else "Again."
+
+    @property
+    def record(self):
+        return EpisodeRecord(self.said, self.end or "turns")
+
+
+class Own(Count):
+    def open(self, task):
+        return Endless(self, task)
+
+
 def test_an_episode_without_end_is_cut_after_so_many_turns():
-    """Truncated, WRONG, worth what its turns earned: 0.25 twice; with overlong="mask" there is nothing to train on."""
+    """Truncated and WRONG; with overlong="mask" there is nothing to train on."""
     for mode, trained in (("keep", True), ("mask", False)):
-        rollout = of_goal(3, max_turns=2, overlong=mode).groups[0].rollouts[0]
-        assert (rollout.truncated, rollout.score.total, any(rollout.completion_mask)) == (
-            True,
-            0.5,
-            trained,
-        )
-        assert rollout.score.verdict.why == "truncated: not over after 2 turns"
-        assert len(rollout.turns) == 2
+        rollout = of_goal(3, env=Own(), max_turns=2, overlong=mode).groups[0].rollouts[0]
+        assert (rollout.truncated, len(rollout.turns)) == (True, 2)
+        assert (rollout.episode.end, rollout.score.total) == ("turns", 0.0)
+        assert any(rollout.completion_mask) == trained
 
 
 def test_the_token_limit_is_one_for_all_turns_together():
@@ -128,40 +146,6 @@ def test_the_token_limit_is_one_for_all_turns_together():
         True,
         "wrong",
     )
-
-
-class Bare(Count):
-    """Rewards and no score."""
-
-    def step(self, action):
-        return *super().step(action)[:4], {}
-
-
-def test_without_a_score_the_total_is_the_sum_of_rewards():
-    """Correct where the environment ended it with something gained."""
-    rollout = of_goal(2, env=Bare()).groups[0].rollouts[0]
-    assert (rollout.score.total, rollout.score.parts, rollout.score.verdict.outcome) == (
-        0.5,
-        {"return": 0.5},
-        "correct",
-    )
-    rollout = of_goal(2, ["?"], env=Bare()).groups[0].rollouts[0]
-    assert (rollout.score.total, rollout.score.verdict.outcome) == (0.0, "wrong")
-
-
-class Impatient(Count):
-    """Its own time limit, of one turn."""
-
-    def step(self, action):
-        reply, reward, terminated, _, info = super().step(action)
-        return reply, reward, terminated, True, info
-
-
-def test_an_environment_that_truncates_ends_the_episode_and_not_the_text():
-    """Gymnasium's truncated is a rule of the game; ours is a completion cut off, which a filter may mask."""
-    rollout = of_goal(3, env=Impatient(), overlong="mask").groups[0].rollouts[0]
-    assert (len(rollout.turns), rollout.truncated, rollout.score.total) == (1, False, 0.25)
-    assert all(rollout.completion_mask)
 
 
 def test_a_rollout_is_as_old_as_its_oldest_turn():
@@ -178,115 +162,53 @@ def test_a_rollout_is_as_old_as_its_oldest_turn():
             return finished
 
     with collector(Count(), Learning(counts, version=5), group_size=1) as one:
-        rollouts = [group.rollouts[0] for group in one.collect(8).groups]
+        rollouts = [group.rollouts[0] for group in one.collect(12).groups]
     assert {len(rollout.turns) for rollout in rollouts} == {1, 2, 3}
-    assert [rollout.weights_version for rollout in rollouts] == [first[p, 0] for p in range(8)]
+    assert [rollout.weights_version for rollout in rollouts] == [first[p, 0] for p in range(12)]
 
 
 # ------------------------------------------------------------------------------------------ our failures
 
 
 class Broken(Count):
-    """Its step fails when told so, in the way the policy names."""
+    """Its user fails when told so."""
 
-    def step(self, action):
-        if action == "raise":
+    def user(self, task, transcript):
+        if transcript[-1]["content"] == "raise":
             raise RuntimeError("as asked")
-        odd = {
-            "odd reward": ("", float("nan"), True, False, {}),
-            "odd reply": (7, 0.0, False, False, {}),
-            "odd score": ("", 1.0, True, False, {"score": 1.0}),
-        }
-        return odd.get(action) or super().step(action)
+        return 7 if transcript[-1]["content"] == "odd" else super().user(task, transcript)
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ("raise", "environment-error: RuntimeError: as asked"),
-        (
-            "odd reward",
-            "environment-error: TypeError: step gave the reward float nan; it must be a finite number",
-        ),
-        (
-            "odd score",
-            "environment-error: TypeError: step's info has the score float 1.0; it must be a Score",
-        ),
-        (
-            "odd reply",
-            "environment-error: TypeError: task 'reply': prompt is int 7; it must be a string",
-        ),
+        ("raise", "environment-error: user of Broken raised RuntimeError: as asked"),
+        ("odd", "environment-error: user gave int 7; it must give a text, or None to end"),
     ],
 )
-def test_a_step_that_fails_costs_its_rollout_alone(said, why):
+def test_a_user_that_fails_costs_its_rollout_alone(said, why):
     """UNSCORED, whatever the environment raised or gave against its contract: masked and counted."""
     collected = of_goal(1, ["1", said, "1"], env=Broken(), group_size=3)
     totals = [r.score.total for r in collected.groups[0].rollouts]
     lost = collected.groups[0].rollouts[1]
     assert totals == [1.0, None, 1.0]
     assert lost.score.verdict.why.startswith(why)
-    assert "in step" in lost.score.verdict.detail["traceback"] or said != "raise"
+    assert said != "raise" or "in user" in lost.score.verdict.detail["traceback"]
     assert not any(lost.completion_mask)
     assert collected.stats["unscored"] == 1
-
-
-def test_a_reset_that_does_not_heed_its_seed_is_refused():
-    """A group has one prompt; what it began with would be compared with something else."""
-
-    class Fickle(Count):
-        def reset(self, *, seed=None, options=None):
-            return f"To {random.random()}.", {}
-
-    with collector(Fickle(), counts) as one:
-        assert refusal(lambda: one.collect(1)).startswith(
-            "Fickle: two resets with the same seed differ, the first prompt was str 'To 0."
-        )
-
-
-def test_the_reward_is_shared_by_all_episodes():
-    """A verifier may hold processes and locks, of which there is no copy."""
-
-    class Holding:
-        id = "holding-v1"
-
-        def __init__(self):
-            self.lock = threading.Lock()
-
-        def verify(self, completion, reference):
-            return rlvr.Verdict("correct")
-
-    class Held(Count):
-        reward = rlvr.Correct(Holding())
-
-    with collector(Held(), counts) as one:
-        assert one.collect(1).stats["accuracy"] == 1.0
-
-
-def test_an_environment_that_cannot_be_copied_is_refused():
-    """Episodes side by side need one each."""
-
-    class Locked(Count):
-        def __deepcopy__(self, memo):
-            raise TypeError("cannot pickle 'lock' object")
-
-    with collector(Locked(), counts) as one:
-        said = refusal(lambda: one.collect(1))
-    assert said.startswith(
-        "Locked cannot be copied for parallel episodes (TypeError: cannot pickle 'lock' object)"
-    )
 
 
 # ------------------------------------------------------------------------------------------ the same, whatever happens
 
 
 class Slow(Count):
-    """Steps take up to 10 ms."""
+    """Its user takes up to 10 ms."""
 
     id = "Count"
 
-    def step(self, action):
+    def user(self, task, transcript):
         time.sleep(random.uniform(0, 0.01))
-        return super().step(action)
+        return super().user(task, transcript)
 
 
 def sometimes(prompt, rollout, seed):
@@ -295,7 +217,7 @@ def sometimes(prompt, rollout, seed):
 
 
 def test_neither_order_nor_speed_changes_an_episode():
-    """Samples that come backwards and steps of any length: the same groups."""
+    """Samples that come backwards and users of any speed: the same groups."""
     with (
         collector(Count(), sometimes, dynamic=True) as calm,
         collector(Slow(), Backwards(sometimes), dynamic=True) as hasty,
@@ -320,14 +242,13 @@ def test_episodes_resume_where_they_stood():
 
 
 def test_a_finite_environment_of_several_turns_has_epochs():
-    """One that says its size is told the index in reset's options."""
+    """All tasks once, then all again."""
 
     class Finite(Count):
         size = 3
 
-        def reset(self, *, seed=None, options=None):
-            self.goal, self.said = options["index"] + 1, 0
-            return f"To {self.goal}.", {"task": f"goal-{self.goal}"}
+        def task(self, index):
+            return rlvr.Task(f"goal-{index + 1}", f"To {index + 1}.", index + 1)
 
     with collector(Finite(), counts) as one:
         groups = one.collect(6).groups

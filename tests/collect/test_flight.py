@@ -81,7 +81,8 @@ def test_a_collector_with_groups_under_way_goes_on_from_a_file(env):
             states.append(json.loads(json.dumps(whole.state_dict(), allow_nan=False)))
     assert all(state["flight"]["groups"] for state in states)
     if env == "turns":
-        assert any(one["heard"] for state in states for one in state["flight"]["plays"]["asked"])
+        plays = [state["flight"]["plays"] for state in states]
+        assert any(one["heard"] for kinds in plays for one in kinds["asked"] + kinds["waiting"])
     for done, state in enumerate(states, start=1):
         with made() as again:
             again.load_state_dict(state)
@@ -96,17 +97,18 @@ def test_an_episode_that_does_not_repeat_itself_begins_anew():
     class Fickle(Count):
         ends = False
 
-        def step(self, action):
-            reply, reward, _, _, info = super().step(action)
-            return reply, reward, Fickle.ends, False, info
+        turns: int = 5
 
-    with collector(Fickle(), Slow(counts), max_staleness=3, max_turns=5) as one:
+        def user(self, task, transcript):
+            return None if Fickle.ends else "On!"
+
+    with collector(Fickle(), Slow(counts), max_staleness=3) as one:
         list(steps(one, range(3)))
         state = one.state_dict()
     assert any(play["heard"] for play in state["flight"]["plays"]["asked"])
     Fickle.ends = True
     under_way = [one["index"] for one in state["flight"]["groups"]]
-    with collector(Fickle(), Slow(counts), max_staleness=3, max_turns=5) as again:
+    with collector(Fickle(), Slow(counts), max_staleness=3) as again:
         with pytest.warns(
             RuntimeWarning, match="do not repeat themselves, and their groups begin anew"
         ):

@@ -251,7 +251,7 @@ def look_or_count(prompt, rollout, seed):
 
 
 def test_a_mixture_holds_environments_of_any_number_of_turns():
-    """One with tools, one with reset and step of its own, one of one reply; each with its own group size."""
+    """One with tools, one with a simulated user, one of one reply; each with its own group size."""
     env = rlvr.Mixture(
         envs=[
             rlvr.Share(Ask(), name="ask", group_size=2),

@@ -7,10 +7,8 @@ import time
 import pytest
 
 from rlvr.collect import Collector, Sampling, ScriptedSampler
-from rlvr.collect.background import BackgroundCalls, CallTimeout
+from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.scheduler import run
-from rlvr.environment.deprecated import MultiTurnEnv
-from rlvr.errors import RlvrError
 from rlvr.samplers.protocol import Request
 from tests.collect.collecting import Count, collector, counts
 from tests.rewards.parts import refusal
@@ -144,139 +142,54 @@ def test_a_schedule_that_cannot_be_is_refused():
 
 
 class Sleepy(Count):
-    """A step or a reset that sleeps; not the first reset of all, from which the prompt is known."""
+    """Its user does not come back from "sleep"."""
 
-    where: str = "step"
-    resets = 0
+    def user(self, task, transcript):
+        if transcript[-1]["content"] == "sleep":
+            released.wait(30)
+        return super().user(task, transcript)
 
-    def reset(self, *, seed=None, options=None):
-        Sleepy.resets += 1
-        if (self.where == "reset" and Sleepy.resets > 2) or self.where == "always":
-            time.sleep(8)
-        return super().reset(seed=seed, options=options)
 
-    def step(self, action):
-        if action == "sleep":
-            time.sleep(8)
-        return super().step(action)
+released = threading.Event()
 
 
 @pytest.mark.parametrize("counting", [False, True])
-def test_a_step_over_its_limit_is_wrong_and_stalls_nothing(counting):
-    """The policy chose the action, so it must not be UNSCORED; what the turns earned before is not kept."""
+def test_a_user_over_its_limit_is_wrong_and_stalls_nothing(counting, monkeypatch):
+    """The policy chose the turn, so it must not be UNSCORED."""
+    monkeypatch.setattr("rlvr.environment.tool_episode._OWN_S", 0.5)
+    monkeypatch.setattr("rlvr.environment.tool_episode._GRACE_S", 0.1)
 
     def script(prompt, rollout, seed):
         return "sleep" if rollout == 1 and "On!" in prompt else counts(prompt, rollout, seed)
 
-    sampler, started = Stepping(script) if counting else ScriptedSampler(script), time.monotonic()
-    with collector(Sleepy(), sampler, group_size=3, step_s=1.0) as one:
+    sampler = Stepping(script) if counting else ScriptedSampler(script)
+    released.clear()
+    with collector(Sleepy(call_seconds=0.1), sampler, group_size=3) as one:
         groups = [group for group in one.collect(4).groups if len(group.rollouts[0].turns) > 1]
-    assert time.monotonic() - started < 7
+    released.set()
     assert groups
     for group in groups:
         slow = group.rollouts[1].score
-        assert (slow.verdict.outcome, slow.verdict.why, slow.total) == ("wrong", "time limit", 0.0)
-        assert group.rollouts[1].turns[-1].reward is None
+        assert (slow.verdict.outcome, slow.total) == ("wrong", 0.0)
+        assert slow.verdict.why == "time limit: user of Sleepy took more than 0.5 s"
         assert not group.rollouts[1].truncated
         assert [group.rollouts[g].score.total for g in (0, 2)] == [1.0, 1.0]
 
 
-def test_a_stall_keeps_what_was_lost():
-    """Rewards below 0 count: an action that takes for ever must not be the way out."""
+class Together(Count):
+    """Its first user waits until 64 episodes are in theirs."""
 
-    class Losing(Sleepy):
-        id = "Sleepy"
-
-        def step(self, action):
-            if action == "sleep":
-                time.sleep(8)
-            return "On!", -0.5, False, False, {}
-
-    script = lambda prompt, rollout, seed: "sleep" if "On!" in prompt else "1"  # noqa: E731
-    with collector(Losing(), script, group_size=2, step_s=1.0) as one:
-        scores = [rollout.score for rollout in one.collect(1).groups[0].rollouts]
-    assert [(score.total, score.verdict.why) for score in scores] == [(-0.5, "time limit")] * 2
-
-
-def test_a_reset_over_its_limit_is_unscored():
-    """No action came before it.  The group keeps those that began; the lost one has no token and is masked."""
-    Sleepy.resets = 0
-    with collector(Sleepy(where="reset"), counts, group_size=4, step_s=1.0) as one:
-        collected = one.collect(1)
-    [group] = collected.groups
-    lost = [rollout for rollout in group.rollouts if rollout.score.total is None]
-    assert len(lost) == 2
-    for rollout in lost:
-        assert rollout.score.verdict.why == "time limit: reset took more than 1 s"
-        assert (list(rollout.completion_ids), rollout.task.id) == ([], group.task.id)
-        assert list(rollout.prompt_ids) == list(group.rollouts[0].prompt_ids) != []
-    assert (collected.stats["unscored"], collected.stats["masked"]) == (2, 2)
-
-
-def test_an_environment_that_never_begins_costs_its_groups():
-    """All are UNSCORED, so they are dropped with their reason, and the warning has it."""
-    one = collector(Sleepy(where="always"), counts, group_size=2, step_s=0.5)
-    with (
-        one,
-        pytest.warns(
-            RuntimeWarning, match="4 rollouts were not scored because of 'time limit: reset took"
-        ),
-    ):
-        collected = one.collect(2)
-    assert [dropped.why for dropped in collected.dropped] == ["few-scored"] * 2
-    assert collected.stats["rollouts"] == collected.stats["unscored"] == 4
-
-
-def test_a_call_over_its_limit_gives_its_thread_away():
-    """One thread: a call that hangs does not keep the next one waiting; the result that comes late is dropped."""
-    background, released = BackgroundCalls(1), threading.Event()
-    stuck = background.submit(released.wait, 30, limit_s=0.1)
-    following = background.submit(lambda: "next", limit_s=5)
-    background.wait(stuck)
-    with pytest.raises(CallTimeout, match=r"took more than 0\.1 s"):
-        stuck.result()
-    background.wait(following)
-    assert following.result() == "next"
-    released.set()
-    late = background.submit(
-        time.sleep, 0.2, limit_s=0.1
-    )  # its own time counts, whenever it is looked at
-    time.sleep(0.4)
-    assert isinstance(late.exception(timeout=5), CallTimeout)
-
-
-def test_threads_that_hang_are_not_heaped_up_for_ever(monkeypatch):
-    """A policy that has found out how to stall an environment ends the run with a reason, not the machine."""
-    monkeypatch.setattr("rlvr.collect.background._LOST", 3)
-    background, released = BackgroundCalls(1), threading.Event()
-    for _ in range(2):
-        background.wait(background.submit(released.wait, 30, limit_s=0.05))
-    with pytest.raises(
-        RlvrError, match="3 calls of the environment are still running after their time limit"
-    ):
-        background.wait(background.submit(released.wait, 30, limit_s=0.05))
-    released.set()
-
-
-class Together(MultiTurnEnv):
-    """Its first step waits until 64 episodes are in theirs."""
-
+    turns: int = 2
     barrier = threading.Barrier(64)
 
-    def reset(self, *, seed=None, options=None):
-        self.turn = 0
-        return "Go.", {}
-
-    def step(self, action):
-        self.turn += 1
-        if self.turn == 1:
-            self.barrier.wait(60)
-        return "On!", 0.0, self.turn == 2, False, {}
+    def user(self, task, transcript):
+        self.barrier.wait(60)
+        return "On!"
 
 
 def test_slow_steps_do_not_wait_for_each_other():
     """64 episodes step side by side; with eight threads the steps of all would take eight times as long."""
-    with collector(Together(), ["x"], group_size=8, step_s=60) as one:
+    with collector(Together(), ["x"], group_size=8) as one:
         assert one.collect(8).stats["unscored"] == 0
 
 
@@ -288,10 +201,10 @@ def test_episodes_of_a_model_repeat_to_the_last_bit(policy, steps_take):
         class Timed(Count):
             id = "Count"
 
-            def step(self, action):
+            def user(self, task, transcript):
                 time.sleep(random.uniform(0, wait))
-                reply = "1" * (len(action) % 3)
-                return reply, 0.0, len(action) % 5 == 0, False, {}
+                said = transcript[-1]["content"]
+                return "1" * (len(said) % 3) if len(said) % 5 else None
 
         with Collector(
             Timed(), policy.sampler(max_rows=5), group_size=4, sampling=Sampling(max_tokens=60)

@@ -58,24 +58,15 @@ def test_tools_load_and_a_state_has_another_name():
     )
 
 
-def test_reset_and_step_of_an_author_are_played():
-    """On a copy for each episode; its score is the environment's own."""
+def test_reset_and_step_of_an_author_are_gone():
+    """In one line that says what to write now."""
 
-    class Twice(old("MultiTurnEnv")):
-        def reset(self, *, seed=None, options=None):
-            self.said = []
-            return "Say it twice.", {}
+    def played():
+        class Twice(old("MultiTurnEnv")):
+            def step(self, action):
+                return "Again.", 0.5, False, False, {}
 
-        def step(self, action):
-            self.said.append(action)
-            return "Again.", 0.5, len(self.said) == 2, False, {}
-
-    env = Twice()
-    with env.open(env.task(0)) as episode:
-        assert (episode.prompt, episode.reply("a"), episode.reply("b")) == (
-            "Say it twice.",
-            "Again.",
-            None,
-        )
-    assert (episode.score.total, episode.score.verdict.why) == (1.0, "summed: rewards of the steps")
-    assert not hasattr(env, "said")
+    assert refusal(played) == (
+        "Twice: rlvr.MultiTurnEnv is gone; derive from rlvr.Environment, make the prompt in task(index), answer a turn "
+        "in user(task, transcript), and judge the record in verify(task, episode)"
+    )

@@ -10,7 +10,6 @@ import pytest
 import rlvr
 import rlvr.testing
 from rlvr import Correct, Environment, Task, Verdict
-from rlvr.environment.deprecated import MultiTurnEnv
 from tests.rewards.parts import refusal
 
 
@@ -219,17 +218,3 @@ def test_the_environment_reads_a_rows_reference():
     assert Solutions().task_of({"reference": "1 + 1 = 2"}).reference == "2"
     with pytest.raises(rlvr.DataError, match="the reference is '2'; it must have a '='"):
         Solutions().task_of({"reference": "2"})
-
-
-def test_a_multi_turn_environment_has_no_tasks_to_be_found():
-    """Its rows carry their reference."""
-
-    class Talk(MultiTurnEnv):
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            return "Hello.", {}
-
-        def step(self, action: str) -> Any:
-            return "", 0.0, True, False, {}
-
-    with pytest.raises(rlvr.DataError, match="Talk has no tasks to be found by 3"):
-        Talk().task_of({"task": 3})

@@ -120,8 +120,8 @@ def test_a_cheat_is_not_paid(name):
 def test_outputs_that_are_lost_are_wrong():
     """A session that the policy ends gives none."""
     record, score = played(Fix(), "kill -9 $$")
-    assert record.fault.startswith("the session is over")
-    assert (score.verdict.outcome, score.verdict.why) == ("wrong", f"outputs: {record.fault}")
+    assert record.fault.startswith("outputs: the session is over")
+    assert (score.verdict.outcome, score.verdict.why) == ("wrong", record.fault)
 
 
 def test_a_final_that_runs_code_in_the_session_is_refused():

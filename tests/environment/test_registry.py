@@ -11,7 +11,6 @@ import pytest
 import rlvr
 from rlvr import Environment, Task, UnknownEnvironment, Verdict, make, register
 from rlvr.environment import registry
-from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.environment.registry import load
 from tests.rewards.parts import refusal
 
@@ -140,14 +139,15 @@ def test_a_multi_turn_environment_has_an_id_too():
     """Registered alike."""
 
     @register("talk-v1")
-    class Talk(MultiTurnEnv):
-        turns: int = 3
+    class Talk(rlvr.Environment):
+        def task(self, index: int) -> Any:
+            return rlvr.Task(f"talk/{index}", "Hello.")
 
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            return "Hello.", {}
+        def user(self, task: Any, transcript: Any) -> Any:
+            return None
 
-        def step(self, action: str) -> Any:
-            return "", 0.0, True, False, {}
+        def verify(self, task: Any, episode: Any) -> Any:
+            return rlvr.Verdict("wrong")
 
     assert make("talk-v1", turns=5).turns == 5
 

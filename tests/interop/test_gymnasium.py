@@ -9,7 +9,6 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import rlvr
-from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.interop import to_gymnasium
 from rlvr.interop.gymnasium import Texts
 from tests.environments import Measured, Siblings, Trials
@@ -26,27 +25,24 @@ class Chat(Trials):
         return rlvr.Task(f"chat/{index}", asked, reference=index)
 
 
-class Countdown(MultiTurnEnv):
+class Countdown(rlvr.Environment):
     """Say the number below the last one, until 0."""
 
-    def reset(self, *, seed=None, options=None):
-        self._left = rlvr.seeded(self.id, self.split, seed or 0).randint(1, 5)
-        return f"{self._left}", {}
+    def task(self, index):
+        first = rlvr.seeded(self.id, self.split, index).randint(1, 5)
+        return rlvr.Task(f"{self.id}/{self.split}/{index}", f"{first}", first)
 
-    def step(self, action):
-        self._left -= 1
-        right = action == str(self._left)
-        if right and self._left:
-            return action, 0.0, False, False, {}
-        outcome = rlvr.Outcome.CORRECT if right else rlvr.Outcome.WRONG
-        verdict = rlvr.Verdict(outcome, why="counted")
-        return (
-            "",
-            verdict.value,
-            True,
-            False,
-            {"score": rlvr.Score(verdict.value, {"all": verdict.value}, verdict)},
-        )
+    def user(self, task, transcript):
+        said = transcript[-1]["content"]
+        return said if said in self._right(task, len(transcript)) and said != "0" else None
+
+    def verify(self, task, episode):
+        right = [turn.text for turn in episode.turns] == self._right(task, 9)
+        return rlvr.Verdict("correct" if right else "wrong", why="counted")
+
+    @staticmethod
+    def _right(task, most):
+        return [str(n) for n in range(task.reference - 1, -1, -1)][:most]
 
 
 @pytest.fixture(autouse=True)
@@ -126,12 +122,16 @@ def test_an_error_of_ours_does_not_lose_the_batch():
     vector.close()
 
 
+def number(shown):
+    return int(shown if isinstance(shown, str) else shown[-1]["content"])
+
+
 def test_a_vector_of_episodes_is_gymnasiums_own():
     """Several turns go side by side, each with a state of its own."""
     vector = to_gymnasium(Countdown(), num_envs=4)
     seen, _ = vector.reset(seed=0)
     for _ in range(12):
-        seen, rewards, ended, _, info = vector.step([f"{int(shown) - 1}" for shown in seen])
+        seen, rewards, ended, _, info = vector.step([f"{number(shown) - 1}" for shown in seen])
         assert rewards.tolist() == ended.tolist()
         if ended.any():
             assert info["final_info"]["score"][ended.argmax()].verdict.correct

@@ -14,7 +14,6 @@ from functools import partial
 import pytest
 
 import rlvr
-from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.errors import UsageError
 from tests.awaiting import Awaited, Judge, Polite, Ranked, most_at_once, note, until
 from tests.environments import Trials
@@ -405,15 +404,12 @@ def test_what_cannot_be_async_is_refused():
     with pytest.raises(UsageError, match="coroutine that was not awaited"):
         env.score(env.task(0), "7")
     with pytest.raises(
-        UsageError, match=r"Walk\.step is async; of an environment's methods only verify may be"
+        UsageError, match=r"Walk\.task is async; of an environment's methods only verify may be"
     ):
 
-        class Walk(MultiTurnEnv):
-            def reset(self, *, seed=None, options=None):
-                return "", {}
-
-            async def step(self, action):
-                return "", 0.0, True, False, {}
+        class Walk(rlvr.Environment):
+            async def task(self, index):
+                return rlvr.Task("walk", "")
 
     with pytest.raises(UsageError, match=r"max_concurrent is 0"):
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import rlvr
-from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.errors import DataError, UsageError, WorkerError
 from rlvr.scoring.records import provenance, record
 from tests.environments import PLACE, Siblings, Trials, right
@@ -169,22 +168,6 @@ def test_what_is_no_sequence_of_rows_says_what_would_be():
 
 
 # ------------------------------------------------------------------------------------------ the scorer itself
-
-
-def test_an_environment_of_several_turns_has_no_scorer():
-    """Its own last step scores an episode."""
-
-    class Talk(MultiTurnEnv):
-        def reset(self, *, seed=None, options=None):
-            return "", {}
-
-        def step(self, action):
-            return "", 0.0, True, False, {}
-
-    with pytest.raises(
-        UsageError, match="Talk has several turns; its last step's info has the episode's score"
-    ):
-        list(rlvr.Scorer(Talk(), workers=0).stream([]))
 
 
 def test_memory_that_no_worker_can_start_with_says_so():

@@ -16,12 +16,10 @@ from rlvr import (
     Correct,
     Environment,
     Part,
-    Score,
     Task,
     Verdict,
     seeded,
 )
-from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.verifiers.math import BOXED
 
 __all__ = ["BROKEN", "HONEST", "Double", "Guess", "Words", "changed"]
@@ -56,23 +54,23 @@ class Words(Environment):
         return str(task.reference)
 
 
-class Guess(MultiTurnEnv):
+class Guess(Environment):
     """An honest game of several turns."""
 
     turns: int = 7
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
-        self._secret, self._turn = seeded(self.id, self.split, seed or 0).randint(1, 100), 0
-        return "Guess my number, 1 to 100.", {}
+    def task(self, index: int) -> Task:
+        secret = seeded(self.id, self.split, index).randint(1, 100)
+        return Task(f"{self.id}/{self.split}/{index}", "Guess my number, 1 to 100.", secret)
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        self._turn += 1
-        found, over = action == str(self._secret), self._turn == self.turns
-        if not found and not over:
-            return "No.", 0.0, False, False, {}
-        verdict = judged(found)
-        score = Score(verdict.value, {"correct": verdict.value}, verdict)
-        return "", verdict.value, found, over and not found, {"score": score}
+    def user(self, task: Task, transcript: Any) -> str | None:
+        return None if transcript[-1]["content"] == str(task.reference) else "No."
+
+    def verify(self, task: Task, episode: Any) -> Verdict:
+        return judged(episode.answer == str(task.reference))
+
+    def example_episode(self, task: Task) -> list[str]:
+        return [str(task.reference)]
 
 
 def judged(right: bool) -> Verdict:

@@ -9,11 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 import rlvr
-from rlvr.environment.deprecated import MultiTurnEnv
+from rlvr.sandbox import Limits
 from rlvr.testing import check
-from rlvr.testing.episodes import episode_breaches, greedy_breaches
+from rlvr.testing.cheats import PROGRAMS, SCRIPTS, cheat_breaches
+from rlvr.testing.episodes import _played as played
+from rlvr.testing.episodes import episode_breaches
 from rlvr.testing.findings import Severity
-from rlvr.testing.tool_episodes import tool_breaches
+from rlvr.tools import bash, sandbox
 from tests.environments import Desk
 from tests.testing.broken import Guess, judged
 
@@ -166,10 +168,7 @@ PLANTED = {
 
 def breaches(env) -> set[str]:
     """Names of the holes and warnings, found in this process."""
-    if not env.scores_itself:
-        found = tool_breaches(env, [env.task(index) for index in range(3)])
-    else:
-        found = [*episode_breaches(env, 0), *greedy_breaches(env, 0)]
+    found = episode_breaches(env, [env.task(index) for index in range(3)])
     return {hole for hole, severity, *_ in found if severity != Severity.NOTE}
 
 
@@ -205,92 +204,91 @@ def test_an_environment_with_tools_is_never_clean_over_no_task():
     assert not check(Quiz(), skip=("episodes",)).clean
 
 
-class Told(Guess):
-    """The info of reset tells the secret."""
+class Stuck(Guess):
+    """It does not come back from a long turn."""
 
-    def reset(self, *, seed=None, options=None):
-        told, _ = super().reset(seed=seed, options=options)
-        return told, {"debug": self._secret}
-
-
-class Listed(Guess):
-    """An action may hold many guesses."""
-
-    def step(self, action):
-        return super().step(str(self._secret) if str(self._secret) in action.split() else action)
+    def user(self, task, transcript):
+        while len(transcript[-1]["content"]) > 100_000:
+            time.sleep(0.01)
+        return super().user(task, transcript)
 
 
-class Endless(Guess):
-    """It goes on."""
-
-    turns: int = 10**9
-
-
-class Twice(Guess):
-    """A step with a word earns, each time."""
-
-    def step(self, action):
-        told, reward, *rest = super().step(action)
-        return told, 0.5 if "look" in action else reward, *rest
+def test_a_user_that_hangs_is_a_hole(monkeypatch):
+    """The policy's own turn made it, so its episode is WRONG."""
+    monkeypatch.setattr("rlvr.environment.tool_episode._OWN_S", 0.3)
+    assert breaches(Stuck(call_seconds=0.1)) == {"hang"}
 
 
-class Long(Guess):
-    """Says much."""
-
-    def step(self, action):
-        told, *rest = super().step(action)
-        return told * 100_000, *rest
-
-
-GAMES = {
-    Told: "secret",
-    Listed: "hedge",
-    Endless: "episode",
-    Twice: "collected-twice",
-    Long: "long-reply",
-}
-
-
-@pytest.mark.parametrize("cls", GAMES, ids=lambda cls: cls.__name__)
-def test_a_planted_hole_of_a_game_is_found(cls):
-    """In episodes of Gymnasium's form too."""
-    assert GAMES[cls] in breaches(cls())
-
-
-class Nameless(MultiTurnEnv):
-    """Guess a number that stands under a name that says nothing."""
-
-    def reset(self, *, seed=None, options=None):
-        self._s, self._t = rlvr.seeded(self.id, seed or 0).randint(1, 100), 0
-        return "Guess 1 to 100.", {}
-
-    def step(self, action):
-        self._t += 1
-        right = action.strip() == str(self._s)
-        verdict = rlvr.Verdict("correct" if right else "wrong", why="guessed")
-        score = rlvr.Score(verdict.value, {"correct": verdict.value}, verdict)
-        return "", verdict.value, right or self._t == 5, False, {"score": score}
-
-
-class Shows(Nameless):
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return f"Guess 1 to 100 (debug {self._s}).", {}
-
-
-class Unseeded(Nameless):
-    """Its replies agree whatever the number is."""
+class Nameless(rlvr.Environment):
+    """Guess a number that stands in the state, under a name that says nothing."""
 
     numbers = itertools.count(1)
 
-    def reset(self, *, seed=None, options=None):
-        told = super().reset(seed=seed)
-        self._s = next(self.numbers)
-        return told
+    def task(self, index):
+        return rlvr.Task(f"{self.id}/{index}", "Guess 1 to 100.", meta={"seed": index})
+
+    def setup(self, task):
+        return SimpleNamespace(s=rlvr.seeded(self.id, task.meta["seed"]).randint(1, 100))
+
+    def final(self, task, state):
+        return state.s
+
+    def verify(self, task, episode):
+        return judged(episode.answer.strip() == str(episode.final))
 
 
-@pytest.mark.parametrize(("cls", "hole"), [(Shows, "secret"), (Unseeded, "nondeterministic")])
+class Shows(Nameless):
+    def user(self, task, transcript):
+        return f"No (debug {self.setup(task).s})."
+
+
+class Chance(Nameless):
+    """Its replies agree whatever the number is."""
+
+    def setup(self, task):
+        return SimpleNamespace(s=next(self.numbers))
+
+
+@pytest.mark.parametrize(("cls", "hole"), [(Shows, "secret"), (Chance, "nondeterministic")])
 def test_what_decides_an_episode_is_found_by_what_it_pays(cls, hole):
-    """Whatever its name is: it differs by seed, and is paid as an action."""
+    """Whatever its name is: it differs by task, and is paid as an answer."""
     assert breaches(cls()) == {hole}
     assert breaches(Nameless()) == set()
+
+
+class Bought(rlvr.Environment):
+    """Its verdict is the text of a file of the session, which a script may write."""
+
+    outputs = ("**.txt",)
+
+    def task(self, index):
+        return rlvr.Task(f"bought/{index}", "Compute 6 * 7, and write whether you did to done.txt.")
+
+    def setup(self, task):
+        return sandbox(Limits(cpu_s=2.0, memory_mib=256)).session("bash")
+
+    def tools(self, state):
+        return [bash(state)]
+
+    def grade(self, task, box):
+        return {"done.txt": box.text("done.txt")}
+
+    def verify(self, task, episode):
+        return judged((episode.final or {}).get("done.txt") == "True\n")
+
+
+def test_a_verdict_that_scripts_can_buy_is_a_hole():
+    """At least thirty are tried, adapted to the files that the prompt names."""
+    assert len(SCRIPTS) + len(PROGRAMS) >= 50
+    found = cheat_breaches(Bought(), Bought().task(0), played)
+    assert [(hole, got.partition(":")[0]) for hole, _, _, got in found] == [
+        ("bought", "answers with True")
+    ]
+
+
+@pytest.mark.slow
+def test_no_script_is_paid_in_ours():
+    """Nor makes an episode UNSCORED."""
+    for name in ("bash-v1", "python-tool-math-v3"):
+        env = rlvr.make(name)
+        assert not list(cheat_breaches(env, env.task(0), played)), name

@@ -7,7 +7,6 @@ from pathlib import Path
 from rich.console import Console
 
 import rlvr
-from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 from rlvr.train.policy import Policy
@@ -30,18 +29,25 @@ class Bandit(rlvr.Environment):
         return rlvr.Verdict(outcome, why="by its first character", answer=completion[:1])
 
 
-class Turns(MultiTurnEnv):
+class Turns(rlvr.Environment):
     """One to three turns, by the first character of each; the environment takes its time, never the same."""
 
-    def reset(self, *, seed=None, options=None):
-        self.turn = 0
-        return f"{options['index'] % 40}=", {}
+    turns: int = 3
 
-    def step(self, action):
+    def task(self, index):
+        return rlvr.Task(f"{self.id}/{self.split}/{index}", f"{index % 40}=")
+
+    def user(self, task, transcript):
         time.sleep(random.SystemRandom().uniform(0, 0.003))
-        self.turn += 1
-        right = action[:1] in tuple("01234")
-        return "b=", float(right), right or self.turn == 3, False, {}
+        return None if self._right(transcript[-1]["content"]) else "b="
+
+    def verify(self, task, episode):
+        right = self._right(episode.answer)
+        return rlvr.Verdict("correct" if right else "wrong", why="by its first character")
+
+    @staticmethod
+    def _right(said):
+        return said[:1] in tuple("01234")
 
 
 def policy(seed: int = 0, **options) -> Policy:

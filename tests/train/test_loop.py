@@ -23,7 +23,6 @@ from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.data.rollouts import read_rollouts
 from rlvr.data.rows import read_whole
 from rlvr.data.step_files import read_step
-from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.errors import UsageError
 from rlvr.train import checkpoint
 from rlvr.train.alarm import NothingScored
@@ -561,14 +560,17 @@ def test_prompts_that_are_all_too_long_end_the_run(tmp_path):
         made.run()
 
 
-class LongGame(MultiTurnEnv):
+class LongGame(rlvr.Environment):
     """Its replies fill the context, and it never ends."""
 
-    def reset(self, *, seed=None, options=None):
-        return "1=", {}
+    def task(self, index):
+        return rlvr.Task(f"{self.id}/{self.split}/{index}", "1=")
 
-    def step(self, action):
-        return "1" * 400, 1.0, False, False, {}
+    def user(self, task, transcript):
+        return "1" * 400
+
+    def verify(self, task, episode):
+        return rlvr.Verdict("wrong", 0.5, why=episode.end)
 
 
 def test_an_episode_that_outgrows_the_context_is_truncated(tmp_path):
@@ -586,7 +588,7 @@ def test_an_episode_that_outgrows_the_context_is_truncated(tmp_path):
         made.learner.update = lambda batch, *rest: seen.append(batch) or update(batch, *rest)
         made.run()
     for row in seen[0].rows:
-        assert (row.truncated, len(row.turns), row.score.total) == (True, 3, 3.0)
+        assert (row.truncated, len(row.turns), row.score.verdict.why) == (True, 3, "positions")
         assert len(row.prompt_ids) + len(row.completion_ids) <= 1024
 
 

@@ -24,7 +24,7 @@ from rlvr.train.trained_rows import TrainedRow
 from tests.environments import Torchless
 from tests.rounding import additions, assert_same
 from tests.serve.serving import answering, served
-from tests.train.bandit import CHARSET, Bandit, Turns, policy, trainer
+from tests.train.bandit import CHARSET, Bandit, policy, trainer
 from tests.train.test_preferences import assert_same_numbers, config, digits, offline, written
 from tests.train.test_resume import differences, logged
 
@@ -350,12 +350,6 @@ def test_a_reward_model_that_cannot_be_added_is_refused(settings: dict, said: st
     with pytest.raises(UsageError, match=said):
         trainer(tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()
-
-
-def test_episodes_that_score_themselves_take_no_reward_model(folder: Path, tmp_path: Path):
-    """There is no reward to add to."""
-    with pytest.raises(UsageError, match="computes its score itself, so it takes no reward"):
-        trainer(tmp_path / "run", env=Turns(), reward_model=str(folder))
 
 
 def test_the_command_takes_a_reward_model(folder: Path, tmp_path: Path, say):

@@ -6,7 +6,6 @@ import torch
 import rlvr
 from rlvr.collect import Collector, Sampling
 from rlvr.collect.evaluation import evaluate
-from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.samplers.protocol import TokenRow
 from rlvr.samplers.vllm import VLLMSampler
 from rlvr.samplers.vllm_lora import AdapterSettings
@@ -68,19 +67,19 @@ def require_same_evaluation(sampler, policy):
     ]
 
 
-class Turns(MultiTurnEnv):
+class Turns(rlvr.Environment):
     """Three turns, whatever is said."""
 
-    def reset(self, *, seed=None, options=None):
-        self.said = 0
-        return f"{seed or 0}+1=", {}
+    turns: int = 3
 
-    def step(self, action):
-        self.said += 1
-        if self.said < 3:
-            return "2=", 0.0, False, False, {}
-        verdict = rlvr.Verdict("correct", why="three turns")
-        return "", 1.0, True, False, {"score": rlvr.Score(1.0, {"correct": 1.0}, verdict)}
+    def task(self, index):
+        return rlvr.Task(f"{self.id}/{self.split}/{index}", f"{index}+1=")
+
+    def user(self, task, transcript):
+        return "2="
+
+    def verify(self, task, episode):
+        return rlvr.Verdict("correct", why="three turns")
 
 
 def test_commands_sample_from_the_engine(engines, tmp_path, say):
