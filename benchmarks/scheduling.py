@@ -29,7 +29,6 @@ import rlvr
 from benchmarks.trainer_tasks import MAX_TOKENS, NOISE, Noise, random_model
 from benchmarks.trainer_vs_trl import about
 from rlvr.collect import Collector, Sampling
-from rlvr.environment.deprecated import MultiTurnEnv
 from rlvr.samplers.local import LocalSampler
 from rlvr.samplers.protocol import Request, Sample
 from rlvr.samplers.scripted import ScriptedSampler
@@ -98,19 +97,22 @@ def refill(args: argparse.Namespace) -> None:
         )
 
 
-class Turns(MultiTurnEnv):
-    """1 to 8 turns, by the task; each step sleeps 0 to 200 ms, by the turn."""
+class Turns(rlvr.Environment):
+    """1 to 8 turns, by the task; each reply sleeps 0 to 200 ms, by the turn."""
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
-        self.draw = random.Random(seed)
-        self.left, self.alone_s = self.draw.randint(1, 8), 0.0
-        return "begin", {}
+    def task(self, index: int) -> rlvr.Task:
+        draw = random.Random(index)
+        waits_s = [draw.uniform(0, 0.2) for _ in range(draw.randint(1, 8))]
+        return rlvr.Task(f"{self.id}/{index}", "begin", meta={"waits_s": waits_s})
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        step_s = self.draw.uniform(0, 0.2)
-        time.sleep(step_s)
-        self.left, self.alone_s = self.left - 1, self.alone_s + REPLY_S + step_s
-        return "go on", 1.0, not self.left, False, {}
+    def user(self, task: rlvr.Task, transcript: Sequence[Any]) -> str | None:
+        turn = sum(message["role"] == "assistant" for message in transcript)
+        waits_s = task.meta["waits_s"]
+        time.sleep(waits_s[turn - 1])
+        return "go on" if turn < len(waits_s) else None
+
+    def verify(self, task: rlvr.Task, episode: Any) -> rlvr.Verdict:
+        return rlvr.Verdict("correct", why="over")
 
 
 class Engine(ScriptedSampler):
@@ -148,10 +150,11 @@ def play(episodes: int, *, lockstep: bool) -> tuple[float, float]:
     ended: list[float] = []
 
     class Counted(Turns):
-        def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-            found = super().step(action)
-            ended.extend([self.alone_s] * found[2])
-            return found
+        def user(self, task: rlvr.Task, transcript: Sequence[Any]) -> str | None:
+            told = super().user(task, transcript)
+            if told is None:
+                ended.append(sum(wait_s + REPLY_S for wait_s in task.meta["waits_s"]))
+            return told
 
     engine = Engine((lambda: episodes - len(ended)) if lockstep else None)
     with Collector(Counted(), engine, group_size=1, sampling=Sampling(max_tokens=64)) as collector:

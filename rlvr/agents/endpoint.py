@@ -5,7 +5,8 @@
             run_agent(base_url=episode.base_url, api_key=episode.api_key)
         rollout = episode.rollout(task, score)
 
-Served are `POST /v1/chat/completions`, in one piece or streamed, and `GET /v1/models`.  The server, its limits and its
+Served are `POST /v1/chat/completions`, `/v1/responses` and `/v1/messages`, in one piece or streamed, `GET /v1/models`,
+and the environment's tools at `/v1/mcp`.  The server, its limits and its
 way of refusing are those of `rlvr serve`.
 """
 
@@ -28,16 +29,10 @@ from typing import Any, Final, Self
 from starlette.types import Receive, Scope, Send
 
 from rlvr.agents.conversations import Asking, Conversations
-from rlvr.agents.messages import (
-    ChatRequest,
-    chat_response,
-    choice_of,
-    chunks,
-    read_reply,
-    read_request,
-)
+from rlvr.agents.messages import ChatRequest, choice_of, read_reply
 from rlvr.agents.sampling import SamplerThread
 from rlvr.agents.tools import EpisodeTools
+from rlvr.agents.wires import ChatWire, MessagesWire, ResponsesWire, Wire
 from rlvr.environment.call_formats import read_turn_of
 from rlvr.episode import Ask, PolicyTurn
 from rlvr.errors import RlvrError, SamplingFailed, UsageError
@@ -91,6 +86,7 @@ class AgentEpisode:
         truncated: whether a limit on tokens, requests or positions has refused a request or cut a completion.
         failed: why the last request could not be sampled; None if it could.
         tools: of the environment, for the protocol MCP; None for none.
+        responses: the conversations of responses by their ids, on the wire that goes on from them.
     """
 
     def __init__(
@@ -110,6 +106,7 @@ class AgentEpisode:
         self.truncated = False
         self.failed: SamplingFailed | None = None
         self.tools: EpisodeTools | None = None
+        self.responses: dict[str, list[Message]] = {}
         self.closed = False
         self._conversations = Conversations()
         self._reserved = 0  # tokens that requests under way may still take
@@ -430,11 +427,13 @@ class AgentEndpoint:
         self._http = HttpState(self.limits, _EpisodeKeys(self._episodes))
         routes = [
             Route("POST", "/v1/chat/completions", self._chat),
+            Route("POST", "/v1/responses", self._responses),
+            Route("POST", "/v1/messages", self._messages),
             Route("POST", "/v1/mcp", self._tools),
             Route("GET", "/v1/models", self._models),
             Route("GET", "/v1/models/{name}", self._model),
         ]
-        app = Application(self._http, routes, errors=openai_error, refusal_of=_refusal_of)
+        app = Application(self._http, routes, errors=_error, refusal_of=_refusal_of)
         self._server = ServerThread(app, listening, "rlvr-agents-http")
         self._samples = SamplerThread(sampler)
 
@@ -530,7 +529,15 @@ class AgentEndpoint:
 
     async def _chat(self, request: HttpRequest) -> Response:
         body = await self._http.bodies.read(request)
-        return _Completion(self, request.caller, read_request(body.asked))
+        return _Completion(self, request.caller, ChatWire(body.asked))
+
+    async def _responses(self, request: HttpRequest) -> Response:
+        body, episode = await self._http.bodies.read(request), request.caller
+        return _Completion(self, episode, ResponsesWire(body.asked, episode.responses))
+
+    async def _messages(self, request: HttpRequest) -> Response:
+        body = await self._http.bodies.read(request)
+        return _Completion(self, request.caller, MessagesWire(body.asked))
 
     async def _tools(self, request: HttpRequest) -> Response:
         """The environment's tools, by MCP."""
@@ -570,10 +577,9 @@ class _EpisodeKeys:
 class _Completion:
     """Samples what an agent asks for, and sends it in one piece or as server-sent events."""
 
-    def __init__(
-        self, endpoint: AgentEndpoint, episode: AgentEpisode, request: ChatRequest
-    ) -> None:
-        self._endpoint, self._episode, self._request = endpoint, episode, request
+    def __init__(self, endpoint: AgentEndpoint, episode: AgentEpisode, wire: Wire) -> None:
+        self._endpoint, self._episode = endpoint, episode
+        self._wire, self._request = wire, wire.request
         self.status = 499
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -588,7 +594,7 @@ class _Completion:
             if refused is None:
                 raise
             # The status is sent already: the error is the last event.
-            await writer.write(_event(json.loads(openai_error(refused).body)), more=False)
+            await writer.write(b"event: error\ndata: %s\n\n" % _error(refused).body, more=False)
         finally:
             if writer.began:
                 self.status = 200
@@ -617,7 +623,7 @@ class _Completion:
 
     async def _send_whole(self, answers: Sequence[_Answer], writer: PieceWriter) -> None:
         head = self._endpoint.head(self._request)
-        body = json_bytes(chat_response(head, _choices(answers), _usage(answers)))
+        body = json_bytes(self._wire.whole(head, _choices(answers), _usage(answers)))
         length = (b"content-length", b"%d" % len(body))
         await writer.begin((b"content-type", b"application/json"), length, _NOT_KEPT)
         await writer.write(body, more=False)
@@ -632,14 +638,16 @@ class _Completion:
             await writer.write(b": sampling\n\n")
             await asyncio.wait([asked], timeout=_STILL_S)
         answers = asked.result()
-        usage = _usage(answers) if self._request.usage else None
-        for piece in chunks(self._endpoint.head(self._request), _choices(answers), usage):
-            await writer.write(_event(piece))
-        await writer.write(b"data: [DONE]\n\n", more=False)
+        head = self._endpoint.head(self._request)
+        for event in self._wire.events(head, _choices(answers), _usage(answers)):
+            await writer.write(event)
+        await writer.write(b"", more=False)
 
 
-def _event(value: Any) -> bytes:
-    return b"data: %s\n\n" % json_bytes(value)
+def _error(refused: Refused) -> WholeResponse:
+    """An error in one form that clients of all wires read."""
+    made = json.loads(openai_error(refused).body)
+    return json_response({"type": "error", **made}, refused.status)
 
 
 def _choices(answers: Sequence[_Answer]) -> list[dict[str, Any]]:

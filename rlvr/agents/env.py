@@ -7,6 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,8 +21,9 @@ from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
 from rlvr.errors import SandboxFailed, Unscored, UsageError, brief, described
 from rlvr.rewards import Observation, Reward
 from rlvr.samplers.protocol import Sampler, Sampling
-from rlvr.types import Completion, Outcome, Rollout, Score, Task, Verdict
+from rlvr.types import Completion, Outcome, Rollout, Score, Task, Verdict, is_async
 from rlvr.validate import require_one_of, require_optional_whole
+from rlvr.workers.loops import loop_thread
 
 __all__ = ["AgentEnv"]
 
@@ -296,7 +298,7 @@ class _AgentPlayer:
 def _outcome(program: AgentProgram, call: AgentCall) -> _Ended:
     """Run a program, in a thread of its own."""
     try:
-        answer = program(call)
+        answer = _run_in_loop(program, call) if is_async(program) else program(call)
         if answer is not None and not isinstance(answer, str):
             raise TypeError(
                 f"the program gave {brief(answer)}; it must give its answer as a text, or None"
@@ -309,3 +311,17 @@ def _outcome(program: AgentProgram, call: AgentCall) -> _Ended:
         name, message, trace = described(error)
         return _Ended(None, f"agent-failed: {name}: {message}", trace)
     return _Ended(answer)
+
+
+def _run_in_loop(program: AgentProgram, call: AgentCall) -> Any:
+    """Run a coroutine function in the loop that all programs share; it is cancelled when the episode is stopped."""
+    running: Future[Any] = loop_thread("agents").submit(program, call)  # type: ignore[arg-type]
+
+    def stop() -> None:
+        running.cancel()
+
+    call.on_stop(stop)
+    try:
+        return running.result()
+    except CancelledError:
+        raise AgentFailed("it was stopped") from None

@@ -1,7 +1,7 @@
 """The wire format of chat completions: what a request may ask for, and what it is answered with.
 
 What would change the distribution that tokens are drawn from is not the agent's to choose, since training needs to know
-it: `temperature` and its like are ignored.  What promises a form of the answer is refused, since nothing enforces it.
+it: `temperature` and its like are ignored, and so are wishes for a form of the answer, which nothing enforces.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from rlvr.samplers.protocol import Sample
 from rlvr.types import Message
 from rlvr.validate import is_whole
 
-__all__ = ["ChatRequest", "chat_response", "choice_of", "chunks", "read_reply", "read_request"]
+__all__ = [
+    "ChatRequest",
+    "bad_request",
+    "chat_response",
+    "choice_of",
+    "chunks",
+    "read_reply",
+    "read_request",
+]
 
 _ROLES: Final = {
     "system": "system",
@@ -90,23 +98,19 @@ def read_request(asked: Mapping[str, Any]) -> ChatRequest:
     """
     for name in _FORMS:
         if asked.get(name) is not None:
-            raise _bad(name, "is not served: nothing here makes the model keep to it; leave it out")
-    form = asked.get("response_format")
-    if form is not None and not (isinstance(form, Mapping) and form.get("type") == "text"):
-        raise _bad(
-            "response_format", "is not served: tokens are not constrained; ask for it in the prompt"
-        )
+            raise bad_request(
+                name, "is not served: nothing here makes the model keep to it; leave it out"
+            )
     tools = asked.get("tools") or []
     if not (isinstance(tools, list) and all(map(_is_tool, tools))):
-        raise _bad("tools", "must be a list of {'type': 'function', 'function': {'name': …}}")
-    choice = asked.get("tool_choice")
-    if choice not in (None, "auto", "none"):
-        raise _bad(
-            "tool_choice",
-            f"is {brief(choice)}; 'auto' and 'none' are served, as no call can be enforced",
+        raise bad_request(
+            "tools", "must be a list of {'type': 'function', 'function': {'name': …}}"
         )
+    choice = asked.get("tool_choice")
     if asked.get("top_logprobs"):
-        raise _bad("top_logprobs", "is not served; the log-probabilities of the sampled tokens are")
+        raise bad_request(
+            "top_logprobs", "is not served; the log-probabilities of the sampled tokens are"
+        )
     most = asked.get("max_completion_tokens")
     options = asked.get("stream_options")
     return ChatRequest(
@@ -120,12 +124,29 @@ def read_request(asked: Mapping[str, Any]) -> ChatRequest:
         usage=isinstance(options, Mapping) and options.get("include_usage") is True,
         logprobs=asked.get("logprobs") is True,
         model=str(asked.get("model") or "policy")[:200],
-        ignored=tuple(name for name in _IGNORED if asked.get(name) is not None),
+        ignored=_ignored(asked),
     )
 
 
-def _bad(name: str, what: str) -> Refused:
-    return Refused(400, name, f"{name} {what}")
+def _ignored(asked: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings without effect, and wishes for a form of the answer, which nothing enforces."""
+    names = [name for name in _IGNORED if asked.get(name) is not None]
+    form = asked.get("response_format")
+    if form is not None and form != {"type": "text"}:
+        names.append("response_format")
+    if asked.get("tool_choice") not in (None, "auto", "none"):
+        names.append("tool_choice")
+    return tuple(names)
+
+
+def bad_request(name: str, what: str) -> Refused:
+    """The refusal of a request.
+
+    Args:
+        name: of its field.
+        what: is wrong with it.
+    """
+    return Refused(400, name.replace(" ", "-"), f"{name} {what}")
 
 
 def _is_tool(tool: Any) -> bool:
@@ -139,7 +160,9 @@ def _whole(name: str, value: Any, least: int, most: int = 2**31) -> int | None:
     if value is None:
         return None
     if not is_whole(value) or not least <= value <= most:
-        raise _bad(name, f"is {brief(value)}; it must be a whole number from {least} to {most}")
+        raise bad_request(
+            name, f"is {brief(value)}; it must be a whole number from {least} to {most}"
+        )
     return int(value)
 
 
@@ -150,7 +173,7 @@ def _stop(value: Any) -> tuple[str, ...]:
         or len(texts) > _MOST_STOPS
         or not all(isinstance(t, str) and t for t in texts)
     ):
-        raise _bad(
+        raise bad_request(
             "stop",
             f"is {brief(value)}; it must be a text, or a list of at most {_MOST_STOPS} texts",
         )
@@ -159,11 +182,13 @@ def _stop(value: Any) -> tuple[str, ...]:
 
 def _messages(value: Any) -> list[Message]:
     if not isinstance(value, list) or not value:
-        raise _bad("messages", f"is {brief(value)}; it must be a list of messages, at least one")
+        raise bad_request(
+            "messages", f"is {brief(value)}; it must be a list of messages, at least one"
+        )
     names: dict[str, str] = {}  # of the tools that were called, by the id of the call
     found = [_message(number, message, names) for number, message in enumerate(value)]
     if found[-1]["role"] == "assistant":
-        raise _bad(
+        raise bad_request(
             "messages", "end with one of the assistant; end them with one of the user or of a tool"
         )
     return found
@@ -176,7 +201,9 @@ def _message(number: int, message: Any, names: dict[str, str]) -> Message:
         or not isinstance(message.get("role"), str)
         or message["role"] not in _ROLES
     ):
-        raise _bad(where, f"is {brief(message)}; it needs a role, one of {', '.join(_ROLES)}")
+        raise bad_request(
+            where, f"is {brief(message)}; it needs a role, one of {', '.join(_ROLES)}"
+        )
     role = _ROLES[message["role"]]
     found: dict[str, Any] = {"role": role, "content": _content(where, message.get("content"))}
     if role == "assistant" and message.get("tool_calls"):
@@ -184,7 +211,7 @@ def _message(number: int, message: Any, names: dict[str, str]) -> Message:
     if role == "tool":
         call_id = message.get("tool_call_id")
         if not isinstance(call_id, str):
-            raise _bad(
+            raise bad_request(
                 where,
                 f"has the tool_call_id {brief(call_id)}; it must be that of the call that it answers",
             )
@@ -209,13 +236,13 @@ def _content(where: str, content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
-        raise _bad(
+        raise bad_request(
             where,
             f"has the content {brief(content)}; it must be a text, or a list of parts with texts",
         )
     for part in content:
         if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
-            raise _bad(where, f"has the part {brief(part)}; only texts are served")
+            raise bad_request(where, f"has the part {brief(part)}; only texts are served")
     return "".join(part["text"] for part in content)
 
 
@@ -223,7 +250,7 @@ def _call(where: str, call: Any, names: dict[str, str]) -> dict[str, Any]:
     """A call of the assistant; templates write arguments from an object."""
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise _bad(where, f"has the call {brief(call)}; it needs a function with a name")
+        raise bad_request(where, f"has the call {brief(call)}; it needs a function with a name")
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,8 +114,9 @@ class AgentCall:
         )
 
 
-AgentProgram: TypeAlias = Callable[[AgentCall], str | None]
-"""Runs one episode, in a thread; returns the answer, or None for the last completion."""
+AgentProgram: TypeAlias = Callable[[AgentCall], str | Awaitable[str | None] | None]
+"""Runs one episode, in a thread; returns the answer, or None for the last completion.  Coroutine functions share one
+event loop, so that a client that they keep stays usable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +124,9 @@ class Command:
     """A command on this machine as an agent: one process for each episode, in an empty folder that is deleted after it.
 
     The process gets the prompt on its standard input, and the variables `OPENAI_BASE_URL`, `OPENAI_API_KEY`,
-    `OPENAI_MODEL` and `RLVR_TASK`; of this process's own only PATH, LANG and those of `env`.  It is not isolated: what
-    the policy makes it do is done on this machine.  When it ends or is stopped, its process group is killed.
+    `OPENAI_MODEL`, `ANTHROPIC_BASE_URL`, `ANTHROPIC_API_KEY`, `RLVR_MCP_URL` and `RLVR_TASK`; of this process's own
+    only PATH, LANG and those of `env`.  It is not isolated: what the policy makes it do is done on this machine.  When
+    it ends or is stopped, its process group is killed.
 
     Args:
         argv: the command and its arguments.
@@ -192,6 +194,9 @@ class Command:
             "OPENAI_BASE_URL": call.base_url,
             "OPENAI_API_KEY": call.api_key,
             "OPENAI_MODEL": call.model,
+            "ANTHROPIC_BASE_URL": call.base_url.removesuffix("/v1"),
+            "ANTHROPIC_API_KEY": call.api_key,
+            "RLVR_MCP_URL": call.mcp_url,
         }
         return {**own, "HOME": str(folder), **self.env, **asked, "RLVR_TASK": call.task}
 

@@ -32,8 +32,8 @@ class ReplayCommand:
 
     Example: rlvr replay scored.jsonl
 
-    UNSCORED records are passed over: they hold a failure of rlvr and no verdict.  Exit code 1 if a record differs or
-    none was replayed.
+    Episodes are graded again from the files that their records hold.  UNSCORED records are passed over: they hold a
+    failure of rlvr and no verdict.  Exit code 1 if a record differs or none was replayed.
     """
 
     file: InputFile
@@ -43,6 +43,8 @@ class ReplayCommand:
     """Code that the file may name as environment or in an option, path/to/file.py:Class; may be repeated.  A file of
     records runs no other code."""
     accept: Accept = ()
+    rerun: bool = False
+    """Make the calls of recorded episodes again, and report replies that differ."""
 
     def run(self, out: Console, err: Console) -> int:
         outcomes, found = Counter[str](), list[list[Difference]]()
@@ -55,6 +57,7 @@ class ReplayCommand:
                 allow=self.allow,
                 accept=self.accept,
                 identity=read_identity(self.file),
+                rerun=self.rerun,
             ):
                 count += 1
                 if differences:

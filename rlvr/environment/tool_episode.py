@@ -15,7 +15,7 @@ import json
 import math
 import threading
 import time
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -229,31 +229,55 @@ class ToolEpisode(Episode):
             self._fault = self._fault or (f"outputs: {self._over}" if self.env.outputs else "")
             return
         _each(self._state, "freeze")
-        what = "final"
-        read: Callable[[], Any] = partial(self.env.final, self.task, self._state)
         if self.env.outputs:
-            what, read = "grade", self._graded
-        final = self._own(what, read)
+            self._final = self._as_json("grade", self._graded)
+        else:
+            self._final = self._as_json("final", partial(self.env.final, self.task, self._state))
+
+    def _as_json(self, what: str, read: Callable[[], Any]) -> Any:
+        """What a method of the environment gives, as a record holds it."""
+        found = self._own(what, read)
         try:
-            self._final = json.loads(json.dumps(final, allow_nan=False))
+            return json.loads(json.dumps(found, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise EpisodeFailed(
-                f"{what} gave {brief(final)}, which JSON cannot hold: {error}"
+                f"{what} gave {brief(found)}, which JSON cannot hold: {error}"
             ) from error
 
     def _graded(self) -> Any:
         """What `grade` finds in the outputs, once the session that they are from has ended."""
-        session = next((one for one in _members(self._state) if hasattr(one, "outputs")), None)
-        if session is None:
-            raise UsageError(
-                f"{self.env.id} declares outputs, and its setup gave {brief(self._state)}: give a session"
-            )
+        session = self._session()
         try:
             files = session.outputs(self.env.outputs)
         except ToolError as fault:
             self._fault = f"outputs: {fault}"
             return None
         self._outputs = {path: _as_text(data) for path, data in files.items()}
+        return self._boxed(session, files)
+
+    def grade_again(self, outputs: Mapping[str, str]) -> Any:
+        """What `grade` finds in the outputs of another episode's record; this one is over then.
+
+        Args:
+            outputs: `EpisodeRecord.outputs`.
+
+        Raises:
+            EpisodeFailed: `grade` failed.
+        """
+        self._require_open()
+        self.end = "answer"
+        files = {path: _as_bytes(text) for path, text in outputs.items()}
+        return self._as_json("grade", lambda: self._boxed(self._session(), files))
+
+    def _session(self) -> Any:
+        for member in _members(self._state):
+            if hasattr(member, "outputs"):
+                return member
+        raise UsageError(
+            f"{self.env.id} declares outputs, and its setup gave {brief(self._state)}: give a session"
+        )
+
+    def _boxed(self, session: Any, files: Mapping[str, bytes]) -> Any:
         box = session.box(files)
         _each(self._state, "kill")
         return self.env.grade(self.task, box)
@@ -407,13 +431,21 @@ async def _awaited(found: Any, limit_s: float) -> Any:
     return task.result()
 
 
+_BASE64: Final = "base64:"
+
+
 def _as_text(data: bytes) -> str:
     """A file as JSON can hold it."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return f"base64:{b64encode(data).decode()}"
-    return text
+        text = _BASE64
+    return _BASE64 + b64encode(data).decode() if text.startswith(_BASE64) else text
+
+
+def _as_bytes(text: str) -> bytes:
+    """The file that `_as_text` read."""
+    return b64decode(text.removeprefix(_BASE64)) if text.startswith(_BASE64) else text.encode()
 
 
 def _failed(where: str, raised: Exception) -> EpisodeFailed:

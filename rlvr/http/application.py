@@ -323,7 +323,8 @@ class Application:
             raise Refused(421, "wrong-host", state.hosts.message)
         caller = None
         if state.keys.any and not (route is not None and route.is_open):
-            caller = state.keys.caller(headers.get(b"authorization", b"").decode("latin-1"))
+            given = headers.get(b"authorization") or b"Bearer " + headers.get(b"x-api-key", b"")
+            caller = state.keys.caller(given.decode("latin-1"))
             if caller is None:
                 raise Refused(401, "unauthorized", state.keys.refusal)
             scope["rlvr.caller"] = str(getattr(caller, "name", ""))

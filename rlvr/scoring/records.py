@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from rlvr.environment import Environment
 from rlvr.environment.registry import make, only_places, takes_options
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import DataError, UntrustedPlace, UsageError, brief
+from rlvr.scoring.episodes import grade_again, play_again
 from rlvr.scoring.identity import Identity, identity_of, read_identity, require_same
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Scored
@@ -288,10 +289,12 @@ def replay(
     allow: Collection[str] = (),
     accept: Collection[str] = (),
     identity: Identity | None = None,
+    rerun: bool = False,
 ) -> Iterator[list[Difference]]:
     """Score every record again; one list per record, in order, empty where nothing differs.
 
-    UNSCORED records are passed over: they hold a failure of rlvr, no verdict.
+    Episodes are graded again from the outputs in their records.  UNSCORED records are passed over: they hold a failure
+    of rlvr, no verdict.
 
     Args:
         records: mappings, or the file that `rlvr score` wrote.
@@ -300,6 +303,7 @@ def replay(
             `"path/to/file.py:Class"`; a file of records runs no other code.
         accept: parts of the identity in which a difference is expected, such as "code"; others are warned of.
         identity: that of the records; None for that of the file, if it has one.
+        rerun: whether the calls of episodes are made again, in this process, and their replies compared.
 
     Warns:
         RuntimeWarning: the scores were decided by another identity, such as before an edit.
@@ -318,14 +322,17 @@ def replay(
         _require_isolation(run["config"], allow)
         with Scorer(env, workers=workers) as scorer:
             now = provenance(env, run["env"], scorer.identity())
-            items = [_item(row, number) for number, row in enumerate(batch)]
-            for row, scored in zip(batch, scorer.stream(items), strict=True):
-                again = record(scored, now)
+            items = [_graded(env, _item(row, number)) for number, row in enumerate(batch)]
+            for row, item, scored in zip(batch, items, scorer.stream(items), strict=True):
+                again, named = record(scored, now), str(row["id"])
                 compared = ("reward", "verifier", *_COMPARED)
                 differ = [name for name in compared if row[name] != again[name]]
-                yield [
-                    Difference(str(row["id"]), name, row.get(name), again[name]) for name in differ
-                ]
+                found = [Difference(named, name, row.get(name), again[name]) for name in differ]
+                episode = item.completion.episode
+                if rerun and episode is not None:
+                    replies = play_again(env, item.task, episode)
+                    found += [Difference(named, *difference) for difference in replies]
+                yield found
             if problem := _another(batch[0].get("identity"), identity, scorer.identity(), accept):
                 warnings.warn(problem, RuntimeWarning, stacklevel=2)
 
@@ -408,6 +415,12 @@ def _by_run(records: Iterable[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]
         batch.append(row)
     if batch:
         yield run, batch
+
+
+def _graded(env: Environment, item: Item) -> Item:
+    """An item whose episode is graded anew."""
+    completion = grade_again(env, item.task, item.completion)
+    return item if completion is item.completion else replace(item, completion=completion)
 
 
 def _item(row: Row, number: int) -> Item:

@@ -345,7 +345,7 @@ def _paid_states(env: Environment, task: Task) -> tuple[list[str], list[Breach]]
             continue
         paid.append(value)
         said = _final(env, task, value)
-        if not _is_paid(env, task, lambda _, said=said: said):
+        if not _is_paid(env, task, said):
             what = "the same task decides its episodes otherwise: what was paid is not paid again"
             found.append(_hole("nondeterministic", what, value))
     return paid, found
@@ -376,10 +376,11 @@ def _final(env: Environment, task: Task, value: str) -> str:
     return value
 
 
-def _is_paid(env: Environment, task: Task, answer: Callable[[Any], str]) -> bool:
+def _is_paid(env: Environment, task: Task, answer: str | Callable[[Any], str]) -> bool:
     """Whether an episode of one answer, which may depend on its state, is CORRECT."""
     with env.open(task) as episode:
-        episode.reply(PolicyTurn(answer(getattr(episode, "_state", None))), last="answer")
+        said = answer if isinstance(answer, str) else answer(getattr(episode, "_state", None))
+        episode.reply(PolicyTurn(said), last="answer")
     score = env.score_group(task, [env.completion_of(episode.record, 1)])[0]
     return score.verdict.outcome is Outcome.CORRECT
 
@@ -406,7 +407,7 @@ def _secrets(env: Environment, seen: Sequence[tuple[Task, str, Sequence[str]]]) 
             told += _holds(said, reference)
         elif not _holds(prompt, foreign):
             final = _final(env, task, reference)
-            prompted += _is_paid(env, task, lambda _, final=final: final)
+            prompted += _is_paid(env, task, final)
     for own, where in ((told, "a reply, the prompt or a schema"), (prompted, "the prompt")):
         if count and own > count / 2 and own > other:
             yield _hole("secret", f"{where} holds the reference", f"in {own} of {count} tasks")

@@ -1,0 +1,89 @@
+"""Recorded episodes, graded again from their outputs, or played again call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from rlvr.environment import Environment
+from rlvr.environment.tool_episode import ToolEpisode
+from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, PolicyTurn, ToolCall
+from rlvr.errors import Unscored
+from rlvr.types import Completion, Task
+
+__all__ = ["grade_again", "play_again"]
+
+
+def grade_again(env: Environment, task: Task, completion: Completion) -> Completion:
+    """A completion whose record has what `grade` finds now in the outputs that it holds; others as they are.
+
+    Args:
+        env: the environment.
+        task: of the episode.
+        completion: with its record.
+
+    Raises:
+        Unscored: `grade` failed.
+    """
+    record = completion.episode
+    env, task = env.route(task)
+    if record is None or not env.outputs or record.fault:
+        return completion
+    with env.open(task) as episode:
+        assert isinstance(episode, ToolEpisode)
+        final = episode.grade_again(record.outputs)
+    return replace(completion, episode=replace(record, final=final))
+
+
+def play_again(
+    env: Environment, task: Task, record: EpisodeRecord
+) -> Iterator[tuple[str, Any, Any]]:
+    """What comes out otherwise when the turns of a record are played again: (field, recorded, now).
+
+    Args:
+        env: the environment.
+        task: of the episode.
+        record: of the episode.
+    """
+    env, task = env.route(task)
+    try:
+        again = _played(env, task, record)
+    except Unscored as error:
+        yield "episode", record.end, f"{error.reason}: {error}"
+        return
+    for number, (turn, now) in enumerate(zip(record.turns, again.turns, strict=False)):
+        for call, made in zip(turn.calls, now.calls, strict=False):
+            if call.reply != made.reply:
+                yield f"turn {number}, {call.name}", call.reply, made.reply
+        if turn.user != now.user:
+            yield f"turn {number}, user", turn.user, now.user
+    for name in ("end", "final", "outputs", "fault"):
+        before, now_is = getattr(record, name), getattr(again, name)
+        if before != now_is:
+            yield name, before, now_is
+    if len(record.turns) != len(again.turns):
+        yield "turns", len(record.turns), len(again.turns)
+
+
+def _played(env: Environment, task: Task, record: EpisodeRecord) -> EpisodeRecord:
+    with env.open(task) as episode:
+        for number, turn in enumerate(record.turns, start=1):
+            cut = record.end if number == len(record.turns) and record.end != "turns" else ""
+            last = cut if cut in ("tokens", "positions") else ""
+            if episode.reply(_turn(turn), last=last) is None:
+                break
+        episode.finish(record.end)
+    return episode.record
+
+
+def _turn(turn: EpisodeTurn) -> PolicyTurn:
+    return PolicyTurn(turn.text, tuple(map(_ask, turn.calls)))
+
+
+def _ask(call: ToolCall) -> Ask:
+    """A call as it was written; one that could not be read is refused with the same words."""
+    unread = call.error and not call.arguments and not call.seconds
+    return Ask(
+        call.name, call.arguments, call.reply.removeprefix("error: ") if unread else "", call.id
+    )
