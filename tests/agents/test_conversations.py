@@ -160,8 +160,6 @@ def test_an_episode_without_a_completion_has_no_tokens():
         ({"messages": [user("a")], "max_tokens": -1}, "max_tokens"),
         ({"messages": [user("a")], "stop": [""]}, "stop"),
         ({"messages": [user("a")], "tools": [{"type": "function"}]}, "tools"),
-        ({"messages": [user("a")], "tool_choice": "required"}, "tool_choice"),
-        ({"messages": [user("a")], "response_format": {"type": "json_object"}}, "response_format"),
         ({"messages": [user("a")], "top_logprobs": 3}, "top_logprobs"),
     ],
 )
