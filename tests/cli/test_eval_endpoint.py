@@ -167,7 +167,7 @@ def test_episodes_are_kept_too(evaluated, tmp_path):
     assert {len(row["row"]["replies"]) for row in kept} == {1, 2, 3}
     assert [
         reply["text"]
-        for reply in max(kept, key=lambda row: len(row["completion"]))["row"]["replies"]
+        for reply in max(kept, key=lambda row: len(row["row"]["replies"]))["row"]["replies"]
     ] == [
         "1",
         "2",
