@@ -50,7 +50,7 @@ export PYTHONDONTWRITEBYTECODE :=
 JOBS ?= logical
 PYTEST = $(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype -n $(JOBS) --dist worksteal
 
-.PHONY: demo score docs quick real test test-browser test-docs test-escapes test-gpu test-kernels test-outside test-peers test-ranks test-ray test-slow test-vllm test-installed release check wheel clean
+.PHONY: demo score docs quick real test test-browser test-container test-docs test-escapes test-gpu test-kernels test-outside test-peers test-ranks test-ray test-slow test-vllm test-installed release check wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(TRAIN)
@@ -71,6 +71,11 @@ test: $(DEV)
 
 test-escapes: $(DEV)
 	@$(PYTEST) tests/escapes
+
+# As root of a pod: no namespaces, read-only cgroups, Docker's default system calls.  Needs root, which makes one by chroot.
+test-container: export RLVR_IN_CONTAINER := 1
+test-container: $(DEV)
+	@$(BIN)/python -m tests.sandbox.container $(PYTEST) tests/sandbox/test_restricted.py tests/escapes -k "restricted and not ordinary"
 
 # What is compared up to rounding, in another order of the sums.  Threads that wait at full speed would slow each other.
 NUMERIC := algo $(patsubst %,train/test_%.py,critic learner logprobs packing policy preferences prompt_sharing \

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from rlvr.errors import IsolationUnavailable, SandboxFailed
-from rlvr.sandbox import cgroups, seccomp
+from rlvr.sandbox import cgroups, remedies, seccomp
 from rlvr.sandbox.records import Limits
 from rlvr.sandbox.slots import CannotIsolate, Died, Keeper, NotTaken, Request, Slot
 from rlvr.sandbox.toolchains import Packages, Python, root_plan, search_path
@@ -285,10 +285,9 @@ class SlotPool:
             return slot
 
     def _unavailable(self, error: CannotIsolate) -> IsolationUnavailable:
-        found, remedy = f"no namespaces: {error}", _NAMESPACES_REMEDY
+        found, remedy = f"no namespaces: {error}", remedies.of_namespaces()
         if self._level == "restricted":
-            found, remedy = f"no Landlock: {error}", _LANDLOCK_REMEDY
-        remedy = remedy.format(root="" if os.geteuid() == 0 else ", or run as root")
+            found, remedy = f"no Landlock: {error}", remedies.of_landlock()
         return IsolationUnavailable("files", found, remedy, waivable=False)
 
     def _bury(self, slot: Slot) -> None:
@@ -347,19 +346,6 @@ def _alive(replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if "died" in reply:
             raise Died(f"its box was killed from outside (exit code {reply['died']})")
     return replies
-
-
-_NAMESPACES_REMEDY: Final = (
-    "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; "
-    "in a container: --security-opt seccomp=unconfined, and for root --cap-add SYS_ADMIN)"
-    '{root}; or run with fewer guarantees, by Landlock, with Sandbox(level="restricted") or --sandbox restricted; '
-    'or score on another host with "rlvr serve" (docs/using/serving.md)'
-)
-_LANDLOCK_REMEDY: Final = (
-    "use Linux 6.12 or newer with Landlock (CONFIG_SECURITY_LANDLOCK, and landlock in the kernel's lsm= list), in a "
-    'container whose seccomp profile lets landlock_create_ruleset through; or score on another host with "rlvr serve" '
-    "(docs/using/serving.md)"
-)
 
 
 @lru_cache(maxsize=1)

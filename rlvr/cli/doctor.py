@@ -196,6 +196,12 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
     with contextlib.closing(Sandbox(workers=1, limits=Limits(memory_mib=1024))) as sandbox:
         guarantees = sandbox.check(full)
         whole = all(g.mechanism for g in guarantees)
+        restricted: list[Guarantee] = []
+        if full or not whole:
+            other = Sandbox(workers=1, limits=sandbox.limits, level="restricted")
+            with contextlib.closing(other):
+                restricted = other.check(full)
+        yield _level(guarantees, restricted)
         for g in guarantees:
             yield PartStatus(
                 "sandbox",
@@ -204,16 +210,10 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
                 _held(g),
                 "" if g.mechanism else g.remedy,
             )
-        if full or not whole:
-            with contextlib.closing(
-                Sandbox(workers=1, limits=sandbox.limits, level="restricted")
-            ) as other:
-                for g in other.check(full):
-                    by_design = g.name in LEVELS["restricted"].missing
-                    ok = True if g.mechanism else None if whole or by_design else False
-                    yield PartStatus(
-                        "restricted", g.name, ok, _held(g), "" if g.mechanism else g.remedy
-                    )
+        for g in restricted:
+            by_design = g.name in LEVELS["restricted"].missing
+            ok = True if g.mechanism else None if whole or by_design else False
+            yield PartStatus("restricted", g.name, ok, _held(g), "" if g.mechanism else g.remedy)
         if not whole:
             return
         for program in GREETINGS:
@@ -236,6 +236,20 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
             )
             remedy = "" if ok else "see docs/reference/sandbox.md, 'What the host needs'"
             yield PartStatus("languages", language, ok, found, remedy)
+
+
+def _level(namespaces: Sequence[Guarantee], restricted: Sequence[Guarantee]) -> PartStatus:
+    """Which level of the sandbox to choose here, and what to change for a better one."""
+    from rlvr.sandbox.levels import LEVELS
+
+    lacking = [g for g in namespaces if not g.mechanism]
+    if not lacking:
+        return PartStatus("sandbox", "level", True, "Sandbox() keeps every promise here")
+    broken = {g.name for g in restricted if not g.mechanism} - set(LEVELS["restricted"].missing)
+    found = "no level keeps its promises here"
+    if not broken:
+        found = 'choose level="restricted" (--sandbox restricted), which works here'
+    return PartStatus("sandbox", "level", False, found, lacking[0].remedy)
 
 
 def _held(guarantee: Guarantee) -> str:

@@ -29,15 +29,19 @@ from rlvr.sandbox import (
     compiling,
     languages,
     probe,
+    remedies,
     toolchains,
 )
 from rlvr.sandbox.compiling import Compiler
+from rlvr.sandbox.guest.linux import landlock_abi
+from rlvr.sandbox.guest.restricted import ABI
 from rlvr.sandbox.languages import LANGUAGES, ProgramLanguage
 from rlvr.sandbox.levels import LEVELS
 from rlvr.sandbox.outputs import Output
 from rlvr.sandbox.slots import CannotIsolate, Died, Keeper, Request, Slot
 from rlvr.verifiers.code import CodeVerifier
 from rlvr.workers import usable_cores
+from tests.sandbox import container
 
 SMALL = Limits(cpu_s=2.0, memory_mib=256)
 
@@ -675,6 +679,7 @@ def test_elsewhere_than_on_linux_it_refuses_cleanly(monkeypatch):
 def test_a_host_without_namespaces_is_told_its_ways_out(monkeypatch, uid):
     """Allow them or score elsewhere; root is not told to run as root."""
     monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(remedies, "_says", lambda path: "")
 
     def refuse(*args):
         raise CannotIsolate("[Errno 1] Operation not permitted")
@@ -692,6 +697,52 @@ def test_a_host_without_namespaces_is_told_its_ways_out(monkeypatch, uid):
     ):
         assert way in str(caught.value)
     assert ("run as root" in str(caught.value)) == (uid != 0)
+
+
+@pytest.mark.parametrize(
+    ("uid", "file", "says", "line"),
+    [
+        (
+            1000,
+            "apparmor_restrict_unprivileged_userns",
+            "1",
+            "apparmor_restrict_unprivileged_userns=0",
+        ),
+        (
+            1000,
+            "kernel/unprivileged_userns_clone",
+            "0",
+            "sysctl kernel.unprivileged_userns_clone=1",
+        ),
+        (0, "max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
+        (0, "/proc/self/status", "Name:\tx\nSeccomp:\t2\n", "seccomp=unconfined"),
+    ],
+)
+def test_the_remedy_is_the_line_that_closes_namespaces_here(monkeypatch, uid, file, says, line):
+    """Where it can be told, no other is named."""
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(remedies, "_says", lambda path: says if file in path else "")
+    remedy = remedies.of_namespaces()
+    assert line in remedy
+    assert remedies._UNKNOWN not in remedy
+
+
+@pytest.mark.skipif(
+    not container.available() or landlock_abi() < ABI, reason="root on x86_64 with Landlock"
+)
+def test_in_a_container_the_level_restricted_works_and_the_other_says_so():
+    """Docker's system calls, no namespaces: the error names the level that works, and the line to change."""
+    code = (
+        "from rlvr.errors import IsolationUnavailable\nfrom rlvr.sandbox import *\n"
+        "try: Sandbox(workers=1).warm()\nexcept IsolationUnavailable as error: print(error)\n"
+        "with Sandbox(workers=1, level='restricted') as sandbox:\n"
+        "    print(sandbox.run(Program('python', 'print(6 * 7)')).text)"
+    )
+    command = [sys.executable, "-m", "tests.sandbox.container", sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "no namespaces" in run.stdout, run
+    for words in ('level="restricted"', "seccomp=unconfined", "\n42\n"):
+        assert words in run.stdout, run
 
 
 def test_a_sandbox_pickles_as_its_settings():
