@@ -21,7 +21,8 @@ class MATH(rlvr.Environment):
 
     Options:
         data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with `problem`, or `question`,
-            and `answer` or `solution`.  MATH-500's own split is "test".
+            and `answer`, `final_answer` or `solution`; or a named set: aime-2024, aime-2025, amc-2023, math-500,
+            minerva, olympiadbench.  MATH-500's own split is "test".
         instruction: what follows the problem in the prompt.
     """
 
@@ -65,13 +66,16 @@ class MATH(rlvr.Environment):
         )
 
     def _reference(self, row: Mapping[str, Any], id: str) -> str:
-        answer, solution = row.get("answer"), row.get("solution")
+        answer, solution = row.get("answer", row.get("final_answer")), row.get("solution")
+        if isinstance(answer, list):  # of OlympiadBench
+            answer = ", ".join(map(str, answer))
         if answer is not None and str(answer).strip():
             return self._named(answer, id)
         if isinstance(solution, str) and (found := _boxed(solution)):
             return self._named(found, id)
         raise rlvr.DataError(
-            f"{id}: neither a column 'answer' nor a box in 'solution'; it has {', '.join(map(repr, row))}"
+            f"{id}: neither a column 'answer' (or 'final_answer') nor a box in 'solution'; "
+            f"it has {', '.join(map(repr, row))}"
         )
 
     def _named(self, answer: Any, id: str) -> str:

@@ -14,6 +14,7 @@ from rich.text import Text
 from tyro.conf import Positional, arg
 
 from rlvr.console import labelled
+from rlvr.data.named_sets import NAMED_SETS
 from rlvr.environment.registry import environment_ids, load
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ def _show(cls: type[Environment], out: Console) -> None:
     for name, value in cls.options().items():
         table.add_row(name, Text("must be given" if value is MISSING else repr(value)))
     out.print(table)
+    for name, known in NAMED_SETS.items():
+        if known.env == cls.id:
+            said = f"--option data={name}: {known.rows} rows of {known.hub}, split {known.split}"
+            out.print(f"{said}; licence {known.licence}", soft_wrap=True, highlight=False)
 
 
 def _found(record: dict[str, int] | None) -> str:

@@ -165,13 +165,16 @@ def ending_of(path: Path) -> str:
     return Path(name).with_suffix("").suffix if Path(name).suffix in _PACKED else Path(name).suffix
 
 
-def hub_rows(source: str, split: str, *, name: str | None = None) -> Iterable[Row]:
+def hub_rows(
+    source: str, split: str, *, name: str | None = None, revision: str | None = None
+) -> Iterable[Row]:
     """The rows of a data set on the hub, or of one that `datasets` has kept.
 
     Args:
         source: its id, such as "openai/gsm8k".
         split: "train", "test" …, or a part of it as `datasets` writes it.
         name: its configuration.
+        revision: its commit; None for the newest.
 
     Raises:
         DataError: there is none, or it cannot be reached.
@@ -180,7 +183,9 @@ def hub_rows(source: str, split: str, *, name: str | None = None) -> Iterable[Ro
         import datasets
 
         with at_once():
-            rows: Iterable[Row] = datasets.load_dataset(source, name, split=split)
+            rows: Iterable[Row] = datasets.load_dataset(
+                source, name, split=split, revision=revision
+            )
     except Exception as error:  # hub, network and data set errors share no root
         raise DataError(
             f"data set {source!r}, split {split!r}: {type(error).__name__}: {str(error)[:200]}; "

@@ -28,6 +28,7 @@ from rlvr.data.lines import (
     stamped,
     without_checksum,
 )
+from rlvr.data.named_sets import NAMED_SETS, require_supported
 from rlvr.errors import DataError, UsageError
 
 __all__ = [
@@ -493,7 +494,8 @@ def dataset_lines(source: str, split: str, *, name: str | None = None) -> Iterab
     """Lines of a data set, with those that cannot be read: a local file as `read_rows` takes it, a folder, or a hub id.
 
     Args:
-        source: a path if there is such a file or folder, else a hub id such as "openai/gsm8k".
+        source: a path if there is such a file or folder, else a name of `rlvr.data.named_sets`, else a hub id such as
+            "openai/gsm8k".
         split: "train", "test" …; a single file serves for every split.  A part of a split is written as in `datasets`,
             in rows or percent: "train[:100]", "train[10%:]".  Percents round up, so that "train[:10%]" has a row if
             there is any, and "train[10%:]" the others.  Rows that cannot be read count too.
@@ -501,13 +503,18 @@ def dataset_lines(source: str, split: str, *, name: str | None = None) -> Iterab
 
     Raises:
         DataError: there is no such data set.
+        UsageError: it is a set that cannot be read safely.
     """
     local = _local(source, split)
     if local is not None:
         path, start, stop = local
         found = list(read_rows(path))
         return found[_place(start, len(found)) : _place(stop, len(found))]
-    rows = hub_rows(source, split, name=name)
+    require_supported(source)
+    if (known := NAMED_SETS.get(source)) is not None:
+        source, split, name = known.hub, known.part(split), known.config or None
+    revision = None if known is None else known.revision or None
+    rows = hub_rows(source, split, name=name, revision=revision)
     return (Line(number, row) for number, row in enumerate(rows, start=1))
 
 
