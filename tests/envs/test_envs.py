@@ -306,7 +306,8 @@ def test_a_math_row_without_reference_is_the_data_sets_fault(tmp_path: Path):
     """As above."""
     data = write(tmp_path / "rows.jsonl", [{"problem": "?", "solution": "No box."}])
     with pytest.raises(
-        rlvr.DataError, match=r"math-v3/test/0: neither a column 'answer' .* nor a box in 'solution'"
+        rlvr.DataError,
+        match=r"math-v3/test/0: neither a column 'answer' .* nor a box in 'solution'",
     ):
         rlvr.make("math-v3", data=data).task(0)
 
