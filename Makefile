@@ -16,6 +16,7 @@
 #   make test-installed  install wheel and source archive in fresh environments, on every Python here, and try them
 #   make release check version, changelog and archives, test them installed, and print the commands that tag and upload
 #   make docs    build the documentation as a site in build/site
+#   make referee what `rlvr referee` finds in released trainers, each in a folder of build/referee; downloads them
 #   make check   format, lint, package, types and layers (no tests)
 #   make wheel   build dist/*.tar.gz and dist/*.whl; installs only what building takes
 #   make clean   remove what was built; `rm -rf .venv` removes the rest
@@ -50,7 +51,7 @@ export PYTHONDONTWRITEBYTECODE :=
 JOBS ?= logical
 PYTEST = $(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype -n $(JOBS) --dist worksteal
 
-.PHONY: demo score docs quick real test test-browser test-container test-docs test-escapes test-gpu test-kernels test-outside test-peers test-ranks test-ray test-slow test-vllm test-installed release check wheel clean
+.PHONY: referee demo score docs quick real test test-browser test-container test-docs test-escapes test-gpu test-kernels test-outside test-peers test-ranks test-ray test-slow test-vllm test-installed release check wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(TRAIN)
@@ -139,6 +140,15 @@ test-docs: $(DEV)
 
 test-slow: $(DEV)
 	@$(PYTEST) -m slow $(addprefix --ignore=tests/,browser escapes outside peers ranks ray vllm)
+
+# Each release in a folder of its own, without what it depends on: drivers name stand-ins.  The interpreter is ours.
+REFEREE := trl==1.5.1 trl==1.8.0 trl==1.9.0 trl==1.16.0 verl==0.9.1 openrlhf==0.11.2 ms-swift==4.6.0
+REFEREE_VENV := .venv-referee
+
+referee: $(TRAIN)
+	@test -d $(REFEREE_VENV) || $(PYTHON) -m venv $(REFEREE_VENV)
+	@$(REFEREE_VENV)/bin/python -m pip install -qq torch transformers accelerate datasets safetensors tensordict codetiming hydra-core ray
+	@$(BIN)/python -m benchmarks.referee --python $(REFEREE_VENV)/bin/python --folder build/referee $(REFEREE)
 
 # One engine for all tests of a process, which takes half a minute to start: so one process.
 test-vllm: $(VLLM)

@@ -125,6 +125,11 @@ COMMANDS: dict[str, ListedCommand] = {
         "StepCommand",
         "Recompute a recorded training step in float64 (verify), compare two files (diff), or show one.",
     ),
+    "referee": ListedCommand(
+        "referee",
+        "RefereeCommand",
+        "Run another trainer's own code on given tokens, and name what departs from its paper, by the token.",
+    ),
     "compare": ListedCommand(
         "compare",
         "CompareCommand",

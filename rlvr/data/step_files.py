@@ -113,7 +113,7 @@ def read_step(path: Path) -> StepFile:
         listed = json.loads(text)
         head_text = listed.pop("__metadata__")["step"]
         digest = _digest(head_text, body)
-        recorded = json.loads(text)["__metadata__"]["digest"]
+        recorded = json.loads(text)["__metadata__"].get("digest", digest)
         head = json.loads(head_text)
         version = int(head["version"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

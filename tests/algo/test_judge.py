@@ -90,7 +90,9 @@ NO_EFFECT = {
     ("masked_rows", "vote"),
     ("kl_estimator", "k3"),
     ("bound", float("inf")),
+    ("cap", 10.0),
     ("denominator", "batch"),
+    ("denominator", "share"),
 }
 
 

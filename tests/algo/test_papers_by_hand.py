@@ -11,7 +11,7 @@ from rlvr.algo import aggregation
 from rlvr.algo.judge import Setting, examples
 from rlvr.algo.judge.advantages import advantages
 from rlvr.algo.judge.losses import UpdateLoss
-from rlvr.algo.judge.rows import Row
+from rlvr.algo.judge.rows import StepRow
 from rlvr.algo.kl import kl_loss
 from rlvr.algo.masks import zero_masked
 from rlvr.algo.objectives import Losses
@@ -74,7 +74,7 @@ def numbers_of(made: Algorithm) -> dict:
     return {"kl": None, "baseline": "none"} | asdict(made) | known
 
 
-def row(made: Algorithm, i: int, new: np.ndarray, selected: np.ndarray) -> Row:
+def row(made: Algorithm, i: int, new: np.ndarray, selected: np.ndarray) -> StepRow:
     """A row of the fixed batch."""
     length, middle = LENGTHS[i], MIDDLE[i]
     ends = [(0, VALUES[i, 0]), (middle, VALUES[i, 1]), (length, SCORES[i])]
@@ -82,7 +82,7 @@ def row(made: Algorithm, i: int, new: np.ndarray, selected: np.ndarray) -> Row:
         ends = [(0, GREEDY[i // G]), (length, SCORES[i])]
     steps = [(middle, PARTS[i, 0])] * (middle < length) + [(length, SCORES[i])]
     own = slice(0, length)
-    return Row(
+    return StepRow(
         index=i,
         group=i // G,
         score=SCORES[i],

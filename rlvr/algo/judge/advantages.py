@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlvr.algo.judge.dual import Floats
-from rlvr.algo.judge.rows import Row, Setting
+from rlvr.algo.judge.dual import Float64s
+from rlvr.algo.judge.rows import Setting, StepRow
 from rlvr.errors import DataError
 
 __all__ = ["ADVANTAGES", "advantages"]
@@ -21,7 +21,7 @@ __all__ = ["ADVANTAGES", "advantages"]
 _Advantages = list[Any]
 
 
-def advantages(rows: Sequence[Row], setting: Setting) -> list[Floats]:
+def advantages(rows: Sequence[StepRow], setting: Setting) -> list[Float64s]:
     """The advantages of a batch's rollouts, [T] of each.
 
     Args:
@@ -42,14 +42,14 @@ def advantages(rows: Sequence[Row], setting: Setting) -> list[Floats]:
 # ------------------------------------------------------------------------------ who votes, and with what
 
 
-def _groups(rows: Sequence[Row]) -> list[list[int]]:
+def _groups(rows: Sequence[StepRow]) -> list[list[int]]:
     found: dict[int, list[int]] = {}
     for i, row in enumerate(rows):
         found.setdefault(row.group, []).append(i)
     return list(found.values())
 
 
-def _votes(row: Row, setting: Setting) -> bool:
+def _votes(row: StepRow, setting: Setting) -> bool:
     choice = setting.how.masked_rows
     if choice == "algorithm":
         choice = "vote" if setting.numbers.get("masked_vote", True) else "left out"
@@ -57,13 +57,13 @@ def _votes(row: Row, setting: Setting) -> bool:
     return scored and (choice != "left out" or len(row.at) > 0)
 
 
-def _score(row: Row, setting: Setting) -> float:
+def _score(row: StepRow, setting: Setting) -> float:
     if setting.how.masked_rows == "zero" and not len(row.at):
         return 0.0
     return row.score - float(np.sum(_kl_in_reward(row, setting)))
 
 
-def _kl_in_reward(row: Row, setting: Setting) -> Floats:
+def _kl_in_reward(row: StepRow, setting: Setting) -> Float64s:
     kl = setting.numbers.get("kl")
     if not kl or kl["place"] != "reward":
         return np.zeros(len(row.at))
@@ -73,7 +73,7 @@ def _kl_in_reward(row: Row, setting: Setting) -> Floats:
     return np.asarray(kl["coefficient"] * estimate)
 
 
-def _rewards(row: Row, setting: Setting) -> Floats:
+def _rewards(row: StepRow, setting: Setting) -> Float64s:
     """Rewards of turns and the rest of the score on trained tokens, less each token's KL penalty."""
     rewards, rest = np.zeros(len(row.at)), row.score
     if not len(row.at):
@@ -85,21 +85,21 @@ def _rewards(row: Row, setting: Setting) -> Floats:
     return rewards - _kl_in_reward(row, setting)
 
 
-def _std(values: Floats, setting: Setting) -> float:
+def _std(values: Float64s, setting: Setting) -> float:
     return float(np.std(values, ddof=1 if setting.how.std == "sample" and len(values) > 1 else 0))
 
 
-def _normal(values: Floats, eps: float) -> Floats:
+def _normal(values: Float64s, eps: float) -> Float64s:
     """Centred and divided by the std; 0 where all are equal."""
     if not len(values) or values.min() == values.max():
         return np.zeros(len(values))
     return np.asarray((values - values.mean()) / (values.std() + eps))
 
 
-def _by_group(formula: Callable[..., Any]) -> Callable[[Sequence[Row], Setting], _Advantages]:
+def _by_group(formula: Callable[..., Any]) -> Callable[[Sequence[StepRow], Setting], _Advantages]:
     """A formula of the voting rows' scores in one group, for all groups."""
 
-    def of_batch(rows: Sequence[Row], setting: Setting) -> _Advantages:
+    def of_batch(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
         found: _Advantages = [0.0] * len(rows)
         for members in _groups(rows):
             voters = [i for i in members if _votes(rows[i], setting)]
@@ -119,12 +119,12 @@ def _by_group(formula: Callable[..., Any]) -> Callable[[Sequence[Row], Setting],
 # ------------------------------------------------------------------------------ of whole completions
 
 
-def _centred(r: Floats, setting: Setting, rows: Sequence[Row] = ()) -> Floats:
+def _centred(r: Float64s, setting: Setting, rows: Sequence[StepRow] = ()) -> Float64s:
     """r - mean (Dr. GRPO, DRO)."""
     return np.asarray(r - r.mean()) if r.min() < r.max() else np.zeros(len(r))
 
 
-def _relative(r: Floats, setting: Setting, rows: Sequence[Row] = ()) -> Floats:
+def _relative(r: Float64s, setting: Setting, rows: Sequence[StepRow] = ()) -> Float64s:
     """(r - mean) / (std + eps), GRPO eq. 4.1.2."""
     centred = _centred(r, setting)
     if not setting.numbers.get("scale", True) or r.min() == r.max():
@@ -132,35 +132,35 @@ def _relative(r: Floats, setting: Setting, rows: Sequence[Row] = ()) -> Floats:
     return centred / (_std(r, setting) + setting.how.eps)
 
 
-def _leave_one_out(r: Floats, setting: Setting, rows: Sequence[Row]) -> Floats:
+def _leave_one_out(r: Float64s, setting: Setting, rows: Sequence[StepRow]) -> Float64s:
     return np.array([r[i] - np.delete(r, i).mean() if len(r) > 1 else 0.0 for i in range(len(r))])
 
 
-def _length_weighted(r: Floats, setting: Setting, rows: Sequence[Row]) -> Floats:
+def _length_weighted(r: Float64s, setting: Setting, rows: Sequence[StepRow]) -> Float64s:
     lengths = np.array([len(row.at) for row in rows])
     return np.asarray(r - (lengths * r).sum() / max(1, lengths.sum()))
 
 
-def _best(r: Floats, setting: Setting, rows: Sequence[Row]) -> Floats:
+def _best(r: Float64s, setting: Setting, rows: Sequence[StepRow]) -> Float64s:
     return ((r == r.max()) & (r.max() > r.min())).astype(float)
 
 
-def _over_mean(r: Floats, setting: Setting, rows: Sequence[Row]) -> Floats:
+def _over_mean(r: Float64s, setting: Setting, rows: Sequence[StepRow]) -> Float64s:
     return np.asarray(r / r.mean() - 1 if r.mean() > 0 else 0 * r)
 
 
-def _lead(r: Floats, setting: Setting, rows: Sequence[Row]) -> Floats:
+def _lead(r: Float64s, setting: Setting, rows: Sequence[StepRow]) -> Float64s:
     """max r - max of the others: what the pass@k score loses without a completion."""
     if len(r) == 1:
         return np.zeros(1)
     return np.array([r.max() - np.delete(r, i).max() for i in range(len(r))])
 
 
-def _above_pivot(r: Floats, setting: Setting, rows: Sequence[Row]) -> Floats:
+def _above_pivot(r: Float64s, setting: Setting, rows: Sequence[StepRow]) -> Float64s:
     return np.asarray(r - setting.numbers["pivot"])
 
 
-def _gpg(rows: Sequence[Row], setting: Setting) -> _Advantages:
+def _gpg(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     centred = _by_group(_centred)(rows, setting)
     voters = sum(_votes(row, setting) for row in rows)
     mixed = 0
@@ -170,7 +170,7 @@ def _gpg(rows: Sequence[Row], setting: Setting) -> _Advantages:
     return [a * voters / max(1, mixed) for a in centred]
 
 
-def _gdpo(rows: Sequence[Row], setting: Setting) -> _Advantages:
+def _gdpo(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     total = np.zeros(len(rows))
     for members in _groups(rows):
         voters = [i for i in members if _votes(rows[i], setting)]
@@ -181,7 +181,7 @@ def _gdpo(rows: Sequence[Row], setting: Setting) -> _Advantages:
     return list(total)
 
 
-def _minus_baseline(rows: Sequence[Row], setting: Setting) -> _Advantages:
+def _minus_baseline(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     scores = [_score(row, setting) for row in rows]
     voters = [s for s, row in zip(scores, rows, strict=True) if _votes(row, setting)]
     kind = setting.numbers["baseline"]
@@ -191,7 +191,7 @@ def _minus_baseline(rows: Sequence[Row], setting: Setting) -> _Advantages:
     return [(s - baseline) * _votes(row, setting) for s, row in zip(scores, rows, strict=True)]
 
 
-def _magistral(rows: Sequence[Row], setting: Setting) -> _Advantages:
+def _magistral(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """Centred by group, divided by the std of the update's own."""
     centred = _by_group(_centred)(rows, setting)
     for number in {row.number for row in rows}:
@@ -201,7 +201,7 @@ def _magistral(rows: Sequence[Row], setting: Setting) -> _Advantages:
     return centred
 
 
-def _batch_normal(rows: Sequence[Row], setting: Setting) -> _Advantages:
+def _batch_normal(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """Centred by group, then normal over all tokens (REINFORCE++-baseline)."""
     centred = _by_group(_centred)(rows, setting)
     voters = [i for i, row in enumerate(rows) if _votes(row, setting)]
@@ -214,31 +214,31 @@ def _batch_normal(rows: Sequence[Row], setting: Setting) -> _Advantages:
 # ------------------------------------------------------------------------------ of tokens
 
 
-def _whiten(found: Sequence[Floats]) -> list[Floats]:
+def _whiten(found: Sequence[Float64s]) -> list[Float64s]:
     if not found:
         return []
     flat = _normal(np.concatenate(found), 1e-8)
     return np.split(flat, np.cumsum([len(one) for one in found])[:-1])
 
 
-def _white(found: Sequence[Floats], setting: Setting) -> list[Floats]:
+def _white(found: Sequence[Float64s], setting: Setting) -> list[Float64s]:
     return _whiten(found) if setting.numbers.get("whiten") else list(found)
 
 
-def _returns(row: Row, rewards: Floats, gamma: float) -> Floats:
+def _returns(row: StepRow, rewards: Float64s, gamma: float) -> Float64s:
     found, after = np.zeros(len(rewards)), row.end
     for t in reversed(range(len(rewards))):
         found[t] = after = rewards[t] + gamma * after
     return found
 
 
-def _discounted(rows: Sequence[Row], setting: Setting) -> _Advantages:
+def _discounted(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     gamma = setting.numbers["gamma"]
     found = [_returns(row, _rewards(row, setting), gamma) for row in rows]
     return _white(found, setting)
 
 
-def _gae(rows: Sequence[Row], setting: Setting) -> _Advantages:
+def _gae(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """GAE, arXiv:1506.02438, eq. 16."""
     gamma, lam = setting.numbers["gamma"], setting.numbers["lam"]
     found = []
@@ -252,7 +252,7 @@ def _gae(rows: Sequence[Row], setting: Setting) -> _Advantages:
     return _white(found, setting)
 
 
-def _n_steps(rows: Sequence[Row], setting: Setting) -> _Advantages:
+def _n_steps(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """r_t + … + γ^n V_{t+n} - V_t, arXiv:1602.01783, sec. 4."""
     gamma, n = setting.numbers["gamma"], setting.numbers["n_steps"]
     found = []
@@ -267,7 +267,7 @@ def _n_steps(rows: Sequence[Row], setting: Setting) -> _Advantages:
     return _white(found, setting)
 
 
-def _process(rows: Sequence[Row], setting: Setting) -> _Advantages:
+def _process(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """The normal rewards of the steps that end at a token or later, arXiv:2402.03300, 4.1.3."""
     found: _Advantages = [0.0] * len(rows)
     for members in _groups(rows):
@@ -282,7 +282,7 @@ def _process(rows: Sequence[Row], setting: Setting) -> _Advantages:
     return found
 
 
-def _prefixes(rows: Sequence[Row], setting: Setting) -> _Advantages:
+def _prefixes(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """V after a step minus V before it (VinePPO, sec. 4; ReMax with one step from the prompt)."""
     found, complete = [], []
     for row in rows:
@@ -297,7 +297,7 @@ def _prefixes(rows: Sequence[Row], setting: Setting) -> _Advantages:
     return [next(white) if whole else 0 * own for own, whole in zip(found, complete, strict=True)]
 
 
-def _distill(rows: Sequence[Row], setting: Setting) -> _Advantages:
+def _distill(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     scored = _by_group(_relative)(rows, setting)
     gamma, weight = setting.numbers["gamma"], setting.numbers["reward_weight"]
     found = []
@@ -310,7 +310,7 @@ def _distill(rows: Sequence[Row], setting: Setting) -> _Advantages:
     return found
 
 
-def _prime(rows: Sequence[Row], setting: Setting) -> _Advantages:
+def _prime(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """Returns of token rewards less the other completions' mean, and the score less theirs (Algorithm 1)."""
     gamma = setting.numbers["gamma"]
     means = [float(row.implicit.mean()) if len(row.at) else 0.0 for row in rows]
@@ -329,11 +329,11 @@ def _prime(rows: Sequence[Row], setting: Setting) -> _Advantages:
     return found
 
 
-def _none(rows: Sequence[Row], setting: Setting) -> _Advantages:
+def _none(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     return [0.0] * len(rows)
 
 
-ADVANTAGES: Final[dict[str, Callable[[Sequence[Row], Setting], _Advantages]]] = {
+ADVANTAGES: Final[dict[str, Callable[[Sequence[StepRow], Setting], _Advantages]]] = {
     **dict.fromkeys(
         "grpo dapo prorl gspo luspo ppo_completions sapo cispo gmpo kl_cov clip_cov dppo vespo".split(),
         _by_group(_relative),

@@ -38,6 +38,7 @@ CHOICES: Final[Mapping[str, Mapping[Any, str]]] = {
     "denominator": {
         "update": "means are over the whole update",
         "batch": "means are over the whole batch of rollouts, not the update",
+        "share": "means are over an equal share of the whole batch for each update",
         "micro-batch": "a mean of means of micro-batches",
         "group": "a mean of means of groups",
     },
@@ -61,6 +62,10 @@ CHOICES: Final[Mapping[str, Mapping[Any, str]]] = {
         "sequence": "the ratio is the geometric mean over the completion",
     },
     "bound": {20.0: "log ratios are kept within ±20", float("inf"): "log ratios have no bound"},
+    "cap": {
+        float("inf"): "a completion's ratio has no cap",
+        10.0: "the log of a completion's geometric ratio is at most 10",
+    },
     "corrections": {
         "product": "corrections are multiplied",
         "mean": "corrections are averaged",
@@ -82,6 +87,7 @@ class Conventions:
         kl_ratio, kl_estimator: of a KL penalty.
         ratio: of what.
         bound: of log ratios.
+        cap: of the log of a geometric ratio.
         corrections: how several are one.
     """
 
@@ -96,6 +102,7 @@ class Conventions:
     kl_estimator: str = "algorithm"
     ratio: str = "token"
     bound: float = 20.0
+    cap: float = float("inf")
     corrections: str = "product"
 
     def others(self) -> Iterator[tuple[str, Conventions]]:
@@ -119,7 +126,7 @@ def conventions_of(declared: Mapping[str, Any]) -> Conventions:
     for name, choice in declared.items():
         if name not in known:
             raise DataError(f"there is no convention {name!r}{nearest(name, known)}")
-        if name not in ("eps", "bound") and choice not in CHOICES[name]:
+        if name not in ("eps", "bound", "cap") and choice not in CHOICES[name]:
             raise DataError(f"{name} is {choice!r}; it is one of {', '.join(CHOICES[name])}")
     return Conventions(**declared)
 

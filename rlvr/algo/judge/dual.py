@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Dual", "Floats", "choose", "exp", "largest", "sigmoid", "softplus", "variable"]
+__all__ = ["Dual", "Float64s", "choose", "exp", "largest", "sigmoid", "softplus", "variable"]
 
-Floats = NDArray[np.float64]
+Float64s = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

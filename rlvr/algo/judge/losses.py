@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlvr.algo.judge.dual import Dual, Floats, choose, exp, largest, sigmoid, variable
-from rlvr.algo.judge.rows import Row, Setting
+from rlvr.algo.judge.dual import Dual, Float64s, choose, exp, largest, sigmoid, variable
+from rlvr.algo.judge.rows import Setting, StepRow
 from rlvr.errors import DataError
 
 __all__ = ["LOSSES", "UpdateLoss", "losses"]
 
 
-def losses(row: Row, setting: Setting) -> list[Dual]:
+def losses(row: StepRow, setting: Setting) -> list[Dual]:
     """The terms of the policy's loss of a row, before corrections and penalties.
 
     Args:
@@ -37,22 +37,23 @@ def losses(row: Row, setting: Setting) -> list[Dual]:
 # ------------------------------------------------------------------------------ what formulas share
 
 
-def _ratio(row: Row, setting: Setting) -> Dual:
+def _ratio(row: StepRow, setting: Setting) -> Dual:
     if setting.how.ratio == "sequence":
         return _geometric(row, setting)
     return exp(setting.log_ratio(row, row.old))
 
 
-def _geometric(row: Row, setting: Setting) -> Dual:
-    return exp(setting.log_ratio(row, row.old).sum() / max(1, len(row.at)))
+def _geometric(row: StepRow, setting: Setting) -> Dual:
+    mean = setting.log_ratio(row, row.old).sum() / max(1, len(row.at))
+    return exp(mean.clip(-np.inf, setting.how.cap))
 
 
-def _whole(row: Row, setting: Setting) -> Dual:
+def _whole(row: StepRow, setting: Setting) -> Dual:
     bound = setting.how.bound
     return exp(setting.log_ratio(row, row.old).sum().clip(-bound, bound))
 
 
-def _log(row: Row) -> Dual:
+def _log(row: StepRow) -> Dual:
     return variable(row.new)
 
 
@@ -60,7 +61,7 @@ def _held(number: Dual) -> Any:
     return number.value
 
 
-def _one(row: Row) -> float:
+def _one(row: StepRow) -> float:
     """The advantage of a row whose tokens all have the same."""
     return float(row.advantages[0]) if len(row.advantages) else 0.0
 
@@ -73,7 +74,7 @@ def _bounded(r: Dual, advantage: Any, low: float, high: float) -> Dual:
 # ------------------------------------------------------------------------------ the formulas
 
 
-def _clipped(row: Row, setting: Setting) -> Dual:
+def _clipped(row: StepRow, setting: Setting) -> Dual:
     clip, r, A = setting.numbers["clip"], _ratio(row, setting), row.advantages
     loss = _bounded(r, A if np.ndim(r.value) else _one(row), clip["low"], clip["high"])
     if clip.get("dual") is None:
@@ -82,47 +83,47 @@ def _clipped(row: Row, setting: Setting) -> Dual:
     return choose(~over, loss, -clip["dual"] * A)
 
 
-def _raft_pp(row: Row, setting: Setting) -> Dual:
+def _raft_pp(row: StepRow, setting: Setting) -> Dual:
     return _bounded(_ratio(row, setting), row.advantages, 1.0, setting.numbers["clip_high"])
 
 
-def _reinforce(row: Row, setting: Setting) -> Dual:
+def _reinforce(row: StepRow, setting: Setting) -> Dual:
     return -(_log(row) * row.advantages)
 
 
-def _surrogate(row: Row, setting: Setting) -> Dual:
+def _surrogate(row: StepRow, setting: Setting) -> Dual:
     return -(_ratio(row, setting) * row.advantages)
 
 
-def _ppo_kl(row: Row, setting: Setting) -> Dual:
+def _ppo_kl(row: StepRow, setting: Setting) -> Dual:
     log_r = setting.log_ratio(row, row.old)
     r = exp(log_r)
     return (r - 1 - log_r) * setting.numbers["trust"]["coefficient"] - r * row.advantages
 
 
-def _gspo(row: Row, setting: Setting) -> Dual:
+def _gspo(row: StepRow, setting: Setting) -> Dual:
     clip = setting.numbers["clip"]
     return _bounded(_geometric(row, setting), _one(row), clip["low"], clip["high"])
 
 
-def _ppo_completions(row: Row, setting: Setting) -> Dual:
+def _ppo_completions(row: StepRow, setting: Setting) -> Dual:
     clip = setting.numbers["clip"]
     return _bounded(_whole(row, setting), _one(row), clip["low"], clip["high"])
 
 
-def _sapo(row: Row, setting: Setting) -> Dual:
+def _sapo(row: StepRow, setting: Setting) -> Dual:
     soft, A = setting.numbers["soft_clip"], row.advantages
     tau = np.where(A > 0, soft["positive"], soft["negative"])
     return -(sigmoid((_ratio(row, setting) - 1) * tau) * (4 / tau * A))
 
 
-def _cispo(row: Row, setting: Setting) -> Dual:
+def _cispo(row: StepRow, setting: Setting) -> Dual:
     clip = setting.numbers["clip"]
     weight = np.clip(_held(_ratio(row, setting)), 1 - clip["low"], 1 + clip["high"])
     return -(_log(row) * (weight * row.advantages))
 
 
-def _gmpo(row: Row, setting: Setting) -> Dual:
+def _gmpo(row: StepRow, setting: Setting) -> Dual:
     eps, A = setting.numbers["eps"], _one(row)
     log_r = setting.log_ratio(row, row.old)
     near, sign = log_r.clip(-eps, eps), np.sign(A)
@@ -130,23 +131,23 @@ def _gmpo(row: Row, setting: Setting) -> Dual:
     return -(exp(used.sum() / max(1, len(row.at))) * A)
 
 
-def _kl_cov(row: Row, setting: Setting) -> Dual:
+def _kl_cov(row: StepRow, setting: Setting) -> Dual:
     log_r = setting.log_ratio(row, row.old)
     penalty = log_r * (np.sign(log_r.value) * setting.numbers["beta"] * row.selected)
     return penalty - exp(log_r) * row.advantages
 
 
-def _clip_cov(row: Row, setting: Setting) -> Dual:
+def _clip_cov(row: StepRow, setting: Setting) -> Dual:
     return _clipped(row, setting) * np.where(row.selected, 0.0, 1.0)
 
 
-def _dro(row: Row, setting: Setting) -> list[Dual]:
+def _dro(row: StepRow, setting: Setting) -> list[Dual]:
     h = setting.log_ratio(row, row.ref).sum()
     half = setting.numbers["tau"] / 2 / max(1, len(row.at))
     return [_reinforce(row, setting), h * h * half]
 
 
-def _dppo(row: Row, setting: Setting) -> Dual:
+def _dppo(row: StepRow, setting: Setting) -> Dual:
     numbers, A = setting.numbers, row.advantages
     p, q = np.exp(row.new), np.exp(row.old)
     apart = np.abs(p - q)
@@ -159,12 +160,12 @@ def _dppo(row: Row, setting: Setting) -> Dual:
     return -(_log(row) * (weight * A))
 
 
-def _topr(row: Row, setting: Setting) -> Dual:
+def _topr(row: StepRow, setting: Setting) -> Dual:
     s = min(float(_held(_whole(row, setting))), 1.0)
     return -(_log(row) * (np.where(row.advantages < 0, s, 1.0) * row.advantages))
 
 
-def _vespo(row: Row, setting: Setting) -> Dual:
+def _vespo(row: StepRow, setting: Setting) -> Dual:
     numbers, A = setting.numbers, row.advantages
     w = float(_held(_whole(row, setting)))
     k = np.where(A < 0, numbers["negative_k"], numbers["positive_k"])
@@ -172,7 +173,7 @@ def _vespo(row: Row, setting: Setting) -> Dual:
     return -(_log(row) * (np.exp(k * np.log(w) + rate * (1 - w)) * A))
 
 
-LOSSES: Final[dict[str, Callable[[Row, Setting], Any]]] = {
+LOSSES: Final[dict[str, Callable[[StepRow, Setting], Any]]] = {
     **dict.fromkeys(
         "grpo dapo prorl dr_grpo reinforce_pp reinforce_pp_baseline magistral vineppo ppo maxrl gdpo prime "
         "grpo_process".split(),
@@ -221,26 +222,27 @@ class UpdateLoss:
 
     def __init__(
         self,
-        rows: Sequence[Row],
-        computed: Sequence[Row],
+        rows: Sequence[StepRow],
+        computed: Sequence[StepRow],
         setting: Setting,
-        batch: Sequence[Row] = (),
+        batch: Sequence[StepRow] = (),
         micro: Sequence[int] = (),
     ) -> None:
         self.setting = setting
-        over = batch if setting.how.denominator == "batch" and batch else rows
-        self.tokens, self.sequences = _denominators(over, setting)
+        whole = batch if setting.how.denominator in ("batch", "share") and batch else rows
+        self.tokens, self.sequences = _denominators(whole, setting)
+        self._parts = len(rows) / len(whole) if setting.how.denominator == "share" else 1.0
         self._micro = {row.index: n for row, n in zip(computed, micro, strict=False)}
         self._rows = list(rows)
         self.loss, self.sizes = 0.0, {"loss": 0.0}
-        self.weights: list[Floats] = []
-        self.entropy_weights: list[Floats] = []
-        self.steep: list[Floats] = []
+        self.weights: list[Float64s] = []
+        self.entropy_weights: list[Float64s] = []
+        self.steep: list[Float64s] = []
         self.terms: dict[str, float] = {}
         for row in computed:
             self._add(row)
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: StepRow) -> None:
         setting, share = self.setting, self._share(row)
         weights = self._steep = np.zeros(len(row.at))
         scale = share * self._corrections(row) * row.kept
@@ -256,14 +258,14 @@ class UpdateLoss:
         if len(row.entropies):
             self._take_entropy(row, share)
 
-    def _take_entropy(self, row: Row, share: Floats) -> None:
+    def _take_entropy(self, row: StepRow, share: Float64s) -> None:
         """Add the entropy bonus."""
         weights = -self.setting.numbers.get("entropy_now", 0.0) * share
         self.loss += float(np.sum(weights * row.entropies))
         self.sizes["loss"] += float(np.sum(np.abs(weights * row.entropies)))
         self.entropy_weights.append(weights)
 
-    def _take(self, term: Dual, scale: Floats) -> Floats:
+    def _take(self, term: Dual, scale: Float64s) -> Float64s:
         """Add a term of the loss; its weights."""
         if not np.ndim(term.value):
             scale = np.asarray(np.sum(scale))
@@ -277,10 +279,10 @@ class UpdateLoss:
         for totals, each in ((self.terms, values), (self.sizes, sizes)):
             totals[name] = totals.get(name, 0.0) + float(np.sum(each)) / max(1, self.tokens)
 
-    def _share(self, row: Row) -> Floats:
+    def _share(self, row: StepRow) -> Float64s:
         """What one token's loss counts for."""
         numbers, how, n = self.setting.numbers, self.setting.how, len(row.at)
-        tokens, sequences, parts = self.tokens, self.sequences, 1
+        tokens, sequences, parts = self.tokens, self.sequences, self._parts
         if how.denominator in ("micro-batch", "group"):
             key = (lambda one: one.group) if how.denominator == "group" else self._number_of
             own = [one for one in self._rows if key(one) == key(row)]
@@ -294,10 +296,10 @@ class UpdateLoss:
             whole = sequences * numbers["length_tokens"]
         return np.ones(n) / max(1, whole * parts)
 
-    def _number_of(self, row: Row) -> int:
+    def _number_of(self, row: StepRow) -> int:
         return self._micro.get(row.index, -1)
 
-    def _corrections(self, row: Row) -> Floats:
+    def _corrections(self, row: StepRow) -> Float64s:
         """The weights for a sampler that computes otherwise, without gradient."""
         rules, bound = self.setting.numbers.get("correction", ()), self.setting.how.bound
         found = []
@@ -324,14 +326,14 @@ class UpdateLoss:
         return np.asarray(kind(found, axis=0))
 
 
-def _denominators(rows: Sequence[Row], setting: Setting) -> tuple[int, int]:
+def _denominators(rows: Sequence[StepRow], setting: Setting) -> tuple[int, int]:
     """Tokens and rows that are trained on."""
     if setting.how.empty_rows == "counted":
         return sum(len(row.at) or row.length for row in rows), len(rows)
     return sum(len(row.at) for row in rows), sum(len(row.at) > 0 for row in rows)
 
 
-def _kl(row: Row, setting: Setting, kl: Any) -> Dual:
+def _kl(row: StepRow, setting: Setting, kl: Any) -> Dual:
     """The estimate of KL(π ‖ reference) of each token."""
     d, how = setting.log_ratio(row, row.ref), setting.how
     estimator = kl["estimator"] if how.kl_estimator == "algorithm" else how.kl_estimator

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlvr.algo.judge.conventions import Conventions
-from rlvr.algo.judge.dual import Dual, Floats, variable
+from rlvr.algo.judge.dual import Dual, Float64s, variable
 from rlvr.data.step_files import StepFile, spans
 
-__all__ = ["Row", "Setting", "advantage_rows", "shaken", "update_rows"]
+__all__ = ["Setting", "StepRow", "advantage_rows", "shaken", "update_rows"]
 
 _COLUMNS = {
     "behaviour": "behaviour_logprobs",
@@ -28,7 +28,7 @@ _NONE = np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class StepRow:
     """A row; arrays have one number for each of its T trained tokens, empty where the file has none.
 
     Attributes:
@@ -57,22 +57,22 @@ class Row:
     scored: bool
     at: NDArray[np.int64]
     length: int
-    behaviour: Floats
-    old: Floats
-    ref: Floats = field(default_factory=lambda: _NONE)
-    teacher: Floats = field(default_factory=lambda: _NONE)
-    implicit: Floats = field(default_factory=lambda: _NONE)
-    values: Floats = field(default_factory=lambda: _NONE)
+    behaviour: Float64s
+    old: Float64s
+    ref: Float64s = field(default_factory=lambda: _NONE)
+    teacher: Float64s = field(default_factory=lambda: _NONE)
+    implicit: Float64s = field(default_factory=lambda: _NONE)
+    values: Float64s = field(default_factory=lambda: _NONE)
     end: float = 0.0
-    advantages: Floats = field(default_factory=lambda: _NONE)
-    parts: Floats = field(default_factory=lambda: _NONE)
+    advantages: Float64s = field(default_factory=lambda: _NONE)
+    parts: Float64s = field(default_factory=lambda: _NONE)
     steps: Sequence[tuple[int, float]] = ()
     prefixes: Sequence[tuple[int, float]] = ()
     number: int = 0
-    new: Floats = field(default_factory=lambda: _NONE)
+    new: Float64s = field(default_factory=lambda: _NONE)
     selected: NDArray[np.bool_] | bool = False
     kept: NDArray[np.bool_] | bool = True
-    entropies: Floats = field(default_factory=lambda: _NONE)
+    entropies: Float64s = field(default_factory=lambda: _NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Setting:
     numbers: Mapping[str, Any]
     how: Conventions = field(default_factory=Conventions)
 
-    def log_ratio(self, row: Row, to: Floats) -> Dual:
+    def log_ratio(self, row: StepRow, to: Float64s) -> Dual:
         """The log of the policy's probability over another's, of each token.
 
         Args:
@@ -101,7 +101,7 @@ class Setting:
         return found.clip(-bound, bound)
 
 
-def advantage_rows(step: StepFile) -> list[Row]:
+def advantage_rows(step: StepFile) -> list[StepRow]:
     """The rollouts of a step, for their advantages; branches have those of their owner.
 
     Args:
@@ -117,7 +117,7 @@ def advantage_rows(step: StepFile) -> list[Row]:
     return [replace(row, number=numbers.get(row.index, 0)) for row in rows]
 
 
-def update_rows(step: StepFile, number: int) -> tuple[list[Row], list[Row]]:
+def update_rows(step: StepFile, number: int) -> tuple[list[StepRow], list[StepRow]]:
     """All rows of an update, and those that were computed, with the policy's log-probabilities.
 
     Args:
@@ -143,7 +143,7 @@ def update_rows(step: StepFile, number: int) -> tuple[list[Row], list[Row]]:
     return [rows[i] for i in arrays[prefix + "rows"].tolist()], computed
 
 
-def shaken(row: Row, unit: float, way: float | int) -> Row:
+def shaken(row: StepRow, unit: float, way: float | int) -> StepRow:
     """The row with each number moved by a few roundings, up or down (Monte Carlo arithmetic, Parker 1997).
 
     Equal scores stay equal, as they do when they are rounded: a group of equal scores has no std.
@@ -174,11 +174,11 @@ def shaken(row: Row, unit: float, way: float | int) -> Row:
     )
 
 
-def _floats(arrays: Mapping[str, NDArray[Any]], name: str, places: Any) -> Floats:
+def _floats(arrays: Mapping[str, NDArray[Any]], name: str, places: Any) -> Float64s:
     return arrays[name][places].astype(np.float64) if name in arrays else _NONE
 
 
-def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[Row]:
+def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[StepRow]:
     arrays, rows = step.arrays, []
     before = "old_logprobs" if "old_logprobs" in arrays else "behaviour_logprobs"
     for index, span in enumerate(spans(arrays["offsets"])):
@@ -188,7 +188,7 @@ def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[Row]:
             own: _floats(arrays, name, places) for own, name in _COLUMNS.items()
         }
         rows.append(
-            Row(
+            StepRow(
                 index=index,
                 group=int(arrays["group"][index]),
                 score=float(arrays["score"][index]),
@@ -210,7 +210,9 @@ def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[Row]:
     return rows
 
 
-def _with_places(rows: Sequence[Row], name: str, of: Any, places: Any, values: Any) -> list[Row]:
+def _with_places(
+    rows: Sequence[StepRow], name: str, of: Any, places: Any, values: Any
+) -> list[StepRow]:
     """The rows with (place, value) pairs; a value that is NaN is none."""
     found: dict[int, Any] = {}
     for row, place, value in zip(of.tolist(), places.tolist(), values.tolist(), strict=True):

@@ -16,15 +16,15 @@ import numpy as np
 
 from rlvr.algo.judge.advantages import ADVANTAGES, advantages
 from rlvr.algo.judge.conventions import Conventions, conventions_of
-from rlvr.algo.judge.dual import Floats
+from rlvr.algo.judge.dual import Float64s
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
-from rlvr.algo.judge.rows import Row, Setting, advantage_rows, shaken, update_rows
+from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, shaken, update_rows
 from rlvr.data.step_files import StepFile, spans
 from rlvr.errors import DataError
 
-__all__ = ["Finding", "verify"]
+__all__ = ["Quantity", "verify"]
 
-Status = Literal["equal", "departs", "not compared"]
+_Status = Literal["equal", "departs", "not compared"]
 _UNIT = 2.0**-24  # of float32, in which trainers compute losses
 _ROUNDINGS = 64  # of one result: a formula of a few operations and a sum of thousands of terms
 _WAYS: tuple[float | int, ...] = (1.0, -1.0, 1, 2)
@@ -32,7 +32,7 @@ _WAYS: tuple[float | int, ...] = (1.0, -1.0, 1, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Quantity:
     """What became of a quantity.
 
     Attributes:
@@ -48,7 +48,7 @@ class Finding:
     """
 
     quantity: str
-    status: Status
+    status: _Status
     row: int | None = None
     token: int | None = None
     recorded: float | None = None
@@ -75,7 +75,7 @@ class Finding:
         return line + "".join(f"; explained if {says}" for says in self.explained)
 
 
-def verify(step: StepFile, how: Conventions | None = None) -> list[Finding]:
+def verify(step: StepFile, how: Conventions | None = None) -> list[Quantity]:
     """Recompute what a step file has, in the order in which a trainer computes it.
 
     Each quantity is recomputed from the recorded ones before it, so the first departure is where the trainer differs.
@@ -101,11 +101,11 @@ def verify(step: StepFile, how: Conventions | None = None) -> list[Finding]:
             findings += _update(step, number, setting)
         else:
             why = f"the judge has no loss per token of {setting.name}"
-            findings.append(Finding(f"update {number}", "not compared", why=why))
+            findings.append(Quantity(f"update {number}", "not compared", why=why))
     return findings
 
 
-def _not_finite(step: StepFile) -> Finding | None:
+def _not_finite(step: StepFile) -> Quantity | None:
     """The first log-probability or score that is not finite: nothing that follows can be compared."""
     names = "score behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values".split()
     trained, offsets = step.arrays["mask"], step.arrays["offsets"]
@@ -119,19 +119,19 @@ def _not_finite(step: StepFile) -> Finding | None:
             at = int(bad[0])
             row = at if name == "score" else int(np.searchsorted(offsets, at, side="right")) - 1
             token = None if name == "score" else at - int(offsets[row])
-            return Finding(name, "departs", row, token, float(values[at]), np.nan, 0.0)
+            return Quantity(name, "departs", row, token, float(values[at]), np.nan, 0.0)
     return None
 
 
 # ------------------------------------------------------------------------------ the quantities
 
 
-def _advantages(step: StepFile, setting: Setting) -> Finding:
+def _advantages(step: StepFile, setting: Setting) -> Quantity:
     if "advantages" not in step.arrays:
-        return Finding("advantages", "not compared", why="the file has none")
+        return Quantity("advantages", "not compared", why="the file has none")
     if setting.name not in ADVANTAGES:
         why = f"the judge has none of {setting.name}"
-        return Finding("advantages", "not compared", why=why)
+        return Quantity("advantages", "not compared", why=why)
     rows = advantage_rows(step)
     used = step.arrays.get("used", step.arrays["mask"])
     span, places = spans(step.arrays["offsets"]), []
@@ -139,7 +139,7 @@ def _advantages(step: StepFile, setting: Setting) -> Finding:
         places += [(row.index, int(t)) for t in row.at if used[span[row.index]][t]]
     at = [span[i].start + t for i, t in places]
 
-    def recomputed(rows: Sequence[Row], setting: Setting) -> Floats:
+    def recomputed(rows: Sequence[StepRow], setting: Setting) -> Float64s:
         made = advantages(rows, setting)
         found = {
             (row.index, int(t)): a
@@ -157,18 +157,23 @@ def _advantages(step: StepFile, setting: Setting) -> Finding:
     )
 
 
-def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Finding]:
+def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]:
     head, prefix = step.updates[number], f"update{number}."
     setting = replace(setting, numbers={**setting.numbers, **head.get("numbers", {})})
     rows, computed = update_rows(step, number)
-    batch = update_rows(replace_rows(step, number), number)[0]
+    batch = update_rows(_with_all_rows(step, number), number)[0]
     micro = head.get("micro", ())
     name = f"update {number}: "
 
-    def made(own: Sequence[Row], setting: Setting) -> UpdateLoss:
+    def made(own: Sequence[StepRow], setting: Setting) -> UpdateLoss:
         return UpdateLoss(rows, own, setting, batch, micro)
 
-    here = made(computed, setting)
+    try:
+        here = made(computed, setting)
+    except (KeyError, IndexError, ValueError) as error:
+        why = f"the file lacks what {setting.name} reads ({error})"
+        yield Quantity(f"update {number}", "not compared", why=why)
+        return
     for quantity, ours in (("tokens", here.tokens), ("sequences", here.sequences)):
         if quantity in head and head[quantity] != ours:
             explained = tuple(
@@ -176,7 +181,7 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Finding]:
                 for says, how in setting.how.others()
                 if getattr(made(computed, replace(setting, how=how)), quantity) == head[quantity]
             )
-            yield Finding(
+            yield Quantity(
                 f"{name}{quantity}", "departs", None, None, head[quantity], ours, 0, "", explained
             )
     for key, of in (("weights", "weights"), ("entropy_weights", "entropy_weights")):
@@ -187,7 +192,7 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Finding]:
         if recorded is None or (key != "loss" and key not in here.terms):
             continue
 
-        def number_of(own: Sequence[Row], setting: Setting, key: str = key) -> Floats:
+        def number_of(own: Sequence[StepRow], setting: Setting, key: str = key) -> Float64s:
             found = made(own, setting)
             return np.array([found.loss if key == "loss" else found.terms.get(key, 0.0)])
 
@@ -196,7 +201,7 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Finding]:
         yield _compared(name + key, recorded_array, number_of, computed, setting, (), size)
 
 
-def replace_rows(step: StepFile, number: int) -> StepFile:
+def _with_all_rows(step: StepFile, number: int) -> StepFile:
     """The step as if this update had all its rows, for denominators of the whole batch.
 
     Args:
@@ -212,10 +217,10 @@ def _tokens(
     number: int,
     key: str,
     of: str,
-    computed: Sequence[Row],
+    computed: Sequence[StepRow],
     setting: Setting,
-    made: Callable[[Sequence[Row], Setting], UpdateLoss],
-) -> Finding:
+    made: Callable[[Sequence[StepRow], Setting], UpdateLoss],
+) -> Quantity:
     """A quantity of each trained token."""
     places, at, start = [], [], 0
     for row in computed:
@@ -223,7 +228,7 @@ def _tokens(
         at += (row.at + start).tolist()
         start += row.length
 
-    def recomputed(own: Sequence[Row], setting: Setting) -> Floats:
+    def recomputed(own: Sequence[StepRow], setting: Setting) -> Float64s:
         found = getattr(made(own, setting), of)
         return np.concatenate([np.zeros(0), *found])
 
@@ -240,19 +245,23 @@ def _tokens(
 
 def _compared(
     quantity: str,
-    recorded: Floats,
-    recompute: Callable[[Sequence[Row], Setting], Floats],
-    rows: Sequence[Row],
+    recorded: Float64s,
+    recompute: Callable[[Sequence[StepRow], Setting], Float64s],
+    rows: Sequence[StepRow],
     setting: Setting,
     places: Sequence[tuple[int, int]],
     size: Any = None,
-) -> Finding:
+) -> Quantity:
     """Compare arrays; a departure is tried against every other convention."""
     with np.errstate(all="ignore"):
-        ours = recompute(rows, setting)
+        try:
+            ours = recompute(rows, setting)
+        except (KeyError, IndexError, ValueError) as error:
+            why = f"the file lacks what {setting.name} reads ({error})"
+            return Quantity(quantity, "not compared", why=why)
         allowed = _tolerance(ours, recompute, rows, setting, size)
         if _fits(recorded, ours, allowed):
-            return Finding(quantity, "equal")
+            return Quantity(quantity, "equal")
         explained = []
         for says, how in setting.how.others():
             other = replace(setting, how=how)
@@ -270,7 +279,7 @@ def _compared(
         worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
         row, token = places[worst] if places else (None, None)
         ratio, cosine = _angle(recorded, ours) if places else (None, None)
-    return Finding(
+    return Quantity(
         quantity,
         "departs",
         row,
@@ -285,17 +294,17 @@ def _compared(
     )
 
 
-def _fits(recorded: Floats, ours: Floats, allowed: Floats) -> bool:
+def _fits(recorded: Float64s, ours: Float64s, allowed: Float64s) -> bool:
     return bool((np.abs(recorded - ours) <= allowed).all())
 
 
 def _tolerance(
-    ours: Floats,
-    recompute: Callable[[Sequence[Row], Setting], Floats],
-    rows: Sequence[Row],
+    ours: Float64s,
+    recompute: Callable[[Sequence[StepRow], Setting], Float64s],
+    rows: Sequence[StepRow],
     setting: Setting,
     size: Any,
-) -> Floats:
+) -> Float64s:
     spread = np.zeros(len(ours))
     for way in _WAYS:
         moved = recompute([shaken(row, _UNIT, way) for row in rows], setting)
@@ -304,6 +313,6 @@ def _tolerance(
     return np.asarray(4 * spread + _ROUNDINGS * _UNIT * whole)
 
 
-def _angle(recorded: Floats, ours: Floats) -> tuple[float, float]:
+def _angle(recorded: Float64s, ours: Float64s) -> tuple[float, float]:
     a, b = float(np.linalg.norm(recorded)), float(np.linalg.norm(ours))
     return a / b if b else np.inf, float(recorded @ ours) / (a * b) if a and b else 0.0

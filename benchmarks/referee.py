@@ -1,0 +1,58 @@
+"""What `rlvr referee` finds in releases of other trainers, as a Markdown table for docs/benchmarks/referee.md.
+
+python -m benchmarks.referee --python VENV/bin/python --folder FOLDER trl==1.16.0 verl==0.9.1
+"""
+
+import argparse
+import subprocess
+from pathlib import Path
+
+from rlvr.interop.referee import Ruling, referee
+
+
+def folder_of(release: str, parent: Path, python: Path) -> Path:
+    """The release alone, without what it depends on, in a folder of its own."""
+    folder = parent / release.replace("==", "-")
+    if not folder.is_dir():
+        command = [python, "-m", "pip", "install", "-qq", "--no-deps", "--target", folder, release]
+        subprocess.run(list(map(str, command)), check=True)
+    return folder
+
+
+def rows(release: str, answers: list[Ruling]) -> list[str]:
+    """A line for each case that departs, and one for the others."""
+    lines, others = [], dict[str, list[str]]()
+    for answer in answers:
+        if answer.status != "departs":
+            others.setdefault(answer.status, []).append(answer.case)
+            continue
+        first = answer.departs[0]
+        ratios = ", ".join(f"{one.ratio:.4g}" for one in answer.departs if one.ratio is not None)
+        explained = "; ".join(first.explained) or "–"
+        quantity = f"{first.quantity}, row {first.row}, token {first.token}"
+        values = f"{first.recorded:.6g} for {first.recomputed:.6g}"
+        lines.append(
+            f"| {release} | {answer.case} | {quantity} | {values} | {ratios} | {explained} |"
+        )
+    said = "; ".join(f"{status}: {', '.join(names)}" for status, names in others.items())
+    return [*lines, f"| {release} | {said} | | | | |"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--python", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("releases", nargs="+")
+    args = parser.parse_args()
+    print(
+        "| release | case | departs first | recorded, recomputed | norms' ratios | explained if |"
+    )
+    print("|---|---|---|---|---|---|")
+    for release in args.releases:
+        name = release.partition("==")[0].replace("-", "_")
+        source = folder_of(release, args.folder, args.python)
+        print("\n".join(rows(release, referee(name, args.python, source))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

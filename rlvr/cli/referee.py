@@ -1,0 +1,60 @@
+"""`rlvr referee`: another trainer on cases in which trainers have differed, beside a judge in float64."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from rlvr.interop.referee import Ruling, referee
+from rlvr.text import one_line
+
+__all__ = ["RefereeCommand"]
+
+
+@dataclass
+class RefereeCommand:
+    """Run another trainer's own code on given tokens, and name what departs from its paper, by the token.
+
+    Example: rlvr referee trl --python .venv-trl/bin/python
+
+    Trainers: trl, verl, openrlhf, ms_swift.  Each case is equal; declared, where only a convention differs that its
+    driver declares with its source; departs; or not compared.  Exit code 1 if one departs.
+    """
+
+    name: Positional[str]
+    """The trainer."""
+    python: Path = Path(sys.executable)
+    """Interpreter of an environment in which it is installed; rlvr need not be."""
+    source: Path | None = None
+    """Folder to import the trainer from, such as a checkout or `pip install --target FOLDER`."""
+    keep: Path | None = None
+    """Folder in which cases and answers stay, as step files for `rlvr step`."""
+    json: bool = False
+    """Print the findings as JSON."""
+
+    def run(self, out: Console, err: Console) -> int:
+        answers = referee(self.name, self.python, self.source, self.keep)
+        if self.json:
+            each = [{**asdict(one), "status": one.status} for one in answers]
+            out.print(json.dumps(each), markup=False, soft_wrap=True)
+        else:
+            for line in _lines(answers):
+                out.print(line, markup=False, highlight=False, soft_wrap=True)
+        return int(any(one.departs for one in answers))
+
+
+def _lines(answers: Sequence[Ruling]) -> list[str]:
+    trainers = sorted({one.trainer for one in answers if one.trainer})
+    lines = [one_line(", ".join(trainers) or "no answers")]
+    for answer in answers:
+        lines.append(
+            f"{answer.case}: {answer.status}" + (f", {one_line(answer.why)}" if answer.why else "")
+        )
+        lines += [f"    {quantity}" for quantity in answer.departs]
+    return lines

@@ -1,0 +1,64 @@
+"""ms-swift's function of advantages (`swift.rl_core.advantage`)."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from step_io import Step, main
+
+__all__ = ["CONVENTIONS", "run"]
+
+CONVENTIONS = {"std": "sample", "eps": 1e-4}  # rl_core/advantage.py: std, and + 1e-4
+_KINDS = {"dr_grpo": "none", "grpo": "group"}
+
+
+def _function() -> Any:
+    """By its file, as the package imports much that it does not need."""
+    source = sys.argv[3] or str(distribution("ms-swift").locate_file(""))
+    folder = Path(source)
+    package, utils = ModuleType("swift"), ModuleType("swift.utils")
+    utils.nanstd = lambda *args, **more: None  # type: ignore[attr-defined]  # not called for "none"
+    package.utils = utils  # type: ignore[attr-defined]
+    sys.modules |= {"swift": package, "swift.utils": utils}
+    path = folder / "swift" / "rl_core" / "advantage.py"
+    spec = importlib.util.spec_from_file_location("swift_advantage", path)
+    if spec is None or spec.loader is None:
+        raise NotImplementedError(f"there is no {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["swift_advantage"] = module
+    spec.loader.exec_module(module)
+    return module.compute_advantages
+
+
+def run(step: Step) -> tuple[str, dict[str, Any]]:
+    """Compute the advantages of a case.
+
+    Args:
+        step: the case.
+    """
+    if step.numbers["name"] != "dr_grpo" or not step.arrays["mask"].all():
+        raise NotImplementedError(
+            "its advantages without std alone, of rows that are all trained on"
+        )
+    scores = np.where(step.arrays["scored"], step.arrays["score"], np.nan)
+    size = step.case["siblings"]
+    made = _function()(
+        torch.tensor(scores).float()[:, None], torch.ones(1), size, scale_rewards="none"
+    )[0]
+    each = np.broadcast_to(made.reshape(-1, 1).numpy(), step.padded("mask").shape)
+    step.arrays["advantages"] = step.flat(each)
+    try:
+        return f"ms-swift {distribution('ms-swift').version}", CONVENTIONS
+    except PackageNotFoundError:
+        return "ms-swift of a folder", CONVENTIONS
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,170 @@
+"""Step files in a trainer's interpreter: safetensors' own library, since rlvr is not there."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Step", "main", "stand_in"]
+
+
+_FAULTS = (
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NotImplementedError, RuntimeError,
+    StopIteration, TypeError, ValueError,
+)  # fmt: skip
+
+
+class Step:
+    """A case, and what a trainer makes of it.
+
+    Args:
+        path: of the case.
+
+    Attributes:
+        head: of the file; `case` in it says what the trainer has to do.
+        arrays: by name.
+        updates: the head of each optimiser step that was added.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from safetensors import safe_open
+
+        with safe_open(path, "np") as file:
+            self.head = json.loads(file.metadata()["step"])
+            self.arrays: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        self.case = self.head["case"]
+        self.numbers = self.head["algorithm"]
+        self.updates: list[dict[str, Any]] = []
+
+    def rows(self, name: str) -> list[Any]:
+        """A flat array in rows.
+
+        Args:
+            name: of an array of tokens, or "prompt_ids".
+        """
+        ends = self.arrays["prompt_offsets" if name == "prompt_ids" else "offsets"]
+        return [self.arrays[name][a:b] for a, b in pairwise(ends)]
+
+    def padded(self, name: str, value: float = 0.0) -> Any:
+        """A flat array as [B, T], padded on the right.
+
+        Args:
+            name: of an array of tokens.
+            value: of the padding.
+        """
+        rows = self.rows(name)
+        table = np.full((len(rows), max(map(len, rows))), value, dtype=rows[0].dtype)
+        for line, row in zip(table, rows, strict=True):
+            line[: len(row)] = row
+        return table
+
+    def flat(self, table: Any) -> Any:
+        """The rows of a table [B, T] one after the other, as float32.
+
+        Args:
+            table: padded on the right.
+        """
+        lengths = np.diff(self.arrays["offsets"])
+        return np.concatenate(
+            [np.asarray(row[:n], np.float32) for row, n in zip(table, lengths, strict=True)]
+        )
+
+    def add_update(
+        self, rows: list[int], logprobs: list[Any], weights: list[Any], **head: Any
+    ) -> None:
+        """Add an optimiser step.
+
+        Args:
+            rows: of the batch, in the order of the arrays.
+            logprobs, weights: of the tokens of each row.
+            head: what the file says of it.
+        """
+        prefix = f"update{len(self.updates)}."
+        order = np.array(rows, np.int32)
+        self.arrays |= {
+            prefix + "rows": order,
+            prefix + "computed": order,
+            prefix + "logprobs": np.concatenate(logprobs).astype(np.float32),
+            prefix + "weights": np.concatenate(weights).astype(np.float32),
+        }
+        self.updates.append(head)
+
+    def write(self, path: Path, trainer: str, conventions: Mapping[str, Any]) -> None:
+        """Write the step.
+
+        Args:
+            path: of the file.
+            trainer: name and version.
+            conventions: of the trainer.
+        """
+        from safetensors.numpy import save_file
+
+        head = {**self.head, "trainer": trainer, "conventions": dict(conventions)}
+        head["updates"] = self.updates
+        arrays = {name: np.ascontiguousarray(array) for name, array in self.arrays.items()}
+        save_file(arrays, path, metadata={"step": json.dumps(head)})
+
+
+def main(run: Any) -> None:
+    """Run a driver on each case of a folder: arguments are the folder, that of the answers, and a source's or "".
+
+    A case that raises is answered by its error, in a file with the suffix .txt.
+
+    Args:
+        run: takes a `Step`, fills it, and returns the trainer's name and version and its conventions.
+    """
+    cases, answers = Path(sys.argv[1]), Path(sys.argv[2])
+    for path in sorted(cases.glob("*.safetensors")):
+        try:
+            step = Step(path)
+            step.write(answers / path.name, *run(step))
+        except _FAULTS as error:  # the trainer's: it is the answer
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            (answers / path.with_suffix(".txt").name).write_text(text[:300])
+
+
+def _as_decorator(kind: type, *args: Any, **more: Any) -> Any:
+    """What `@name` and `@name(…)` make of a function: the function."""
+    return args[0] if args and callable(args[0]) else lambda function: function
+
+
+def stand_in(names: tuple[str, ...]) -> list[str]:
+    """Put the source first, and let packages that are not installed be imported as empty ones; those that were.
+
+    Args:
+        names: of packages that the functions under test do not call.
+    """
+    taken: list[str] = []
+
+    class Empty(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return type(name, (), {"__new__": _as_decorator})
+
+    class Finder:
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+            package = name.partition(".")[0]
+            if package not in names:
+                return None
+            if package not in taken:
+                taken.append(package)
+            return importlib.util.spec_from_loader(name, self, is_package=True)  # type: ignore[arg-type]
+
+        def create_module(self, spec: Any) -> ModuleType:
+            return Empty(spec.name)
+
+        def exec_module(self, module: ModuleType) -> None:
+            module.__path__ = []
+
+    sys.path[:0] = [folder for folder in sys.argv[3:4] if folder]
+    sys.meta_path.append(Finder())  # type: ignore[arg-type]
+    return taken

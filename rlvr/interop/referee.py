@@ -1,0 +1,213 @@
+"""Other trainers on the same tokens: cases as step files in, step files out, and the judge between.
+
+cases ──▶ driver in the trainer's own interpreter ──▶ answers ──▶ verify ──▶ equal, declared, departs, not compared
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from rlvr.algo.judge.verify import Quantity, verify
+from rlvr.data.step_files import StepFile, read_step, write_step
+from rlvr.errors import DataError, UsageError
+from rlvr.validate import nearest
+
+__all__ = ["PEERS", "Ruling", "cases", "referee"]
+
+PEERS: Final = ("trl", "verl", "openrlhf", "ms_swift")
+"""Trainers with a driver; each is the file of its name in `rlvr.interop.drivers`."""
+_DRIVERS = Path(__file__).parent / "drivers"
+_LENGTHS = (3, 14, 7, 16, 5, 9, 2, 12)
+_LONGEST = 16
+_LIMIT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a trainer made of a case.
+
+    Attributes:
+        case: its name.
+        trainer: name and version; empty if it gave no answer.
+        quantities: compared by the trainer's declared conventions.
+        strict: the same by rlvr's own conventions: what departs here alone is declared.
+        why: why there is no answer.
+    """
+
+    case: str
+    trainer: str = ""
+    quantities: Sequence[Quantity] = ()
+    strict: Sequence[Quantity] = ()
+    why: str = ""
+
+    @property
+    def departs(self) -> list[Quantity]:
+        """What is neither equal nor declared."""
+        return [one for one in self.quantities if one.status == "departs"]
+
+    @property
+    def status(self) -> str:
+        """Of the whole case."""
+        if self.why or all(one.status == "not compared" for one in self.quantities):
+            return "not compared"
+        if self.departs:
+            return "departs"
+        declared = any(one.status == "departs" for one in self.strict)
+        return "declared" if declared else "equal"
+
+
+def referee(
+    name: str, python: Path, source: Path | None = None, keep: Path | None = None
+) -> list[Ruling]:
+    """Run a trainer's driver on all cases, and judge its answers.
+
+    Args:
+        name: of `PEERS`.
+        python: interpreter of an environment in which the trainer, torch and safetensors are installed.
+        source: a folder to import the trainer from; None for what is installed.
+        keep: a folder for cases and answers; None to remove them.
+
+    Raises:
+        UsageError: there is no driver of this name, or the interpreter does not run it.
+    """
+    if name not in PEERS:
+        raise UsageError(
+            f"there is no driver of {name!r}{nearest(name, PEERS)}; there are {', '.join(PEERS)}"
+        )
+    with tempfile.TemporaryDirectory() as own:
+        folder = keep or Path(own)
+        asked, answered = folder / "cases", folder / "answers"
+        answered.mkdir(parents=True, exist_ok=True)
+        for case, step in cases().items():
+            write_step(asked / f"{case}.safetensors", step)
+        _drive(name, python, source, asked, answered)
+        return [_judged(case, answered) for case in cases()]
+
+
+def _drive(name: str, python: Path, source: Path | None, asked: Path, answered: Path) -> None:
+    driver = _DRIVERS / f"{name}_driver.py"
+    place = "" if source is None else str(source.resolve())
+    command = [str(python), str(driver), str(asked), str(answered), place]
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{python} does not run the driver of {name}: {error}") from None
+    if ended.returncode:
+        last = (ended.stderr.strip().splitlines() or ["no output"])[-1]
+        raise UsageError(f"the driver of {name} ended with {ended.returncode} in {python}: {last}")
+
+
+def _judged(case: str, answered: Path) -> Ruling:
+    path = answered / f"{case}.safetensors"
+    said = path.with_suffix(".txt")
+    if not path.exists():
+        why = said.read_text(encoding="utf-8") if said.exists() else "there is no answer"
+        return Ruling(case, why=why)
+    try:
+        step = read_step(path)
+        plain = StepFile({**step.head, "conventions": {}}, step.arrays)
+        return Ruling(case, str(step.head["trainer"]), verify(step), verify(plain))
+    except DataError as error:
+        return Ruling(case, why=str(error))
+
+
+# ------------------------------------------------------------------------------------- the cases
+
+
+def cases() -> dict[str, StepFile]:
+    """Batches of eight completions on which trainers have differed, by name."""
+    return dict(_cases())
+
+
+def _cases() -> Iterator[tuple[str, StepFile]]:
+    yield "plain", _case("grpo")
+    yield "micro-batches", _case("dapo", micro=2, accumulate=4)
+    yield "two updates", _case("dapo", micro=2, accumulate=2)
+    yield "truncated", _case("dapo", micro=2, accumulate=4, masked=(3,), masks_truncated=True)
+    yield "kl", _case("grpo", kl=0.5)
+    yield "gspo", _case("gspo")
+    yield "gspo with kl", _case("gspo", kl=0.5)
+    yield "rejected", _case("dr_grpo", masked=(0,), given=True, masked_vote=False)
+    yield "unscored", _case("dr_grpo", unscored=(0,), given=True)
+    yield "single", _case("rloo", sizes=(4, 3, 1), given=True)
+    yield "single, std", _case("grpo", sizes=(4, 3, 1), given=True)
+    yield "far", _case("grpo", given=True, far=True)
+    yield "far, gspo", _case("gspo", given=True, far=True)
+
+
+def _case(
+    name: str,
+    *,
+    micro: int = 8,
+    accumulate: int = 1,
+    sizes: Sequence[int] = (4, 4),
+    masked: Sequence[int] = (),
+    unscored: Sequence[int] = (),
+    kl: float = 0.0,
+    given: bool = False,
+    far: bool = False,
+    masked_vote: bool = True,
+    **more: Any,
+) -> StepFile:
+    """A case; with `given` log-probabilities it is for functions, which no model computes."""
+    draw = np.random.default_rng(1)
+    groups = [group for group, size in enumerate(sizes) for _ in range(size)]
+    ids = [draw.integers(2, 40, n) for n in _LENGTHS]
+    for own in ids:
+        if len(own) < _LONGEST:
+            own[-1] = 1
+    prompts = [draw.integers(2, 40, 3 + group) for group in range(len(sizes))]
+    total, offsets = sum(_LENGTHS), np.concatenate([[0], np.cumsum(_LENGTHS)])
+    old = -draw.uniform(0.1, 2.0, total).astype(np.float32)
+    new = old + np.float32(0.3) * draw.standard_normal(total).astype(np.float32)
+    if far:  # whole rows whose probability has gone, or come
+        for row, apart in ((1, 100.0), (5, -100.0)):
+            span = slice(offsets[row], offsets[row + 1])
+            old[span], new[span] = (-101.0, -1.0) if apart > 0 else (-1.0, -101.0)
+    rows = np.repeat(np.arange(8), _LENGTHS)
+    scores = draw.integers(0, 2, 8) + 0.1 * np.arange(8)
+    arrays: dict[str, Any] = {
+        "token_ids": np.concatenate(ids).astype(np.int32),
+        "offsets": offsets.astype(np.int64),
+        "prompt_ids": np.concatenate([prompts[g] for g in groups]).astype(np.int32),
+        "prompt_offsets": np.cumsum([0, *(len(prompts[g]) for g in groups)]).astype(np.int64),
+        "mask": ~np.isin(rows, masked),
+        "group": np.array(groups, np.int32),
+        "score": np.where(np.isin(np.arange(8), unscored), 0.0, scores),
+        "scored": ~np.isin(np.arange(8), unscored),
+        "truncated": np.array([n == _LONGEST for n in _LENGTHS]),
+        "behaviour_logprobs": old,
+        "new_logprobs": new,
+    }
+    case = {
+        "micro": micro,
+        "accumulate": accumulate,
+        "siblings": sizes[0],
+        "longest": _LONGEST,
+        "given": given,
+        **more,
+    }
+    return StepFile({"case": case, "algorithm": _numbers(name, kl, masked_vote)}, arrays)
+
+
+def _numbers(name: str, kl: float, masked_vote: bool) -> Mapping[str, Any]:
+    """An algorithm without what its paper adds, so that trainers have the same settings."""
+    constant = name in ("dr_grpo", "rloo")
+    return {
+        "name": name,
+        "aggregation": "token_mean" if constant or name == "dapo" else "sequence_mean",
+        "length_tokens": _LONGEST,
+        "scale": True,
+        "masked_vote": masked_vote,
+        "clip": {"low": 0.2, "high": 0.28, "dual": None},
+        "kl": {"estimator": "k3", "coefficient": kl, "place": "loss"} if kl else None,
+    }
