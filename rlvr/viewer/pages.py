@@ -388,8 +388,10 @@ def _sides(
         f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY n LIMIT {most}", values
     )
     whole = source.index.rows([it[0] for it in found])
-    rows = [whole.get(it[0], {}) for it in found]
-    rows = [{"completion": row} if isinstance(row, str) else row for row in rows]
+    rows: list[Mapping[str, Any]] = []
+    for n, *_ in found:
+        row = whole.get(n, {})
+        rows.append({"completion": row} if isinstance(row, str) else row)
     texts = [as_text(row.get("completion")) for row in rows]
     if rendered is None:
         rendered = _reads_as_markdown(texts, texts)

@@ -450,8 +450,11 @@ def _is_no_interval(region: Form, other: Form) -> bool:
 
 def _are_values(named: Form, other: Form) -> bool:
     """`x = 2, x = 3` lists the values of one letter, and is no pair."""
-    listed = isinstance(named, Named) and len(named.name) == 1 and isinstance(named.body, Items)
-    return listed and named.body.kind == "list" and isinstance(other, Items) and other.kind == "()"
+    if not isinstance(named, Named) or len(named.name) != 1:
+        return False
+    body = named.body
+    listed = isinstance(body, Items) and body.kind == "list"
+    return listed and isinstance(other, Items) and other.kind == "()"
 
 
 def _holds_sets(sequence: Items) -> bool:
