@@ -9,6 +9,7 @@ on links that lead nowhere, of pages and of the finished site.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shutil
 import subprocess
@@ -115,6 +116,21 @@ def write_api() -> None:
     (folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def families() -> str:
+    """The families of reasoning-gym that are refused, as a page."""
+    path = ROOT / "rlvr" / "interop" / "reasoning_gym_holes.json"
+    measured = json.loads(path.read_text(encoding="utf-8"))
+    lines = ["# Families of reasoning-gym that are refused", ""]
+    lines += [f"reasoning-gym {measured['reasoning_gym']}, by `{measured['command']}`.", ""]
+    lines += ["| family | with full marks needed | with partial credit, of full marks |"]
+    lines += ["|---|---|---|"]
+    for name, found in measured["families"].items():
+        full, partial = "; ".join(found["holes"]), "; ".join(found["partial_holes"])
+        if full or partial:
+            lines.append(f"| {name} | {full} | {partial} |")
+    return "\n".join(lines) + "\n"
+
+
 def exported(module: str) -> list[str]:
     """The names in a module's `__all__`."""
     path = LAYOUT.joinpath(*module.split("."))
@@ -182,6 +198,7 @@ def main() -> int:
     write_api()
     errors = PAGES / "docs" / "reference" / "errors.md"
     errors.write_text(error_page(LAYOUT / "rlvr"), encoding="utf-8")
+    errors.with_name("reasoning_gym_families.md").write_text(families(), encoding="utf-8")
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""`rlvr check` over every family of reasoning-gym, as the table of docs/reference/reasoning_gym_findings.md.
+"""`rlvr check` over every family of reasoning-gym, as a table.
 
     python -m benchmarks.check_reasoning_gym > findings.md
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.reasoning_gym_families [--tasks 8] [--only gcd lcm | --write]
 
-Prints a table of the families with holes.  `--write` writes it into docs/reference/reasoning_gym_families.md, and into
-rlvr/interop/reasoning_gym_holes.json, which `from_reasoning_gym` reads.  Each family has a process of its own and at
-most a minute.  Some scorers run the answer as Python; the programs that are given to them here are harmless.
+Prints a table of the families with holes.  `--write` writes it into rlvr/interop/reasoning_gym_holes.json, which
+`from_reasoning_gym` reads and `make docs` shows.  Each family has a process of its own and at most a minute.  Some
+scorers run the answer as Python; the programs that are given to them here are harmless.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import builtins
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -32,10 +31,7 @@ from reasoning_gym.factory import DATASETS
 from rlvr.interop.reasoning_gym import RUNS_ANSWERS, ReasoningGym, _made
 
 ROOT = Path(__file__).resolve().parent.parent
-HOLES_FILE, PAGE = (
-    ROOT / "rlvr/interop/reasoning_gym_holes.json",
-    ROOT / "docs/reference/reasoning_gym_families.md",
-)
+HOLES_FILE = ROOT / "rlvr/interop/reasoning_gym_holes.json"
 COMMAND = "python -m benchmarks.reasoning_gym_families --write"
 HEAD = "| family | with full marks needed | with partial credit, of full marks |\n|---|---|---|"
 FORCED = "run-model-code"
@@ -245,7 +241,6 @@ def main() -> None:
     always: dict[str, list[str]] = {}
     partial: dict[str, list[str]] = {}
     crashing = []
-    rows = [HEAD]
     print(HEAD)
     for family, found in each(families, lambda family: looked_at(family, args.tasks)):
         ran = next(each([family], runs))[1] if isinstance(found, str) else False
@@ -253,10 +248,8 @@ def main() -> None:
         if not isinstance(found, str) and found["crashes"]:
             crashing.append(f"{family} ({found['crashes']})")
         if always[family] or partial[family]:
-            rows.append(
-                f"| {family} | {'; '.join(always[family])} | {'; '.join(partial[family])} |"
-            )
-            print(rows[-1], flush=True)
+            line = f"| {family} | {'; '.join(always[family])} | {'; '.join(partial[family])} |"
+            print(line, flush=True)
     refused, paid = (sum(map(bool, found.values())) for found in (always, partial))
     print(
         f"\n{len(always)} families, {refused} refused, {paid} more or less so with partial credit."
@@ -264,13 +257,6 @@ def main() -> None:
     print(f"Scorers that raise at an answer: {', '.join(crashing)}")
     if args.write:
         write(args.tasks, always, partial)
-        PAGE.write_text(
-            re.sub(
-                re.escape(HEAD) + r"\n(?:\|.*\n)*",
-                lambda _: "\n".join(rows) + "\n",
-                PAGE.read_text(),
-            )
-        )
 
 
 def write(tasks: int, holes: dict[str, list[str]], partial: dict[str, list[str]]) -> None:

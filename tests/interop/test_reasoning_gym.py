@@ -237,24 +237,12 @@ def test_what_nobody_has_measured_is_refused(monkeypatch):
         from_reasoning_gym("gcd")
 
 
-def test_the_page_shows_the_table_that_refuses():
-    """Both are written by one run of the benchmark; a row changed by hand in one of them is no measurement."""
-    page = (Path(__file__).parents[2] / "docs/reference/reasoning_gym_families.md").read_text()
-    shown = [
-        row.split("|")[1:4] for row in re.findall(r"^\| [a-z_0-9]+ \|.*\|$", page, re.MULTILINE)
-    ]
-    named = {
-        family.strip(): (full.strip(), paid.strip())
-        for family, full, paid in shown
-        if family.strip() != "family"
-    }
-    assert named == {
-        family: ("; ".join(HOLES.get(family, ())), "; ".join(PARTIAL_HOLES.get(family, ())))
-        for family in {*HOLES, *PARTIAL_HOLES}
-    }
+def test_the_page_says_how_many_are_refused():
+    """As the table that refuses them does."""
+    page = (Path(__file__).parents[2] / "docs/using/reasoning_gym.md").read_text()
     runs = [len(MEASURED), len(HOLES), len({*PARTIAL_HOLES} - {*HOLES})]
     said = f"reasoning-gym {MEASURED_VERSION}: of its {runs[0]} families {runs[1]} are refused, and {runs[2]} more if"
-    assert said in page
+    assert said in " ".join(page.split())
 
 
 def test_bad_options_say_what_is_wrong():
