@@ -1,9 +1,12 @@
 """A verdict on files of a session is found in a fresh box, where nothing that the policy did there counts."""
 
+from dataclasses import replace
+
 import pytest
 
 import rlvr
 from rlvr.sandbox import Limits
+from rlvr.scoring.episodes import grade_again, play_again
 from rlvr.tools import bash, sandbox
 from tests.rewards.parts import refusal
 
@@ -145,3 +148,38 @@ def test_outputs_and_grade_belong_together():
             outputs = ("*.py",)
 
     assert refusal(half).startswith("Half: outputs and grade belong together")
+
+
+def test_a_record_is_graded_again_from_its_outputs():
+    """By the tests as they are now, without the policy's session."""
+    record, score = played(Fix(), written("def mean(x):\n    return sum(x) / len(x) if x else 0"))
+    task, completion = Fix().task(0), Fix().completion_of(record)
+    assert grade_again(Fix(), task, completion) == completion
+    lost = replace(completion, episode=replace(record, final=None))
+    assert grade_again(Fix(), task, lost) == completion
+
+    class Stricter(Fix):
+        def grade(self, task, box):
+            return box.test(TESTS.replace("2)", "3)"))
+
+    again = grade_again(Stricter(), task, completion)
+    assert again.episode.final == ALL | {"Hidden.test_two": "fail"}
+    assert (score.total, Stricter().score(task, again).total) == (1.0, 0.0)
+
+
+def test_the_calls_of_a_record_are_made_again():
+    """What is replied otherwise is named by its turn; files that are no UTF-8 come back as they were."""
+    command = "printf '\\377' > shop/x.py; cat shop/stats.py | wc -l"
+    record, _ = played(Fix(), command)
+    assert record.outputs["shop/x.py"] == "base64:/w=="
+    assert list(play_again(Fix(), Fix().task(0), record)) == []
+
+    class Longer(Fix):
+        def setup(self, task):
+            session = super().setup(task)
+            session.write("shop/stats.py", "x = 1\ny = 2\nz = 3\n")
+            return session
+
+    fields = {name: (old, new) for name, old, new in play_again(Longer(), Fix().task(0), record)}
+    assert fields["turn 0, bash"] == ("2", "3")
+    assert set(fields) == {"turn 0, bash", "final", "outputs"}

@@ -1,0 +1,155 @@
+"""Errands at a desk: a user who has to be asked, rules, and tools over a database, which is what is graded."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import rlvr
+from rlvr.environment.tools import tools_of
+from rlvr.envs.desk_worlds import WORLDS, Errand, Tables
+from rlvr.validate import require_one_of
+
+__all__ = ["Desk"]
+
+_SPLITS: Final = ("train", "validation", "test")
+_FREE: Final = ("subject", "text")  # of mails: in the sender's own words
+_MOST_NUMBERS: Final = 40  # that are said: many guesses are no answer
+_DONE: Final = "That is all I know."
+
+
+@rlvr.register("desk-v1")
+class Desk(rlvr.Environment):
+    """Do what a user wants of a shop, an office or a folder of files, unless a rule forbids it.
+
+    CORRECT needs the database as it should be at the end, side effects included, the facts that the user has to be
+    told, and no others of their kind.  About every fourth user wants what is forbidden; the refusal names its rule.
+
+    The user is a script: it answers a question, which is a turn with a question mark, with all that it was asked for by
+    its words, and leaves after a turn without one.
+
+    Options:
+        world: "shop", "office", "files", or "all" in turn.
+    """
+
+    domain = "tools"
+    turns: int = 16
+    calls: int = 32
+    world: str = "all"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_one_of("split", self.split, _SPLITS)
+        require_one_of("world", self.world, ("all", *WORLDS))
+
+    def task(self, index: int) -> rlvr.Task:
+        rng = rlvr.seeded(self.id, self.split, index)
+        name = list(WORLDS)[index % len(WORLDS)] if self.world == "all" else self.world
+        world = WORLDS[name]
+        db = world.tables(rng)
+        errand = world.errand(rng, db)
+        rules = "\n".join(f"{code}: {text}" for code, text in world.RULES.items())
+        prompt = (
+            f"{world.ABOUT} Use the tools. What you write without a call goes to the user: ask what you need to know, "
+            "with a question mark; the conversation ends with your first message without one. Do no more than the "
+            f"user wants. What a rule forbids you do not do, but tell the user the rule's code.\n\n{rules}\n\n"
+            f"The user writes: {errand.opening}"
+        )
+        after = copy.deepcopy(db)
+        tools = {tool.name: tool for tool in tools_of(world, after)}
+        for tool, arguments in errand.actions:
+            tools[tool].function(**arguments)
+        wanted = {
+            "changes": _changes(db, after),
+            "told": [*errand.told],
+            "untold": [*errand.untold, *(code for code in world.RULES if code not in errand.told)],
+            "written": [*errand.written],
+        }
+        meta = {
+            "world": name,
+            "tables": db,
+            "facts": dict(errand.facts),
+            "actions": _listed(errand),
+        }
+        return rlvr.Task(f"{self.id}/{self.split}/{self.world}/{index}", prompt, wanted, meta)
+
+    def setup(self, task: rlvr.Task) -> dict[str, Any]:
+        return {"world": task.meta["world"], "db": copy.deepcopy(task.meta["tables"])}
+
+    def tools(self, state: Any) -> Sequence[rlvr.Tool]:
+        return tools_of(WORLDS[state["world"]], state["db"]) if state else []
+
+    def user(self, task: rlvr.Task, transcript: Sequence[Mapping[str, Any]]) -> str | None:
+        asked = str(transcript[-1]["content"])
+        if "?" not in asked:
+            return None
+        words = set(re.findall(r"[a-z]+", asked.lower()))
+        facts: Mapping[str, str] = task.meta["facts"]
+        said = [
+            fact for keys, fact in facts.items() if any(_asks(key, words) for key in keys.split())
+        ]
+        return " ".join(said) or _DONE
+
+    def final(self, task: rlvr.Task, state: Any) -> dict[str, Any]:
+        before, after = task.meta["tables"], state["db"]
+        mails = after.get("mails", {})
+        sent = [one["text"] for key, one in mails.items() if key not in before["mails"]]
+        return {"changes": _changes(before, after), "sent": sent}
+
+    def verify(self, task: rlvr.Task, episode: rlvr.EpisodeRecord) -> rlvr.Verdict:
+        wanted, found = task.reference, episode.final
+        if not isinstance(found, Mapping) or found["changes"] != wanted["changes"]:
+            return _wrong("other-state: the database is not as it should be")
+        if not all(_holds(text, word) for text in found["sent"] for word in wanted["written"]):
+            return _wrong("not-written: a mail does not say what it should")
+        said = "\n".join(turn.text for turn in episode.turns if not turn.calls)
+        if missing := [fact for fact in wanted["told"] if not _holds(said, fact)]:
+            return _wrong(f"not-told: the user does not know {missing[0]}")
+        heard = "\n".join([said, *found["sent"]])
+        if len(re.findall(r"\d+", heard)) > _MOST_NUMBERS:
+            return _wrong("told-too-much: nobody finds the right one among so many numbers")
+        if other := [fact for fact in wanted["untold"] if _holds(heard, fact)]:
+            return _wrong(f"told-too-much: {other[0]} is not for the user")
+        return rlvr.Verdict(rlvr.Outcome.CORRECT, why="done-as-wanted")
+
+    def example_episode(self, task: rlvr.Task) -> list[str | rlvr.Ask]:
+        asks = [rlvr.Ask(tool, arguments) for tool, arguments in task.meta["actions"]]
+        return [*asks, " ".join(["Done.", *task.reference["told"]])]
+
+
+def _wrong(why: str) -> rlvr.Verdict:
+    return rlvr.Verdict(rlvr.Outcome.WRONG, why=why)
+
+
+def _asks(key: str, words: set[str]) -> bool:
+    """Whether a question has a word, in the plural too; "mail" is also asked for as an e-mail address."""
+    return not words.isdisjoint({key, f"{key}s", f"e{key}"})
+
+
+def _holds(text: str, fact: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(fact)}(?![\w]|[.]\d)", text) is not None
+
+
+def _listed(errand: Errand) -> list[list[Any]]:
+    return [[tool, arguments] for tool, arguments in errand.actions]
+
+
+def _changes(before: Tables, after: Tables) -> dict[str, Any]:
+    """The rows that are otherwise, by table and id, and the new ones; None for those that are gone."""
+    found: dict[str, Any] = {}
+    for table, rows in after.items():
+        old = before[table]
+        for key in sorted(old):
+            if old[key] != rows.get(key):
+                found[f"{table}/{key}"] = rows.get(key)
+        new = [_bound(table, row) for key, row in rows.items() if key not in old]
+        if new:
+            found[f"{table}/new"] = sorted(new, key=repr)
+    return found
+
+
+def _bound(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without what may be said in any words."""
+    return {name: one for name, one in row.items() if table != "mails" or name not in _FREE}
