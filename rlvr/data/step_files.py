@@ -39,6 +39,7 @@ _OF_TOKENS = (
     "advantages returns"
 ).split()
 _OF_UPDATES = ("logprobs", "weights", "entropies", "entropy_weights", "selected")
+_FLAGS = ("mask", "used", "kept", "scored", "truncated", "selected")
 _NEEDED = ("token_ids", "offsets", "mask", "group", "score", "scored", "behaviour_logprobs")
 
 
@@ -169,9 +170,13 @@ def _require_shapes(path: str, arrays: Mapping[str, NDArray[Any]], updates: int)
     for name in _NEEDED:
         if name not in arrays:
             raise DataError(f"{path} has no array {name}, which every step file needs")
+    for name, array in arrays.items():
+        is_flag = name.rpartition(".")[2] in _FLAGS
+        if is_flag != (array.dtype.kind == "b"):
+            raise DataError(f"{path}: {name} has the type {array.dtype}, which it cannot have")
     offsets = arrays["offsets"]
-    rows = len(offsets) - 1
     tokens = _last_offset(path, "offsets", offsets)
+    rows = len(offsets) - 1
     for name, size in [*((n, rows) for n in _OF_ROWS), *((n, tokens) for n in _OF_TOKENS)]:
         if name in arrays and arrays[name].shape != (size,):
             raise DataError(f"{path}: {name} has shape {arrays[name].shape}; it must be ({size},)")
@@ -184,6 +189,12 @@ def _require_shapes(path: str, arrays: Mapping[str, NDArray[Any]], updates: int)
             _last_offset(path, "prompt_offsets", arrays["prompt_offsets"]),
         )
     _require_indices(path, "owner", arrays, rows)
+    parts = arrays.get("score_parts")
+    if parts is not None and (parts.ndim != 2 or len(parts) != rows):
+        raise DataError(f"{path}: score_parts has shape {parts.shape}; it must be ({rows}, K)")
+    for name, values in (("turns", "turn_rewards"), ("prefixes", "prefix_values")):
+        if name in arrays:
+            _require_size(path, values, arrays, len(arrays[name]))
     for name, width in (("turns", 3), ("prefixes", 2)):
         if name in arrays and (arrays[name].ndim != 2 or arrays[name].shape[1] != width):
             raise DataError(
@@ -203,7 +214,8 @@ def _require_shapes(path: str, arrays: Mapping[str, NDArray[Any]], updates: int)
 
 
 def _last_offset(path: str, name: str, offsets: NDArray[Any]) -> int:
-    if offsets.ndim != 1 or not len(offsets) or offsets[0] or (np.diff(offsets) < 0).any():
+    whole = offsets.ndim == 1 and offsets.dtype.kind == "i" and len(offsets) > 0
+    if not whole or offsets[0] or (np.diff(offsets) < 0).any():
         raise DataError(f"{path}: {name} must begin at 0 and never decrease")
     return int(offsets[-1])
 

@@ -1,5 +1,8 @@
 """Verifying steps: what departs is named with its place, and with the convention that explains it."""
 
+import contextlib
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -157,3 +160,29 @@ def test_the_page_has_the_table():
     """What a convention says is written once."""
     page = Path(__file__).parents[2] / "docs" / "reference" / "step_files.md"
     assert markdown() in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"conventions": ["std"]},
+        {"conventions": {"eps": "small"}},
+        {"algorithm": {"name": "grpo", "kl": "k3", "aggregation": "token_mean"}},
+        {"updates": [{"numbers": 5}]},
+        {"updates": [{"numbers": {"clip": {"low": "x", "high": None}}}]},
+        {"updates": [{"loss": "much", "terms": []}]},
+    ],
+)
+def test_a_hostile_head_is_one_line(head):
+    """Whatever JSON it is: an error of ours, or quantities that are not compared."""
+    file = step()
+    with contextlib.suppress(DataError):
+        findings = verify(StepFile({**file.head, **head}, file.arrays))
+        assert any(one.status != "equal" for one in findings)
+
+
+def test_the_command_needs_no_torch():
+    """Whoever verifies a step needs numpy alone."""
+    code = "import sys, rlvr.cli.step, rlvr.cli.referee; print('torch' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "False"

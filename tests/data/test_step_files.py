@@ -132,6 +132,10 @@ def test_a_newer_version_is_refused(path: Path):
         ("owner", np.array([0, 5], np.int32), "row numbers"),
         ("turns", np.zeros((1, 2), np.int32), "shape"),
         ("score", np.array(["a", "b"]), "type"),
+        ("offsets", np.array([0.0, 2.0, 3.0]), "begin at 0"),
+        ("mask", np.ones(3, np.float32), "type"),
+        ("score_parts", np.ones(2), "shape"),
+        ("turns", np.zeros((1, 3), np.int32), "turn_rewards"),
     ],
 )
 def test_arrays_that_do_not_fit_are_not_written(tmp_path: Path, name, array, message):

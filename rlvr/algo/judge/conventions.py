@@ -126,7 +126,10 @@ def conventions_of(declared: Mapping[str, Any]) -> Conventions:
     for name, choice in declared.items():
         if name not in known:
             raise DataError(f"there is no convention {name!r}{nearest(name, known)}")
-        if name not in ("eps", "bound", "cap") and choice not in CHOICES[name]:
+        is_number = name in ("eps", "bound", "cap")
+        if is_number and not (type(choice) in (int, float) and choice >= 0):
+            raise DataError(f"{name} is {choice!r}; it must be a number of 0 or more")
+        if not is_number and choice not in CHOICES[name]:
             raise DataError(f"{name} is {choice!r}; it is one of {', '.join(CHOICES[name])}")
     return Conventions(**declared)
 

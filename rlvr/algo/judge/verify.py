@@ -90,11 +90,21 @@ def verify(step: StepFile, how: Conventions | None = None) -> list[Quantity]:
     numbers = step.head.get("algorithm")
     if not isinstance(numbers, Mapping) or "name" not in numbers:
         raise DataError("the file's head has no algorithm, so there is nothing to recompute it by")
-    how = how or conventions_of(step.head.get("conventions", {}))
+    declared = step.head.get("conventions", {})
+    if not isinstance(declared, Mapping):
+        raise DataError(f"conventions are {declared!r}; they must be choices by name")
+    how = how or conventions_of(declared)
     setting = Setting(str(numbers["name"]), numbers, how)
     broken = _not_finite(step)
     if broken is not None:
         return [broken]
+    try:
+        return _findings(step, setting)
+    except (TypeError, AttributeError, ArithmeticError) as error:
+        raise DataError(f"a number of the file's head is none: {error}") from None
+
+
+def _findings(step: StepFile, setting: Setting) -> list[Quantity]:
     findings = [_advantages(step, setting)]
     for number in range(len(step.updates)):
         if setting.name in LOSSES:
