@@ -85,12 +85,10 @@ class StepRecorder(LearnerPart):
         return sampled
 
     def before(self, batch: Batch) -> Batch:
-        from rlvr.train.parts import MovingBaseline  # the table of parts has this one
-
         learner = self.learner
         self._updates, self._open, self._micro = [], None, None
         self._index = {id(row): i for i, row in enumerate(batch.rows)}
-        average = learner.part(MovingBaseline)
+        average = _part(learner, "average")
         self._more = {"average": None if average is None else average.average}
         if self._is_due and learner.ranks.world == 1:
             self._more["weights_before"] = weights_digest(learner.policy.model)
@@ -269,11 +267,14 @@ def _update_arrays(prefix: str, update: _Update) -> dict[str, NDArray[Any]]:
     return {prefix + name: array for name, array in arrays.items()}
 
 
+def _part(learner: Learner, name: str) -> Any:
+    """The part of a name; by name, since the table of parts has this one too."""
+    return next((part for part in learner.parts if part.name == name), None)
+
+
 def _numbers_now(learner: Learner) -> dict[str, Any]:
     """Coefficients of this update, where they adapt."""
-    from rlvr.train.parts import EntropyBonus
-
-    algorithm, bonus = learner.algorithm, learner.part(EntropyBonus)
+    algorithm, bonus = learner.algorithm, _part(learner, "entropy")
     found: dict[str, Any] = {"entropy_now": 0.0 if bonus is None else bonus.coefficient}
     for name in ("kl", "trust"):
         if getattr(algorithm, name) is not None:
