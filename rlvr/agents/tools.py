@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rlvr.environment import Episode, EpisodeFailed
-from rlvr.environment.tool_episode import ToolEpisode
 from rlvr.episode import ToolCall
 from rlvr.errors import UsageError, brief
 from rlvr.validate import is_whole
@@ -50,10 +49,8 @@ class EpisodeTools:
             UsageError: the episode is over, or has no tools.
         """
         with self._lock:
-            if self._closed or not isinstance(self.episode, ToolEpisode):
-                raise UsageError(
-                    f"task {self.episode.task.id!r} takes no call: its episode is over, or it has no tools"
-                )
+            if self._closed:
+                raise UsageError(f"the episode of task {self.episode.task.id!r} is over")
             try:
                 return self.episode.call(name, arguments)
             except EpisodeFailed as error:

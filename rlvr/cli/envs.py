@@ -52,7 +52,7 @@ class EnvsCommand:
                 table.add_row(name, "", "", "", labelled("cannot be loaded:", error, "red"))
                 failed = 1
                 continue
-            turns = "1" if cls.single_turn else "several"
+            turns = str(cls.options().get("turns", 1))
             said = (cls.__doc__ or "").strip().partition("\n")[0]
             table.add_row(name, cls.domain, turns, _found(checked.get(name)), said)
         out.print(table)

@@ -27,7 +27,7 @@ from rlvr.cli.arguments import (
 )
 from rlvr.console import labelled
 from rlvr.data.rows import Journal
-from rlvr.errors import UsageError
+from rlvr.environment.episode import require_one_reply
 from rlvr.samplers.protocol import Sampling
 from rlvr.scoring import Scorer
 from rlvr.text import one_line
@@ -92,10 +92,7 @@ class ProcessLabelsCommand:
         cursor = import_module("rlvr.collect.cursor").Cursor
         require_outputs([self.output], [], overwrite=self.overwrite)
         env = environment_of(self.env, self.option, self.sandbox)
-        if not env.single_turn:
-            raise UsageError(
-                f"{env.id} has several turns, whose state cannot be restored from a prefix of tokens"
-            )
+        require_one_reply(env, "whose state cannot be restored from a prefix of tokens")
         autocast = setup.autocast_dtype(self.precision)
         chat = chat_settings_of(self.chat, self.system, self.template_option)
         policy = setup.load_policy(self.model, device=self.device, chat=chat, autocast=autocast)

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 
 from rlvr.collect.groups import Groups
 from rlvr.collect.scheduler import Play, run
+from rlvr.environment.episode import require_one_reply
 from rlvr.errors import UsageError, brief
 from rlvr.samplers.protocol import (
     Request,
@@ -145,10 +146,7 @@ def prefix_values_and_costs(
     Raises:
         UsageError: as in `prefix_values`.
     """
-    if not groups.env.single_turn:
-        raise UsageError(
-            f"{groups.env.id} has several turns, whose state cannot be restored from a prefix of tokens"
-        )
+    require_one_reply(groups.env, "whose state cannot be restored from a prefix of tokens")
     if groups.env.reward.group_level:
         raise UsageError(
             f"the reward {groups.env.reward} compares completions of a group, and a prefix has no group"

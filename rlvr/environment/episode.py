@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rlvr.environment.call_formats import read_arguments, read_turn_of
 from rlvr.environment.tools import Tool
-from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, PolicyTurn, read_turn
+from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, PolicyTurn, ToolCall, read_turn
 from rlvr.errors import Unscored, UsageError, brief
 from rlvr.types import Completion, Prompt, Task
 from rlvr.validate import require_number, require_whole
@@ -23,7 +23,15 @@ from rlvr.validate import require_number, require_whole
 if TYPE_CHECKING:
     from rlvr.environment.base import Environment
 
-__all__ = ["Episode", "EpisodeFailed", "EpisodeLimits", "TurnLike", "is_cut", "policy_turn"]
+__all__ = [
+    "Episode",
+    "EpisodeFailed",
+    "EpisodeLimits",
+    "TurnLike",
+    "is_cut",
+    "policy_turn",
+    "require_one_reply",
+]
 
 TurnLike: TypeAlias = str | Completion | PolicyTurn | Ask | Mapping[str, Any]
 """A turn of the policy: a text, whose calls are in <tool_call> tags; a completion; a turn as it was read; one call; or
@@ -143,6 +151,22 @@ class Episode:
         self.end = last or "answer"
         return None
 
+    def call(self, name: str, arguments: Mapping[str, Any], *, id: str = "") -> ToolCall:
+        """Make one call outside of a turn's text, see `ToolEpisode.call`.
+
+        Raises:
+            UsageError: the episode has no tools.
+        """
+        raise UsageError(f"the episode of task {self.task.id!r} has no tool {brief(name)}")
+
+    def grade_again(self, outputs: Mapping[str, str]) -> Any:
+        """What `grade` finds in recorded outputs, see `ToolEpisode.grade_again`.
+
+        Raises:
+            UsageError: the episode leaves no outputs.
+        """
+        raise UsageError(f"the episode of task {self.task.id!r} leaves no outputs to grade")
+
     def finish(self, end: str = "answer") -> None:
         """End the episode.  Idempotent.
 
@@ -189,6 +213,20 @@ def policy_turn(turn: TurnLike) -> PolicyTurn:
     raise UsageError(
         f"a turn of the policy is {brief(turn)}; give its text, a chat message or a PolicyTurn"
     )
+
+
+def require_one_reply(env: Environment, why: str) -> None:
+    """Refuse an environment with several turns, or tools.
+
+    Args:
+        env: the environment.
+        why: one reply is needed, and what to use instead.
+
+    Raises:
+        UsageError: it has.
+    """
+    if not env.single_turn:
+        raise UsageError(f"{env.id} has several turns, {why}")
 
 
 def is_cut(end: str) -> bool:

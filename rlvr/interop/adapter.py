@@ -12,6 +12,7 @@ from typing import Any, Final, Self, TypeAlias
 
 from rlvr.engines import engine_of
 from rlvr.environment import Environment
+from rlvr.environment.episode import require_one_reply
 from rlvr.errors import DataError, Unscored, UsageError, brief
 from rlvr.rewards import Reward
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
@@ -68,10 +69,10 @@ class Adapter:
         memory_mib: int | None = MEMORY_MIB,
         scorer: str | None = None,
     ) -> None:
-        if isinstance(env, Environment) and not env.single_turn:
-            raise UsageError(
-                f"{env.id} has tools, and a completion alone is no episode; use to_trl_environment or to_gymnasium, or "
-                "rlvr's own trainer"
+        if isinstance(env, Environment):
+            require_one_reply(
+                env,
+                "and a completion alone is no episode; use to_trl_environment or to_gymnasium, or rlvr's own trainer",
             )
         self._settings: dict[str, Any] = {
             "workers": workers,

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from rlvr.environment import Environment
-from rlvr.environment.tool_episode import ToolEpisode
 from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, PolicyTurn, ToolCall
 from rlvr.errors import Unscored
 from rlvr.types import Completion, Task
@@ -31,7 +30,6 @@ def grade_again(env: Environment, task: Task, completion: Completion) -> Complet
     if record is None or not env.outputs or record.fault:
         return completion
     with env.open(task) as episode:
-        assert isinstance(episode, ToolEpisode)
         final = episode.grade_again(record.outputs)
     return replace(completion, episode=replace(record, final=final))
 

@@ -300,9 +300,7 @@ def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> It
         elif value is not None:
             known[name] = value
     episode = (
-        EpisodeRecord.from_dict(known["episode"])
-        if "episode" in known and not env.single_turn
-        else None
+        EpisodeRecord.from_dict(known["episode"]) if _is_record(known.get("episode")) else None
     )
     if episode is not None:
         known.setdefault("completion", episode.answer)
@@ -345,6 +343,11 @@ def _columns_of_task(env: Environment, row: Row) -> Row | None:
     if kind.task_of is Environment.task_of and kind.reference_of is Environment.reference_of:
         return None
     return {name: row[name] for name in _OF_A_TASK if name in row}
+
+
+def _is_record(value: Any) -> bool:
+    """Whether a column is the record of an episode, and not one of the data set's own."""
+    return isinstance(value, Mapping) and {"turns", "end"} <= value.keys()
 
 
 def _passed_on(value: Any) -> Any:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.environment import Environment, seeded
+from rlvr.environment.episode import require_one_reply
 from rlvr.errors import DataError, UsageError
 from rlvr.scoring import Scorer
 from rlvr.statistics import estimate, wilson
@@ -175,8 +176,7 @@ def measure_strength(
     workers = require_optional_whole("workers", workers, 1, none="one per core") or usable_cores()
     if budget_s is not None:
         require_seconds("budget_s", budget_s)
-    if not env.single_turn:
-        raise UsageError(f"{env.id} has several turns; strength is measured of single completions")
+    require_one_reply(env, "and strength is measured of single completions")
     maker = maker_for(env, workers)
     if maker is None:
         raise UsageError(
