@@ -64,7 +64,7 @@ class Desk(rlvr.Environment):
         wanted = {
             "changes": _changes(db, after),
             "told": [*errand.told],
-            "untold": [*errand.untold, *(code for code in world.RULES if code not in errand.told)],
+            "untold": [one for one in (*errand.untold, *world.RULES) if one not in errand.told],
             "written": [*errand.written],
         }
         meta = {

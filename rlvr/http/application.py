@@ -323,7 +323,9 @@ class Application:
             raise Refused(421, "wrong-host", state.hosts.message)
         caller = None
         if state.keys.any and not (route is not None and route.is_open):
-            given = headers.get(b"authorization") or b"Bearer " + headers.get(b"x-api-key", b"")
+            given = headers.get(b"authorization", b"")
+            if not given and (key := headers.get(b"x-api-key")):  # as Anthropic's clients send it
+                given = b"Bearer " + key
             caller = state.keys.caller(given.decode("latin-1"))
             if caller is None:
                 raise Refused(401, "unauthorized", state.keys.refusal)
