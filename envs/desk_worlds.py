@@ -13,7 +13,16 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import rlvr
 
-__all__ = ["TODAY", "WORLDS", "Errand", "Tables", "World"]
+__all__ = [
+    "Errand",
+    "Files",
+    "Office",
+    "Shop",
+    "TODAY",
+    "Tables",
+    "WORLDS",
+    "World",
+]
 
 Tables: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 """Rows by their ids, by table."""
