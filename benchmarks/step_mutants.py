@@ -12,14 +12,13 @@ import os
 import pkgutil
 import random
 import shutil
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -65,16 +64,13 @@ class Change(ast.NodeTransformer):
     """Changes the operator, number or flag with a number; counts them all.
 
     Args:
-        lines: that are changed, if they are run; None for all.
         wanted: which; -1 to count alone.
     """
 
-    def __init__(self, lines: set[int] | None, wanted: int = -1) -> None:
-        self.lines, self.wanted, self.count, self.what = lines, wanted, 0, ""
+    def __init__(self, wanted: int = -1) -> None:
+        self.wanted, self.count, self.what = wanted, 0, ""
 
     def _is_wanted(self, node: ast.AST, what: str) -> bool:
-        if self.lines is not None and getattr(node, "lineno", 0) not in self.lines:
-            return False
         self.count += 1
         if self.count - 1 != self.wanted:
             return False
@@ -229,19 +225,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     every: list[tuple[ModuleType, int]] = []
-    lines: dict[str, set[int]] = {str(module.__file__): set() for module in modules()}
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        own = lines.get(frame.f_code.co_filename)
-        if own is not None:
-            own.add(frame.f_lineno)
-        return None if own is None else trace
-
-    sys.settrace(trace)
-    steps(Path(tempfile.mkdtemp()))
-    sys.settrace(None)
     for module in modules():
-        counting = Change(lines[str(module.__file__)])
+        counting = Change()
         counting.visit(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")))
         every += [(module, place) for place in range(counting.count)]
     plain = steps(Path(tempfile.mkdtemp()))
@@ -250,7 +235,7 @@ def main() -> None:
     order = random.Random(args.seed).sample(every, len(every))
     while order and counts["changed"] < args.count:
         module, place = order.pop()
-        change = Change(lines[str(module.__file__)], place)
+        change = Change(place)
         tree = change.visit(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")))
         said = in_a_child(module, ast.fix_missing_locations(tree), plain)
         counts["tried"] += 1
