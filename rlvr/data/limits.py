@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["ROW_LIMITS", "JsonSkim", "RowLimits", "batch_rows", "is_too_large"]
+__all__ = ["JsonSkim", "ROW_LIMITS", "RowLimits", "batch_rows", "is_too_large"]
 
 
 @dataclass(frozen=True, slots=True)

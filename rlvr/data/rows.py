@@ -43,7 +43,7 @@ __all__ = [
     "usable",
 ]
 
-Made = TypeVar("Made")
+_Made = TypeVar("_Made")
 
 
 _GROUP_ROWS = 4096  # of Parquet, which are in memory together
@@ -595,10 +595,10 @@ def read_whole(path: str | Path) -> Iterator[Row]:
 
 def usable(
     lines: Iterable[Line],
-    use: Callable[[Row, int], Made],
+    use: Callable[[Row, int], _Made],
     where: str | Path,
     left_out: Callable[[Line, str], object] | None = None,
-) -> Iterator[tuple[Line, Made]]:
+) -> Iterator[tuple[Line, _Made]]:
     """What is made of each row; one that cannot be read or used is left out.
 
     Args:

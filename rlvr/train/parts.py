@@ -34,7 +34,7 @@ from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.train.step_recorder import StepRecorder
 from rlvr.train.step_rewards import StepRewards
 from rlvr.train.teacher import Reference, SelfTeacher, Teacher
-from rlvr.train.texts import Texts
+from rlvr.train.texts import FileTexts
 from rlvr.train.trust_region import RegionStep
 from rlvr.types import Group
 
@@ -383,7 +383,7 @@ _PARTS: tuple[type[LearnerPart], ...] = (
     Forks,
     StepRewards,
     ReplayBuffer,
-    Texts,
+    FileTexts,
     SubsetChoice,
     HighEntropy,
     Corrections,

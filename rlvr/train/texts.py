@@ -22,10 +22,10 @@ from rlvr.types import Group, Rollout, Task
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
 
-__all__ = ["Texts"]
+__all__ = ["FileTexts"]
 
 
-class Texts(LearnerPart):
+class FileTexts(LearnerPart):
     """Draws texts for each step, as many as make the policy's own completions `student_share` of all.
 
     Their behaviour policy is the trained one, as it is before the step: nothing corrects them.
@@ -39,7 +39,7 @@ class Texts(LearnerPart):
         self._rows = _read(learner) if learner.ranks.first else []
 
     @classmethod
-    def of(cls, learner: Learner) -> Texts | None:
+    def of(cls, learner: Learner) -> FileTexts | None:
         return None if learner.algorithm.texts is None else cls(learner)
 
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:

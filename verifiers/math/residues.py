@@ -16,7 +16,7 @@ from rlvr.verifiers.math.forms import Family, Form, Items, Named, Quantity
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.tree import free_symbols, num, replaced, sym
 
-__all__ = ["same_classes"]
+__all__ = ["Classes", "same_classes"]
 
 Classes: TypeAlias = tuple[str, int, frozenset[int]]
 """The letter that lies in them, "" if none was said; the modulus; the residues."""

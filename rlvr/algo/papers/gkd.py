@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-__all__ = ["GKD", "Divergence"]
+__all__ = ["Divergence", "GKD"]
 
 
 @dataclass(frozen=True, kw_only=True)
