@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import rlvr
 from rlvr.envs.puzzles import Generator, column
 from rlvr.validate import require_whole
 from rlvr.verifiers.sql import SQLVerifier, tables_of
+from rlvr.verifiers.sql_operators import query_slips
 
 __all__ = ["SQL"]
 
@@ -42,6 +43,8 @@ _THEMES: Final = (
         ("Arena", "Park", "Dome", "Oval"),
     ),
 )
+_POOL: Final = 32
+"""Fillings from which those of a task are chosen."""
 _QUESTIONS: Final = (
     ("the {value} of each row of {many} whose {label} is '{x}', with duplicates",
      "SELECT {value} FROM {many} WHERE {label} = '{x}'"),
@@ -105,14 +108,13 @@ class SQL(Generator):
             f"CREATE TABLE {one} (id INTEGER PRIMARY KEY, name TEXT, {group} TEXT);\n"
             f"CREATE TABLE {many} (id INTEGER PRIMARY KEY, owner INTEGER, {label} TEXT, {value} INTEGER);"
         )
-        rng = rlvr.seeded(
-            self.id, "fillings", query.format(**words)
-        )  # one question has one reference
-        reference: dict[str, Any] = {"schema": schema, "query": query.format(**words)}
-        reference["fillings"] = [
-            {one: _owners(rng, groups), many: _rows(rng, labels, 8 + 5 * number)}
-            for number in range(self.fillings)
-        ]
+        query = query.format(**words)
+        rng = rlvr.seeded(self.id, "fillings", query)  # one question has one reference
+        near = [int(words["n"])] if words["n"] in query else []
+        pool = [_filling(rng, words, groups, labels, near) for _ in range(_POOL)]
+        columns = ("id", "owner", "name", group, label, value)
+        fillings = _telling(schema, query, columns, pool, self.fillings)
+        reference: dict[str, Any] = {"schema": schema, "query": query, "fillings": fillings}
         prompt = f"{schema}\n\nWrite one SQLite query that gives {question.format(**words)}."
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, reference)
 
@@ -120,19 +122,55 @@ class SQL(Generator):
         return SQLVerifier().example(task.reference)
 
 
-def _owners(rng: Random, groups: tuple[str, ...]) -> list[list[Any]]:
+def _filling(
+    rng: Random,
+    words: Mapping[str, str],
+    groups: tuple[str, ...],
+    labels: tuple[str, ...],
+    near: list[int],
+) -> dict[str, list[list[Any]]]:
+    """Rows of both tables, with what tells queries apart: names twice, ties, owners without rows, rows without owner,
+    and the numbers of the question and those beside them."""
     names = rng.sample(
-        "Ada Bo Cleo Dag Eve Finn Gia Hugo Ines Jan Kim Lea".split(), rng.randint(7, 10)
+        "Ada Bo Cleo Dag Eve Finn Gia Hugo Ines Jan Kim Lea".split(), rng.randint(3, 8)
     )
-    return [[number, name, rng.choice(groups)] for number, name in enumerate(names, 1)]
+    names += rng.choices(names, k=2)
+    rng.shuffle(names)
+    owners = [[number, name, rng.choice(groups)] for number, name in enumerate(names, 1)]
+    edges = [n + by for n in near for by in (-1, 0, 1)]
+    high = rng.choice((2, 9, 90))
+    used = rng.sample(labels, rng.randint(1, len(labels)))
+    rows: list[list[Any]] = []
+    for number in range(1, rng.randint(6, 20)):
+        value = rng.choice(edges) if edges and rng.random() < 0.4 else rng.randint(1, high)
+        rows.append([number, rng.randint(1, len(names) + 2), rng.choice(used), value])
+    rows.append([len(rows) + 1, *rows[0][1:]])  # a duplicate, which DISTINCT would lose
+    rng.shuffle(rows)  # so that the order of ids is not the order of the rows
+    return {words["one"]: owners, words["many"]: rows}
 
 
-def _rows(rng: Random, labels: tuple[str, ...], count: int) -> list[list[Any]]:
-    used = rng.sample(
-        labels, rng.randint(2, len(labels))
-    )  # so that the different labels differ between fillings
-    rows = [
-        [number, rng.randint(1, 6), rng.choice(used), rng.randint(1, 90)]
-        for number in range(1, count)
+def _telling(
+    schema: str, query: str, columns: Sequence[str], pool: Sequence[dict[str, Any]], count: int
+) -> list[dict[str, Any]]:
+    """So many fillings, taken greedily: each next one tells the query from the most slips that are left."""
+    verifier, slips = SQLVerifier(), [slip for slip, _ in query_slips(query, columns)]
+    results = [verifier.rows_on(schema, filling, [query, *slips]) for filling in pool]
+
+    def differ(rows: Any, others: Any) -> bool:
+        return rows is not None and not verifier.agree(rows, others, {"query": query})
+
+    told = [
+        {slip for slip, rows in zip(slips, others, strict=True) if differ(rows, right)}
+        for right, *others in results
     ]
-    return [*rows, [count, *rows[0][1:]]]  # a duplicate, which DISTINCT would lose
+    chosen = [max(range(len(pool)), key=lambda at: len(told[at]))]
+    for at in range(len(pool)):  # a query that gives the first's rows always is a slip too
+        if differ(results[at][0], results[chosen[0]][0]):
+            told[at].add("constant")
+    left = {"constant", *slips} - told[chosen[0]]
+    while len(chosen) < count:
+        rest = [at for at in range(len(pool)) if at not in chosen]
+        best = max(rest, key=lambda at: (len(told[at] & left), len(told[at])))
+        chosen.append(best)
+        left -= told[best]
+    return [pool[at] for at in chosen]

@@ -168,6 +168,43 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
                 return Verdict(Outcome.WRONG, why=why, answer=shown)
         return Verdict(Outcome.CORRECT, why="same-rows", answer=shown)
 
+    def rows_on(
+        self, schema: str, filling: Mapping[str, Any], queries: Sequence[str]
+    ) -> list[_Rows | None]:
+        """The rows of queries on one filling; None for each that fails or goes over its limits.
+
+        Args:
+            schema, filling: as in a reference.
+            queries: each one SELECT.
+
+        Raises:
+            DataError: the database cannot be made.
+        """
+        database = sqlite3.connect(":memory:", isolation_level=None)
+        try:
+            database.execute("PRAGMA temp_store = MEMORY")
+            self._fill(database, _script(_without_prologue(schema), filling))
+            return [self._rows_or_none(database, query) for query in queries]
+        finally:
+            database.close()
+
+    def _rows_or_none(self, database: sqlite3.Connection, query: str) -> _Rows | None:
+        try:
+            return self._rows_of(database, query)
+        except _Refused:
+            return None
+
+    def agree(self, rows: _Rows, others: _Rows, reference: Mapping[str, Any]) -> bool:
+        """Whether the rows of two queries count as the same.
+
+        Args:
+            rows, others: from `rows_on`.
+            reference: says whether their order counts.
+        """
+        ordered = reference.get("ordered")
+        is_ordered = _has_outer_order(reference["query"]) if ordered is None else bool(ordered)
+        return _same(rows, others, is_ordered)
+
     def example(self, reference: Any) -> str:
         return f"```sql\n{reference['query']}\n```"
 

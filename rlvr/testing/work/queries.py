@@ -1,0 +1,162 @@
+"""Work for tasks that ask for a SQL query: slips in the reference query; a witness is another filling of the tables."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+from rlvr.environment import seeded
+from rlvr.errors import DataError
+from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
+from rlvr.types import Task
+from rlvr.verifiers.answers import Answer
+from rlvr.verifiers.sql import SQLVerifier
+from rlvr.verifiers.sql_operators import query_slips
+
+__all__ = ["Queries"]
+
+_FILLINGS: Final = 40
+_ROWS: Final = 12
+
+
+@serves(SQLVerifier)
+class Queries(Maker):
+    """One-step slips of the reference query that run on its first filling."""
+
+    verifier: SQLVerifier
+
+    def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
+        reference = self._reference(task)
+        first = reference["fillings"][0]
+        slips = list(query_slips(reference["query"], _columns(reference["schema"])))
+        rng.shuffle(slips)
+        texts = [text for text, _ in slips]
+        rows = self.verifier.rows_on(reference["schema"], first, texts)
+        for (text, operator), found in zip(slips, rows, strict=True):
+            if found is not None:
+                yield Work(f"```sql\n{text}\n```", operator)
+
+    def right(self, task: Task, rng: Random) -> Iterator[Work]:
+        query = self._reference(task)["query"]
+        yield Work(self.example(task), "example")
+        yield Work(f"```sql\n{query.replace(' ', chr(10))}\n```", "reprinted")
+        if not re.search(r"\bORDER\b|\bLIMIT\b", query, re.IGNORECASE):
+            yield Work(f"```sql\nSELECT * FROM ({query}) AS answer\n```", "nested")
+            yield Work(f"```sql\nWITH answer AS ({query}) SELECT * FROM answer\n```", "named")
+
+    def witness(self, task: Task, work: Work) -> Witness | None:
+        reference = self._reference(task)
+        found = self.verifier.extract(work.text, task)
+        if not isinstance(found, Answer):
+            return Witness("no query", "a query", work.text[:200])
+        rng = seeded("fillings", task.id, reference["query"])
+        own = reference["fillings"]
+        keys = _keys(reference["schema"])
+        more = [_filling(own, reference["query"], keys, rng) for _ in range(_FILLINGS)]
+        for filling in [*own, *more]:
+            pair = self._rows(reference, filling, found.text)
+            if pair is not None:
+                filling = self._shrunk(reference, filling, found.text)
+                right, wrong = self._rows(reference, filling, found.text) or pair
+                return Witness(str(filling), str(right), str(wrong), case=filling)
+        return None
+
+    def mend(self, task: Task, witnesses: Sequence[Witness]) -> Task | None:
+        more = [one.case for one in witnesses if isinstance(one.case, Mapping)]
+        fillings = [*self._reference(task)["fillings"], *more]
+        return dataclasses.replace(task, reference={**task.reference, "fillings": fillings})
+
+    def _reference(self, task: Task) -> dict[str, Any]:
+        reference = task.reference
+        try:
+            self.verifier.read(reference)
+        except DataError as error:
+            raise Untested(f"its reference cannot be read: {error}") from None
+        if not reference.get("fillings"):
+            raise Untested("its rows stand in the schema; give them as fillings")
+        return dict(reference)
+
+    def _rows(
+        self, reference: Mapping[str, Any], filling: Mapping[str, Any], query: str
+    ) -> tuple[Any, Any] | None:
+        """The rows of the reference query and of this one, where they differ."""
+        try:
+            right, wrong = self.verifier.rows_on(
+                reference["schema"], filling, [reference["query"], query]
+            )
+        except DataError:
+            return None  # a filling that the schema refuses
+        if right is None or (wrong is not None and self.verifier.agree(wrong, right, reference)):
+            return None
+        return right, "no rows: it fails" if wrong is None else wrong
+
+    def _shrunk(
+        self, reference: Mapping[str, Any], filling: Mapping[str, Any], query: str
+    ) -> Mapping[str, Any]:
+        """The filling without each row that the difference does not need."""
+        for table in filling:
+            for row in filling[table]:
+                less = {**filling, table: [one for one in filling[table] if one is not row]}
+                if self._rows(reference, less, query) is not None:
+                    filling = less
+        return filling
+
+
+def _columns(schema: str) -> list[str]:
+    """Names of columns, in the order of the tables."""
+    names = [part.split()[0] for _, body in _tables(schema) for part in body if part.split()]
+    plain = (name.strip('"`[]') for name in names)
+    return list(dict.fromkeys(name for name in plain if re.fullmatch(r"[a-z_]\w*", name)))
+
+
+def _tables(schema: str) -> Iterator[tuple[str, list[str]]]:
+    """The name of each table, and what its columns are said to be."""
+    for found in re.finditer(
+        r"CREATE\s+TABLE\s+([^\s(]+)\s*\((.*?)\)\s*(?:;|$)", schema, re.IGNORECASE | re.DOTALL
+    ):
+        yield found[1].strip('"`[]'), found[2].split(",")
+
+
+def _keys(schema: str) -> dict[str, set[int]]:
+    """The places of the columns whose values may not occur twice, by table."""
+    is_key = re.compile(r"\b(?:PRIMARY\s+KEY|UNIQUE)\b", re.IGNORECASE)
+    return {
+        name: {at for at, column in enumerate(columns) if is_key.search(column)}
+        for name, columns in _tables(schema)
+    }
+
+
+def _filling(
+    fillings: Sequence[Mapping[str, Any]],
+    query: str,
+    keys: Mapping[str, set[int]],
+    rng: Random,
+) -> dict[str, Any]:
+    """One of the task's fillings with other rows: dropped, shuffled, cells taken from other rows or the query.
+
+    Keys stay; texts are those that occur or that the query names.
+    """
+    numbers = [int(text) + by for text in re.findall(r"\b\d+\b", query) for by in (-1, 0, 1)]
+    texts = re.findall(r"'((?:[^']|'')*)'", query)
+    made: dict[str, Any] = {}
+    for table, rows in copy.deepcopy(dict(rng.choice(fillings))).items():
+        if not rows:
+            made[table] = rows
+            continue
+        kept = rng.sample(rows, rng.randint(1, min(len(rows), _ROWS)))
+        for at in range(len(kept[0])):
+            seen = [row[at] for other in fillings for row in other.get(table, ())]
+            if at in keys.get(table, ()):
+                continue
+            extra = (
+                numbers if isinstance(seen[0], int) else texts if isinstance(seen[0], str) else []
+            )
+            for row in kept:
+                if rng.random() < 0.5:
+                    row[at] = rng.choice([rng.choice(seen), rng.choice(extra or seen)])
+        made[table] = kept
+    return made
