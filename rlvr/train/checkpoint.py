@@ -36,6 +36,7 @@ from rlvr.train.ranks import Ranks
 from rlvr.validate import require_whole
 
 __all__ = [
+    "crc32_of",
     "latest",
     "load",
     "newest",
@@ -257,7 +258,7 @@ def _write_shards(path: Path, shards: Sequence[_Shard], ranks: Ranks) -> dict[st
         ) from error
     sync_folder(folder)
     own = [p for p in folder.iterdir() if p.name.startswith(f"__{ranks.rank}_")]
-    files = ranks.from_all({p.name: _crc32_of(p) for p in [*own, folder / ".metadata"]})
+    files = ranks.from_all({p.name: crc32_of(p) for p in [*own, folder / ".metadata"]})
     return {
         "folder": folder.name,
         "files": {name: crc32 for one in files for name, crc32 in one.items()},
@@ -273,7 +274,7 @@ def _require_shards(path: Path, state: Mapping[str, Any]) -> None:
     about: Mapping[str, Any] = state.get(_SHARDS) or {"files": {}}
     for name, crc32 in about["files"].items():
         file = path.with_name(about["folder"]) / name
-        if not file.is_file() or _crc32_of(file) != crc32:
+        if not file.is_file() or crc32_of(file) != crc32:
             raise DataError(
                 f"{path} was damaged since it was written: {file} is gone, or its checksum does not fit"
             )
@@ -304,7 +305,12 @@ def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, A
     return state
 
 
-def _crc32_of(path: Path) -> int:
+def crc32_of(path: Path) -> int:
+    """The checksum of a file.
+
+    Args:
+        path: the file.
+    """
     crc32 = 0
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -319,6 +319,7 @@ def forecast(
         costs: what `token_costs` measured; None to measure it.
         world: ranks over which weights, gradients and optimiser are sharded.
     """
+    policy = policy.whole()
     settings, costs = config.resolve(), costs or token_costs(policy)
     every = list(policy.model.parameters())
     weights = sum(p.numel() * p.element_size() for p in every)

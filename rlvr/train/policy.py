@@ -6,6 +6,7 @@ import copy
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Literal, Self, overload
@@ -25,6 +26,7 @@ from rlvr.train.batches import Padded, buckets, pad, ragged_to_padded
 from rlvr.train.loading import (
     empty_model,
     load_model,
+    load_tokenizer,
     require_finite,
     without_bars,
     write_index,
@@ -40,6 +42,7 @@ from rlvr.train.prompt_sharing import (
     worth_sharing_prompts,
 )
 from rlvr.train.ranks import Ranks, skeleton
+from rlvr.train.shares import WeightFiles, empty_of_folder, small_twin
 
 __all__ = ["Compare", "Policy", "RootModule"]
 
@@ -160,13 +163,19 @@ class Policy:
         self.lora = Lora(model) if has_lora(model) else None
         self.tokenization = Tokenization(tokenizer, end_token_ids(model, tokenizer), chat=chat)
         self.autocast, self.max_tokens, self.overhead_tokens = autocast, max_tokens, overhead_tokens
-        require_finite(model)
+        self._files: WeightFiles | None = None
+        self._whole: Policy | None = None
+        tried = model
+        if model.device.type == "meta":  # without weights: its kind is tried
+            tried, share_prompts = small_twin(model), False
+        else:
+            require_finite(model)
         _disable_dropout(model)
-        self._logits = _find_logits_transform(model)
+        self._logits = _find_logits_transform(tried)
         self.root = RootModule(model, self._logits)
         self.packing = packing
         if packing:
-            require_packing(model)
+            require_packing(tried)
         if gradient_checkpointing:
             newer = hasattr(
                 model, "activation_checkpointing_enable"
@@ -189,6 +198,7 @@ class Policy:
         )  # layers checkpoint only in training mode; nothing else differs in it
         self.ranks = Ranks()
         self._skeleton: Any = None
+        self._load_whole: Callable[[], Policy] = lambda: self
         self._fill: Callable[[Policy], None] | None = None  # gives shares their values
 
     @classmethod
@@ -199,6 +209,7 @@ class Policy:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         attention: str | None = None,
+        in_shares: bool = False,
         **options: Any,
     ) -> Self:
         """Load a model from the hub, or from a folder that `save` or `save_pretrained` wrote.
@@ -208,6 +219,8 @@ class Policy:
             dtype: type of the weights.  Train in float32, with `autocast` for speed: bfloat16 weights lose small steps.
             device: where the model goes.
             attention: implementation of attention, such as "sdpa" or "flash_attention_2"; None for the default.
+            in_shares: read the weights when they are sharded, each rank its rows; whole until then only where that
+                cannot be, as of an adapter, an id on the hub, or files that transformers converts.
             options: those of `Policy`.
 
         Warns:
@@ -218,8 +231,20 @@ class Policy:
         """
         known = recorded_format(name)
         options["chat"] = ChatSettings.of(options.get("chat", "auto")).after(known)
-        model, tokenizer = load_model(name, dtype=dtype, device=device, attention=attention)
-        policy = cls(model, tokenizer, **options)
+        found = (
+            empty_of_folder(Path(name), dtype=dtype, attention=attention)
+            if in_shares and (Path(name) / "config.json").is_file()
+            else None
+        )
+        if found is None:
+            model, tokenizer = load_model(name, dtype=dtype, device=device, attention=attention)
+            policy = cls(model, tokenizer, **options)
+        else:
+            policy = cls(found[0], load_tokenizer(name), **options)
+            policy._read_later(found[1], torch.device(device))
+            policy._load_whole = partial(
+                cls.load, name, dtype=dtype, device=device, attention=attention, **options
+            )
         used = policy.tokenization.format
         if known is not None and not used.sends_as(known):
             warnings.warn(
@@ -228,6 +253,23 @@ class Policy:
                 stacklevel=2,
             )
         return policy
+
+    def _read_later(self, files: WeightFiles, device: torch.device) -> None:
+        """Have the weights read when they are sharded."""
+        self._files, self._device = files, device
+
+        def fill(policy: Policy) -> None:
+            files.fill(policy.model, policy.ranks)
+            self._files = None
+
+        self._fill = fill
+
+    def whole(self) -> Policy:
+        """The policy with whole weights before `shard`: itself, or one that is loaded for the time until then."""
+        if self._files is None:
+            return self
+        self._whole = self._whole or self._load_whole()
+        return self._whole
 
     def add_lora(
         self, *, rank: int, alpha: float | None = None, targets: Sequence[str] = (), seed: int = 0
@@ -262,6 +304,7 @@ class Policy:
         self.ranks = ranks
         if self._fill is not None:
             self._fill(self)
+        self._whole = None
 
     def shares(self) -> list[Tensor]:
         """The parameters, each as this rank's share of it; the whole of it with one rank."""
@@ -270,7 +313,9 @@ class Policy:
         return list(self.model.parameters())
 
     def summary(self) -> str:
-        """A sum for each tensor, which other weights would not have; before `shard`."""
+        """A sum for each tensor, which other weights would not have, or checksums of their files; before `shard`."""
+        if self._files is not None:
+            return self._files.summary()
         return " ".join(
             f"{name} {float(p.detach().double().sum())}"
             for name, p in self.model.named_parameters()
@@ -377,7 +422,7 @@ class Policy:
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
-        device: torch.device = self.model.device
+        device: torch.device = self.model.device if self._files is None else self._device
         return device
 
     def frozen(self) -> Policy:
@@ -421,7 +466,9 @@ class Policy:
                 "this policy is sharded over several ranks, and a sampler in one of them needs whole weights: make it "
                 "before `shard`, with weights of its own (dtype=…)"
             )
-        return LocalSampler(self.model, self.tokenization, **{"autocast": self.autocast, **options})
+        return LocalSampler(
+            self.whole().model, self.tokenization, **{"autocast": self.autocast, **options}
+        )
 
     def micro_batches(self, rows: Sequence[Tokenized]) -> list[list[int]]:
         """Indices of the rows in each micro-batch, of at most `max_tokens` tokens and with little padding.

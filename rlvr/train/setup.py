@@ -301,6 +301,7 @@ def policy_from_config(config: Config, world: int = 1) -> Policy:
     return load_policy(
         config.model,
         device=config.device,
+        in_shares=world > 1 and config.lora_rank is None,
         dtype=torch.float32 if config.lora_rank is None or autocast is None else autocast,
         attention=config.attention,
         chat=chat_of_run(config.run, config.chat_settings),

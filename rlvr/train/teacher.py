@@ -88,6 +88,7 @@ class Teacher(LearnerPart):
         self.policy = Policy.load(
             name,
             device=student.device,
+            in_shares=learner.ranks.world > 1,
             dtype=next(student.model.parameters()).dtype,
             autocast=student.autocast,
             packing=student.packing,

@@ -134,6 +134,31 @@ def test_no_rank_holds_a_second_copy_to_save_or_sync(tmp_path):
     assert finish(start(2, "peaks", tmp_path)).count("of a model of") == 2
 
 
+@pytest.mark.parametrize("world", [2, 3])
+def test_each_rank_reads_its_rows_alone(tmp_path, world):
+    """By /proc: its shares and a tensor, not the model; the same weights, in one file or in several."""
+    made = Policy(*tiny(CHARSET, hidden=512, heads=2, layers=12, tied=world == 2))
+    made.save(tmp_path)
+    if world == 3:
+        made.model.save_pretrained(tmp_path, max_shard_size="100MB")
+        (tmp_path / "model.safetensors").unlink(missing_ok=True)
+    said = finish(start(world, "load", tmp_path))
+    assert said.count("MiB adds") == world
+
+
+def test_weights_that_are_not_finite_on_one_rank_are_refused_by_all(tmp_path):
+    """One line with the tensor's name, and no wait for the others."""
+    made = Policy(*tiny(CHARSET, hidden=16, heads=2, layers=2))
+    with torch.no_grad():
+        made.model.get_output_embeddings().weight[-1, 3] = float("nan")
+    made.save(tmp_path)
+    process = start(2, "load", tmp_path)
+    said, _ = process.communicate(timeout=300)
+    kill(process)
+    assert process.returncode != 0
+    assert said.count("embed_tokens.weight are not finite") == 2, said[-2000:]
+
+
 @pytest.mark.parametrize("settings", [{}, {"lora_rank": 2}], ids=["full", "LoRA"])
 def test_a_run_goes_on_to_the_last_bit_and_opens_on_another_number_of_ranks(tmp_path, settings):
     """2 ranks: stopped and resumed is uninterrupted.  Written by 2, by 1 and by 2 again: the same bits.

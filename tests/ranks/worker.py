@@ -3,6 +3,7 @@
 torchrun --nproc-per-node 2 tests/ranks/worker.py gradients full|lora tied|untied
 torchrun --nproc-per-node 2 tests/ranks/worker.py parts
 torchrun --nproc-per-node 2 tests/ranks/worker.py peaks FOLDER
+torchrun --nproc-per-node 2 tests/ranks/worker.py load FOLDER
 torchrun --nproc-per-node 2 tests/ranks/worker.py names TEACHER grpo,dapo
 torchrun --nproc-per-node 2 tests/ranks/worker.py run FOLDER '{"steps": 4}'
 """
@@ -18,10 +19,12 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.parts import Correction, EntropyTarget, Kl, Mixing
+from rlvr.samplers.protocol import TokenRow
 from rlvr.train import checkpoint
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch
@@ -246,6 +249,37 @@ def peaks_on(ranks: Ranks, folder: Path) -> None:
     assert max(found["buckets"], found["model"]) < most + 2 * layer + 32, numbers
 
 
+def load(folder: str) -> None:
+    """What a model's loading adds to a rank's memory, and that its weights are those of the files."""
+    with Ranks.of_environment(torch.device("cpu")) as ranks:
+        load_on(ranks, Path(folder))
+        gc.collect()
+
+
+def load_on(ranks: Ranks, folder: Path) -> None:
+    made: list[Policy] = []
+
+    def loaded() -> None:
+        made.append(Policy.load(folder, in_shares=True))
+        made[0].shard(ranks)
+
+    added = added_mib(loaded)
+    wanted = {k: v for file in folder.glob("*.safetensors") for k, v in load_file(file).items()}
+    sizes = [value.numel() * 4 / 2**20 for value in wanted.values()]
+    seen = 0
+    for bucket in made[0].weights():
+        assert all(torch.equal(value, wanted[name]) for name, value in bucket.items())
+        seen += len(bucket)
+    assert seen == (len(wanted) if ranks.first else 0)
+    print(f"rank {ranks.rank} of a model of {sum(sizes):.0f} MiB adds {added:.0f}")
+    assert added < sum(sizes) / ranks.world + max(sizes) + 48, added
+    rows = [TokenRow([1, 5], [6, 7, 8]), TokenRow([1], [9])]
+    with torch.no_grad():
+        shared = made[0].logprobs(rows)
+        alone = Policy.load(folder).logprobs(rows)
+    assert float((shared - alone).abs().max()) < 1e-5
+
+
 def added_mib(call: Callable[[], object]) -> float:
     """What a call takes at its peak beyond what there is before it, by /proc."""
     gc.collect()
@@ -285,6 +319,8 @@ if __name__ == "__main__":
         compare_parts()
     elif sys.argv[1] == "peaks":
         peaks(sys.argv[2])
+    elif sys.argv[1] == "load":
+        load(sys.argv[2])
     elif sys.argv[1] == "names":
         compare_names(sys.argv[2], sys.argv[3].split(","))
     elif sys.argv[1] == "gradients":

@@ -1,0 +1,199 @@
+"""Models too big for one device: made without weights, of which each rank reads its rows from files of safetensors.
+
+config.json ─▶ layers on the meta device ─▶ `Policy.shard` ─▶ `WeightFiles.fill`: this rank's rows of each tensor
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Self
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+from rlvr.errors import UsageError
+from rlvr.train.checkpoint import crc32_of
+from rlvr.train.ranks import Ranks
+
+__all__ = ["WeightFiles", "empty_of_folder", "small_twin"]
+
+_DTYPES: Final = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
+_AT_ONCE: Final = 16 * 2**20  # bytes that are read before they are copied to their place
+_PROBED_TOKENS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a tensor lies: `start` is of its first byte in the file."""
+
+    file: Path
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+
+
+class WeightFiles:
+    """The tensors of a folder's safetensors, of which rows are read without the rest.
+
+    The files are read and not mapped: pages of a map count as this process's memory.
+
+    Args:
+        places: by the tensors' names.
+    """
+
+    def __init__(self, places: dict[str, _Place]) -> None:
+        self._places = places
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Those of a folder.
+
+        Args:
+            folder: of a saved model.
+
+        Raises:
+            ValueError, KeyError, OSError: its files are not whole, or of a kind that is not known here.
+        """
+        places: dict[str, _Place] = {}
+        for path in sorted(folder.glob("*.safetensors")):
+            with path.open("rb") as file:
+                length = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(length))
+            header.pop("__metadata__", None)
+            size = path.stat().st_size - 8 - length
+            if max((one["data_offsets"][1] for one in header.values()), default=0) != size:
+                raise ValueError(f"{path} is cut short")
+            for name, one in header.items():
+                start = 8 + length + one["data_offsets"][0]
+                places[name] = _Place(path, _DTYPES[one["dtype"]], tuple(one["shape"]), start)
+        return cls(places)
+
+    def has(self, model: nn.Module) -> bool:
+        """Whether all weights of a model are there under their own names, in their shapes.
+
+        Args:
+            model: perhaps on the meta device.
+        """
+        parameters = dict(model.named_parameters())
+        every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        has_buffers = bool(model.state_dict().keys() - every)
+        return not has_buffers and all(
+            name in self._places and self._places[name].shape == tuple(p.shape)
+            for name, p in parameters.items()
+        )
+
+    def fill(self, model: nn.Module, ranks: Ranks) -> None:
+        """Give the shares of a sharded model their values.  All ranks make this call.
+
+        Args:
+            model: whose parameters are shards over the ranks.
+            ranks: these.
+
+        Raises:
+            UsageError: a weight is not finite.
+        """
+        bad = []
+        with torch.no_grad():
+            for name, share in model.named_parameters():
+                self._read(self._places[name], share)
+                local = share.to_local() if isinstance(share, DTensor) else share
+                if local.numel() and not local.sum(dtype=torch.float32).isfinite():
+                    bad += [name] if not local.isfinite().all() else []
+        if found := sorted({name for one in ranks.from_all(bad) for name in one}):
+            raise UsageError(
+                f"the weights of {found[0]} are not finite: the file is damaged, or the model diverged when it was "
+                "trained; give another one"
+            )
+
+    def _read(self, place: _Place, share: Tensor) -> None:
+        """Read a share's rows, some at once."""
+        local, first = share.detach(), 0
+        if isinstance(share, DTensor):
+            _, offset = compute_local_shape_and_global_offset(
+                share.shape, share.device_mesh, share.placements
+            )
+            local, first = share.detach().to_local(), offset[0]
+        if not local.numel():
+            return
+        row = prod(place.shape[1:]) * place.dtype.itemsize
+        with place.file.open("rb") as file:
+            file.seek(place.start + first * row)
+            for part in local.split(max(1, _AT_ONCE // max(1, row))):
+                part.copy_(_read_part(file, place.dtype, part))
+
+    def summary(self) -> str:
+        """A checksum of each file."""
+        files = sorted({place.file for place in self._places.values()})
+        return " ".join(f"{file.name} {crc32_of(file):08x}" for file in files)
+
+
+def _read_part(file: BinaryIO, dtype: torch.dtype, like: Tensor) -> Tensor:
+    raw = bytearray(like.numel() * dtype.itemsize)
+    if file.readinto(raw) != len(raw):  # type: ignore[attr-defined]  # a buffered file has it
+        raise UsageError(f"{file.name} was cut short while it was read")
+    return torch.frombuffer(raw, dtype=dtype).view(like.shape)
+
+
+def empty_of_folder(
+    folder: Path, *, dtype: torch.dtype, attention: str | None
+) -> tuple[Any, WeightFiles] | None:
+    """A folder's model without weights, and its files; None where weights have to be converted as they are loaded.
+
+    Args:
+        folder: of a saved model.
+        dtype: type of the weights.
+        attention: implementation of attention; None for the default.
+    """
+    chosen = {} if attention is None else {"attn_implementation": attention}
+    try:
+        files = WeightFiles.of(folder)
+        config = AutoConfig.from_pretrained(folder)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, **chosen)
+        if (folder / "generation_config.json").is_file():
+            model.generation_config = GenerationConfig.from_pretrained(folder)
+        _give_buffers(model, small_twin(model))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError):
+        return None  # loading it whole says what is wrong, if anything is
+    return (model.eval(), files) if files.has(model) else None
+
+
+def _give_buffers(model: nn.Module, twin: nn.Module) -> None:
+    """Give buffers, such as the frequencies of positions, the values of a small model's; these know no weights."""
+    values = dict(twin.named_buffers())
+    for name, buffer in list(model.named_buffers()):
+        if values[name].shape != buffer.shape:
+            raise ValueError(f"{name} depends on the model's size")
+        place, _, last = name.rpartition(".")
+        model.get_submodule(place)._buffers[last] = values[name]
+    for module in model.modules():
+        if any(isinstance(one, Tensor) and one.is_meta for one in vars(module).values()):
+            raise ValueError("a tensor is neither a weight nor a buffer")
+
+
+def small_twin(model: Any) -> Any:
+    """A model of the same kind with one layer and few tokens, to be tried where the model has no weights.
+
+    Args:
+        model: of transformers.
+    """
+    config = copy.deepcopy(model.config)
+    text = config.get_text_config()
+    text.vocab_size, text.num_hidden_layers = _PROBED_TOKENS, 1
+    if getattr(text, "layer_types", None):
+        text.layer_types = text.layer_types[:1]
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        setattr(text, name, None)
+    return type(model)(config).to(model.dtype).eval()
