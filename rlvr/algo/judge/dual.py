@@ -62,7 +62,7 @@ class Dual:
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __truediv__(self, number: float) -> Dual:
+    def __truediv__(self, number: float | int) -> Dual:
         return self * (1 / number)
 
     def sum(self) -> Dual:
