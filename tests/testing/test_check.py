@@ -267,7 +267,7 @@ GYM = {
         "step",
         "reset or step raises",
     ),
-    "it does not end": (answering(("", 0.0, False, False, {})), "step", "a single-turn episode ends with its first"),
+    "it does not end": (answering(("", 0.0, False, False, {})), "step", "an episode goes on after its last turn"),
     "it hangs": (changed(Words, reset=lambda self, **_: [0 for _ in iter(int, 1)]), "hang", "an episode"),
 }  # fmt: skip
 
@@ -312,7 +312,7 @@ EPISODES = {
     "the number is told": (Told(), "secret", "the prompt holds the reference"),
     "many guesses in one turn": (answering(lambda said, n: n in said.split()), "hedge", "many answers in one turn"),
     "silence wins": (answering(lambda said, n: said in ("", n)), "empty", "an episode of nothing else is correct"),
-    "the user raises on junk": (changed(Guess, user=raises), "crash", "an episode fails"),
+    "the user raises on junk": (changed(Guess, user=raises), "step", "reset or step raises"),
     "verify raises on junk": (
         changed(Guess, verify=lambda self, task, one: judged(int(one.answer) == task.reference)),
         "step",
