@@ -68,8 +68,10 @@ class SlotPool:
         limits: Limits,
         workers: int,
         level: str,
+        folders: Sequence[str] = (),
     ):
         self._python, self._packages, self._caches = python, packages, caches
+        self._folders = tuple(folders)
         self._limits, self._workers, self._level = limits, workers, level
         self._hierarchy = _hierarchy()
         self.memory = f"cgroup v{self._hierarchy.version}" if self._hierarchy else ""
@@ -312,7 +314,7 @@ class SlotPool:
             "preload": [*_PRELOAD, *self._packages.preload],
             "packages": list(self._packages.preload),
             "sites": list(self._packages.sites),
-            "root": root_plan(self._python, self._packages, self._caches),
+            "root": root_plan(self._python, self._packages, self._caches, self._folders),
             "filter": seccomp.program(restricted=self._level == "restricted").hex(),
             "forks": seccomp.forks().hex(),
             "outer_uid": uid,

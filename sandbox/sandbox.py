@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import math
 import os
+import re
 import signal as signals
 import socket
 import threading
@@ -82,6 +83,8 @@ class Sandbox:
         sessions_memory_mib: MiB that all open sessions together may take, by their limits; None for no such limit.
         level: "namespaces", or "restricted" for a host that has none (Linux 6.12 or newer): Landlock, seccomp and
             sampling, and fewer guarantees (docs/reference/sandbox.md).
+        folders: writable folders at the root, such as ("/app", "/logs").  They are folders of the working directory
+            too, `app` and `logs`; only the level "namespaces" has them.
 
     Raises:
         UsageError: a setting that cannot work.
@@ -98,6 +101,7 @@ class Sandbox:
         level: str = "namespaces",
         sessions: int | None = None,
         sessions_memory_mib: int | None = None,
+        folders: Sequence[str] = (),
     ) -> None:
         if isinstance(packages, str) or isinstance(allow_missing, str):
             raise UsageError(
@@ -119,6 +123,7 @@ class Sandbox:
             require_one_of("a name in allow_missing", name, probe.PROMISES)
         require_one_of("level", level, LEVELS)
         self.level = level
+        self.folders = _checked_folders(folders, level)
         self.sessions = require_optional_whole("sessions", sessions, 1, none="no limit")
         self.sessions_memory_mib = require_optional_whole(
             "sessions_memory_mib", sessions_memory_mib, 1, none="no limit"
@@ -133,6 +138,7 @@ class Sandbox:
             self.limits,
             self.workers,
             level,
+            self.folders,
         )
         self._numbers = itertools.count(1)
         self._checking = threading.Lock()
@@ -148,6 +154,7 @@ class Sandbox:
         }
         settings |= {
             "level": self.level,
+            "folders": self.folders,
             "sessions": self.sessions,
             "sessions_memory_mib": self.sessions_memory_mib,
         }
@@ -716,6 +723,22 @@ class Sandbox:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="rlvr-sandbox")
             return self._threads
+
+
+def _checked_folders(folders: Sequence[str], level: str) -> tuple[str, ...]:
+    if isinstance(folders, str):
+        raise UsageError("folders takes several names: ('/app',), not '/app'")
+    for folder in folders:
+        if not isinstance(folder, str) or not re.fullmatch(r"/[\w-][\w.-]{0,99}", folder):
+            raise UsageError(
+                f"folders: {brief(folder)} is no name of a folder at the root, such as '/app'"
+            )
+        if level != "namespaces":
+            raise UsageError(
+                f"folders: {folder!r} cannot be had at the level {level!r}, which has no root of its own; "
+                "use level='namespaces'"
+            )
+    return tuple(dict.fromkeys(folders))
 
 
 def _again(limits: Limits, workers: int, settings: Mapping[str, Any]) -> Sandbox:

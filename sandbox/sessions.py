@@ -193,7 +193,8 @@ class Session:
         So it is what the file holds, whatever the program has made of its commands.
 
         Args:
-            path: relative to the working directory that the session began in.
+            path: relative to the working directory that the session began in, or within one of the sandbox's
+                `folders`.
 
         Returns:
             Its bytes; None if there is no such regular file (links are not followed), if it is larger than
@@ -202,7 +203,7 @@ class Session:
         Raises:
             UsageError: the session was closed here, or the path is not of this form.
         """
-        parts = _parts(path)
+        parts = _parts(path, self.sandbox.folders)
         self._require_ours()
         with self._turn:
             if not self._takes(path):
@@ -226,6 +227,7 @@ class Session:
 
         Args:
             patterns: of paths within the working directory, as in `Path.match`: `*` within a name, `**` for folders.
+                Those of the sandbox's folder "/app" begin with "app/".
 
         Raises:
             ToolError: there are too many files or bytes, or the session is over; says which.
@@ -271,7 +273,8 @@ class Session:
         Folders of the path are made; what the file held is replaced.
 
         Args:
-            path: relative to the working directory that the session began in.
+            path: relative to the working directory that the session began in, or within one of the sandbox's
+                `folders`.
             data: its content; a text is written as UTF-8.
 
         Returns:
@@ -281,7 +284,7 @@ class Session:
         Raises:
             UsageError: the session was closed here or belongs to a parent process, or an argument is not of this form.
         """
-        parts = _parts(path)
+        parts = _parts(path, self.sandbox.folders)
         if not isinstance(data, bytes | str):
             raise UsageError(f"the data is {brief(data)}; give bytes or a text")
         content = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
@@ -457,13 +460,19 @@ def _as_regex(pattern: str) -> str:
     return "".join(parts.get(piece) or re.escape(piece) for piece in pieces)
 
 
-def _parts(path: str) -> list[str]:
+def _parts(path: str, folders: Sequence[str] = ()) -> list[str]:
     """The names in a path within the working directory.
+
+    Args:
+        path: relative to it, or absolute within one of the folders.
+        folders: see `Sandbox`.
 
     Raises:
         UsageError: it is none.
     """
     parts = path.split("/") if isinstance(path, str) else []
+    if len(parts) > 2 and f"/{parts[1]}" in folders and not parts[0]:
+        parts = parts[1:]
     if not parts or not all(p and p not in (".", "..") and "\0" not in p for p in parts):
         raise UsageError(
             f"the path is {brief(path)}; give one within the working directory, such as 'a/b.txt'"

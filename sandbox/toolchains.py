@@ -49,6 +49,7 @@ _MERGED: Final = (
     "/lib32",
     "/lib64",
 )  # links into /usr, or folders on older systems
+_OWN_NAMES: Final = ("/box", "/dev", "/etc", "/old", "/proc", "/tmp", "/var")
 _OLDEST: Final = (3, 10)
 _ASK_S: Final = 60.0
 
@@ -279,19 +280,28 @@ def missing(language: str) -> MissingDependency | None:
     )
 
 
-def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> dict[str, Any]:
+def root_plan(
+    python: Python,
+    packages: Packages,
+    caches: Mapping[str, str],
+    folders: Sequence[str] = (),
+) -> dict[str, Any]:
     """The files of the host that a slot sees.
 
     Args:
         python: the interpreter of the programs.
         packages: what they may import.
         caches: folder inside a slot → folder of the host.
+        folders: writable ones at the root, such as "/app".
 
     Returns:
         `binds`, pairs of a path on the host and a path inside; `caches`, the same, but no program is shown the path on
-        the host; `links`, pairs of a path inside and its target; `empty`, folders that are hidden; `packages`, more
-        binds.  These come last, since they may lie in a hidden folder; each keeps its path, from which the zygote has
-        already loaded it.
+        the host; `links`, pairs of a path inside and its target; `empty`, folders that are hidden; `folders`; and
+        `packages`, more binds.  These come last, since they may lie in a hidden folder; each keeps its path, from which
+        the zygote has already loaded it.
+
+    Raises:
+        UsageError: the root has something else at the name of a folder.
     """
     binds = {path: path for path in _SYSTEM if Path(path).exists()}
     links = {}
@@ -327,7 +337,15 @@ def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> 
         "links": list(links.items()),
         "empty": empty,
         "packages": allowed,
+        "folders": list(folders),
     }
+    taken = {f"/{path.split('/')[1]}" for path in (*binds, *links, *_OWN_NAMES, *caches)}
+    taken |= {f"/{path.split('/')[1]}" for path in packages.visible}
+    for folder in folders:
+        if folder in taken:
+            raise UsageError(
+                f"folders: the sandbox has files of its own in {folder!r}; choose another name, such as '/app'"
+            )
     return {**plan, "caches": shared}
 
 

@@ -24,7 +24,6 @@ from rlvr.sandbox.guest.linux import (
     CLONE_NEWUTS,
     MS_RDONLY,
     clone,
-    detach,
     die_with_parent,
     unshare,
 )
@@ -35,6 +34,7 @@ from rlvr.sandbox.guest.root import (
     fresh_scratch,
     limit_scratch,
     mount_proc,
+    remove_scratch,
     sources_of,
 )
 
@@ -65,6 +65,7 @@ class Namespaces:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
+        self._folders = config["root"]["folders"]
         self._numbers = self._sockets = -1
 
     # ------------------------------------------------------------------------------------------- the keeper
@@ -162,7 +163,7 @@ class Namespaces:
 
     def enter_run(self) -> None:
         """Have an empty scratch, and be in it."""
-        fresh_scratch(self.config["disk"], self.config["files"])
+        fresh_scratch(self.config["disk"], self.config["files"], self._folders)
         os.chdir(WORK)
 
     def limit(self, limits: Mapping[str, Any]) -> None:
@@ -172,7 +173,7 @@ class Namespaces:
             limits: of the run.
         """
         if (limits["disk"], limits["files"]) != (self.config["disk"], self.config["files"]):
-            limit_scratch(limits["disk"], limits["files"])
+            limit_scratch(limits["disk"], limits["files"], self._folders)
 
     def start(self) -> int:
         """Fork the program's process; its pid, there 0."""
@@ -242,7 +243,7 @@ class Namespaces:
             partner: another box of the slot runs a program, which may still be using sockets: they are not counted.
         """
         os.chdir("/")
-        detach(BOX)  # before the reply: it is memory, and the next run may begin at once
+        remove_scratch(self._folders)  # before the reply: the next run may begin at once
         for _ in range(_RINGS_MS):
             if os.pread(self._sockets, 4096, 0).count(b"\n") == 1:  # the table's heading
                 return True

@@ -2,6 +2,7 @@
 
 /usr/lib, /usr/bin, the interpreter …   bound read-only, as the host's plan says
 /box/{home,tmp,shm}                     mounted afresh by each box; /tmp and /dev/shm lead there
+/app, /logs …                           folders of /box/home that were asked for at these names, writable
 /dev                                    null zero full random urandom
 /proc                                   of the run's own processes
 """
@@ -9,7 +10,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlvr.sandbox.guest.linux import (
@@ -36,6 +37,7 @@ __all__ = [
     "fresh_scratch",
     "limit_scratch",
     "mount_proc",
+    "remove_scratch",
     "sources_of",
 ]
 
@@ -95,7 +97,7 @@ def build(plan: Mapping[str, Any], sources: Mapping[str, int]) -> None:
         _bind(sources[target], root + target)
     for target in hidden:
         read_only(target)
-    for folder in ("/dev", "/etc", "/proc", "/var", "/old", BOX):
+    for folder in ("/dev", "/etc", "/proc", "/var", "/old", BOX, *plan["folders"]):
         os.makedirs(root + folder, exist_ok=True)
     for name, fd in devices.items():
         _touch(f"{root}/dev/{name}")
@@ -163,25 +165,41 @@ def mount_proc(flags: int = 0) -> None:
         mount("proc", "/proc", "proc", flags)
 
 
-def fresh_scratch(size: int, files: int) -> None:
+def fresh_scratch(size: int, files: int, folders: Sequence[str] = ()) -> None:
     """Mount an empty /box.  Needs a mount namespace of the box's own.
 
     Args:
         size: bytes that it can hold.
         files: files and folders that it can hold.
+        folders: of the working directory, by the absolute names at which they are found too.
     """
-    mount("box", BOX, "tmpfs", MS_NOSUID | MS_NODEV, _scratch(size, files))
+    mount("box", BOX, "tmpfs", MS_NOSUID | MS_NODEV, _scratch(size, files + len(folders)))
     for folder in _FOLDERS:
         os.mkdir(folder)
+    for folder in folders:
+        os.mkdir(WORK + folder)
+        mount(WORK + folder, folder, None, MS_BIND)
 
 
-def limit_scratch(size: int, files: int) -> None:
+def remove_scratch(folders: Sequence[str]) -> None:
+    """Unmount /box: it is memory.
+
+    Args:
+        folders: see `fresh_scratch`.
+    """
+    for folder in folders:
+        detach(folder)
+    detach(BOX)
+
+
+def limit_scratch(size: int, files: int, folders: Sequence[str] = ()) -> None:
     """Change the limits of a scratch that is mounted.
 
     Args:
-        size, files: see `fresh_scratch`.
+        size, files, folders: see `fresh_scratch`.
     """
-    mount("box", BOX, None, MS_REMOUNT | MS_NOSUID | MS_NODEV, _scratch(size, files))
+    options = _scratch(size, files + len(folders))
+    mount("box", BOX, None, MS_REMOUNT | MS_NOSUID | MS_NODEV, options)
 
 
 def _scratch(size: int, files: int) -> str:

@@ -572,6 +572,48 @@ def test_a_file_is_written_past_the_program(sandbox):
         session.write("x", "x")
 
 
+def test_folders_at_absolute_names_are_writable_and_fresh():
+    """Inside they are no links; from outside their files are named as inside, or relative to the working directory."""
+    with Sandbox(limits=QUICK, workers=1, folders=("/app", "/logs")) as sandbox:
+        for text in ("1", "2"):  # in one slot, one after the other
+            with sandbox.session("bash") as session:
+                assert session.run("ls -A /app /logs").text == "/app:\n\n/logs:\n"
+                assert session.write("/app/src/a.txt", text)
+                assert session.run("cd /app/src; pwd -P; cat a.txt > /logs/b").text == "/app/src\n"
+                assert session.read("/logs/b") == session.read("logs/b") == text.encode()
+                assert session.outputs(("app/**",)) == {"app/src/a.txt": text.encode()}
+                assert session.run("echo x > /other").ending is Ending.RE
+                assert session.run("head -c 9000000 /dev/zero > /app/big").ending is Ending.RE
+                with pytest.raises(UsageError, match="within the working directory"):
+                    session.write("/etc/x", "x")
+        assert pickle.loads(pickle.dumps(sandbox)).folders == ("/app", "/logs")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"folders": "/app"}, "several names"),
+        ({"folders": ("app",)}, "'app' is no name of a folder at the root"),
+        ({"folders": ("/a/b",)}, "'/a/b' is no name of a folder at the root"),
+        ({"folders": ("/..",)}, "is no name of a folder at the root"),
+        (
+            {"folders": ("/app",), "level": "restricted"},
+            "'/app' cannot be had at the level 'restricted'",
+        ),
+    ],
+)
+def test_folders_that_cannot_be_had_are_refused_by_name(settings, said):
+    with pytest.raises(UsageError, match=said):
+        Sandbox(**settings)
+
+
+def test_a_folder_that_the_sandbox_has_is_refused_when_it_starts():
+    with Sandbox(workers=1) as plain:
+        assert plain.folders == ()
+    with pytest.raises(UsageError, match="files of its own in '/usr'"):
+        Sandbox(workers=1, folders=("/usr",)).warm()
+
+
 def test_a_forked_child_is_refused_and_its_parent_notices_nothing(sandbox):
     """What the child heard was missing in the parent, which waited for 33 seconds and got TLE."""
     with sandbox.session("python") as session:
