@@ -1,6 +1,7 @@
 """What goes wrong silently: alarms with reason and remedy, and the ends of runs that would learn nothing or the wrong.
 
-`ScoringAlarm` ends a run after `bad_steps` steps in which every rollout was UNSCORED.  `Alarms` says a line for others.
+`ScoringAlarm` ends a run after `bad_steps` steps in which every rollout was UNSCORED.  `Alarms` says a line for others,
+or ends the run after it.
 `SecondOpinion` has a share of the rollouts verified once more, and ends a run whose rewards it does not confirm.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from rlvr.errors import RlvrError
 from rlvr.samplers.chat import ChatFormat
 from rlvr.samplers.protocol import rollout_seed
 from rlvr.train.rollout_batch import RolloutBatch
+from rlvr.train.trends import trends
 from rlvr.types import (
     Group,
     Outcome,
@@ -34,6 +36,7 @@ from rlvr.validate import require_number, require_whole
 from rlvr.workers.loops import loop_thread
 
 __all__ = [
+    "AlarmRaised",
     "Alarms",
     "NothingScored",
     "OpinionAlarm",
@@ -43,6 +46,10 @@ __all__ = [
     "lr_alarm",
     "never_ends",
 ]
+
+
+class AlarmRaised(RlvrError):
+    """An alarm has ended the run, as `on_alarm` is stop; its last step is saved."""
 
 
 class NothingScored(RlvrError):
@@ -95,41 +102,83 @@ _CLIP_STEPS: Final = 20
 
 
 class Alarms:
-    """Says a line when steps in a row show that the run learns nothing, and once more if it comes back.
+    """Says a line when steps in a row show that the run learns nothing or breaks down, and once more if it comes back.
 
     Args:
         steps: how many in a row.
         prompts: how prompts are sent; a first step in which no completion ends by itself is said with it.
         clips: whether the algorithm has a clip, which should act now and then where a batch makes several updates.
+
+    Attributes:
+        raised: the last alarm that has begun; empty before the first one.
     """
 
     def __init__(
         self, steps: int, prompts: ChatFormat | None = None, *, clips: bool = False
     ) -> None:
         self.steps, self._prompts, self._clips = steps, prompts, clips
+        self.raised = ""
         self._is_first = True
         self._in_a_row: dict[str, int] = {}
+        self._trends = trends()
+        self._limits = {"clip": _CLIP_STEPS}
+        self._limits |= {one.name: one.in_a_row for one in self._trends if one.in_a_row}
 
-    def check(self, numbers: Mapping[str, float]) -> list[str]:
+    def check(self, numbers: Mapping[str, Any]) -> list[str]:
         """The alarms that begin with this step, each a line with reason and remedy.
 
         Args:
             numbers: metrics of the step.
         """
-        found = dict(self._seen(numbers))
+        signs = dict(self._signs(numbers))
         lines = list[str]()
-        if self._is_first and self.steps > 1 and "no end" in found:
+        if self._is_first and self.steps > 1 and "no end" in signs:
             lines.append(f"alarm: {never_ends(self._prompts)}")
         self._is_first = False
-        self._in_a_row = {name: self._in_a_row.get(name, 0) + 1 for name in found}
-        limits = {"clip": _CLIP_STEPS}
-        return lines + [
+        self._in_a_row = {name: self._in_a_row.get(name, 0) + 1 for name in signs}
+        begun = [
             line
-            for name, line in found.items()
-            if self._in_a_row[name] == limits.get(name, self.steps)
+            for name, line in signs.items()
+            if self._in_a_row[name] == self._limits.get(name, self.steps)
         ]
+        self.raised = begun[-1] if begun else self.raised
+        return lines + begun
 
-    def _seen(self, numbers: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    def end_run(self, step: int) -> None:
+        """End a run whose alarm has been raised.
+
+        Args:
+            step: of the run, which is saved.
+
+        Raises:
+            AlarmRaised: always; it names the alarm and the way on.
+        """
+        raise AlarmRaised(
+            f"on_alarm is 'stop', and step {step} raised an alarm: {self.raised.removeprefix('alarm: ')}. The same "
+            "command goes on from this step, with --on-alarm warn without stopping"
+        )
+
+    def read_again(self, rows: Iterable[Mapping[str, Any]], until: int) -> None:
+        """Take note of the steps that a resumed run has done, without a line for their alarms.
+
+        Args:
+            rows: of its `metrics.jsonl`.
+            until: the last of these steps.
+        """
+        for row in rows:
+            if 1 <= row["step"] <= until:
+                self.check({name: value for name, value in row.items() if value is not None})
+        self.raised = ""
+
+    def _signs(self, numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """What is wrong with this step, and as of this step: (name, line)."""
+        yield from self._signs_of_step(numbers)
+        for trend in self._trends:
+            if (why := trend.check(numbers)) is not None:
+                begin = "alarm: " if trend.in_a_row else f"alarm: in {self.steps} steps in a row "
+                yield trend.name, begin + why
+
+    def _signs_of_step(self, numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         begin = f"alarm: in {self.steps} steps in a row "
         if numbers.get("updates") == 0 and not numbers.get("value_loss"):
             accuracy = numbers.get("accuracy", float("nan"))

@@ -42,6 +42,7 @@ __all__ = ["Config", "ResolvedConfig"]
 _Schedule = Literal["constant", "linear", "cosine"]
 _Precision = Literal["fp32", "bf16"]
 _LoraSampling = Literal["merged", "swapped"]
+_OnAlarm = Literal["warn", "stop"]
 
 
 def _default_hint(label: str) -> str:
@@ -163,6 +164,7 @@ class Config:
         track: Package that logs the metrics too: wandb, or one with the same interface.
         bad_steps: How many in a row end the run: mini-batches whose loss or gradient is not finite, or steps in which
             no rollout could be scored.
+        on_alarm: What an alarm of a step does: warn (print a line) or stop (end the run, with its last step saved).
         accept: Parts of the identity (`code`, `inputs`) in which the continued run may differ from how it began.
         canary: Largest difference allowed between the sampler's and the trainer's log-probabilities of a token.
             None: 0.001, or 0.5 in bf16.  Infinity switches the check off.
@@ -251,6 +253,7 @@ class Config:
     show_rollouts: int = 0
     track: str | None = None
     bad_steps: int = 3
+    on_alarm: _OnAlarm = "warn"
     accept: tuple[str, ...] = ()
     canary: float | None = None
     seed: int = 0
@@ -749,5 +752,6 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "step_s": require_seconds,
     "turn_schedule": partial(require_one_of, allowed=get_args(Schedule), or_none=True),
     "precision": partial(require_one_of, allowed=get_args(_Precision)),
+    "on_alarm": partial(require_one_of, allowed=get_args(_OnAlarm)),
     "overlong": partial(require_one_of, allowed=get_args(OverlongHandling), or_none=True),
 }

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import json
 import random
-import resource
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -34,13 +33,27 @@ from rlvr.errors import UsageError
 from rlvr.samplers.protocol import TokenRow
 from rlvr.scoring import Scorer
 from rlvr.train import checkpoint
-from rlvr.train.alarm import Alarms, OpinionAlarm, ScoringAlarm, SecondOpinion, lr_alarm
+from rlvr.train.alarm import (
+    AlarmRaised,
+    Alarms,
+    OpinionAlarm,
+    ScoringAlarm,
+    SecondOpinion,
+    lr_alarm,
+)
 from rlvr.train.canary import Canary
 from rlvr.train.config import Config
+from rlvr.train.costs import step_costs
 from rlvr.train.credit import Batch, collate, credit, rows_of, update_rows
 from rlvr.train.learner import Learner
 from rlvr.train.memory import forecast, longest_prompt, require_room
-from rlvr.train.metrics import Log, evaluation_metrics, keep_evaluation, open_loggers
+from rlvr.train.metrics import (
+    Log,
+    evaluation_metrics,
+    keep_evaluation,
+    open_loggers,
+    read_metrics,
+)
 from rlvr.train.parts import MovingBaseline
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import PreferenceLearner, examples_of_groups
@@ -160,6 +173,8 @@ class Trainer:
             self.learner = kind(self.policy, config, self.ranks, self._activity)
             if (line := lr_alarm(self.learner.parameters, config.lr)) is not None:
                 self._say(line)
+                if config.on_alarm == "stop":
+                    raise AlarmRaised("on_alarm is 'stop', and lr is too high; see the line above")
             self._load_checkpoint()
             self._open = (
                 self._open.pop_all()
@@ -213,6 +228,7 @@ class Trainer:
             Diverged: losses or gradients were not finite in `bad_steps` mini-batches in a row; `RUN/steps` holds them.
             CanaryFailed: the sampler does not have the trainer's weights.
             NothingScored: every rollout was UNSCORED in `bad_steps` steps in a row.
+            AlarmRaised: `on_alarm` is "stop", and a step raised an alarm; it is saved.
         """
         config = self._settings
         ranks = self.ranks
@@ -234,17 +250,25 @@ class Trainer:
                     self._standing.reset()
                     numbers["reset"] = 1.0
                 if ranks.first:
+                    numbers |= self._costs(numbers, time.perf_counter() - started)
                     for line in self._alarms.check(numbers):
                         self._say(line)
-                    log(self.step, numbers | self._costs(numbers, time.perf_counter() - started))
-                stop = ranks.any(stopped())
+                    log(self.step, numbers)
+                stop = ranks.any(stopped() or self._must_end)
                 if self.step % config.checkpoint_every == 0 or self.step == config.steps or stop:
                     self.save()
-        if self.step < config.steps:
-            self._say(f"stopped after step {self.step}; the same command continues from there")
-        else:
+        if self.step == config.steps:
             with self._folder("model") as folder:
                 self.policy.save(folder)
+        if self._must_end:
+            self._alarms.end_run(self.step)
+        if self.step < config.steps:
+            self._say(f"stopped after step {self.step}; the same command continues from there")
+
+    @property
+    def _must_end(self) -> bool:
+        """Whether an alarm ends the run; only the first rank knows."""
+        return self._settings.on_alarm == "stop" and bool(self._alarms.raised)
 
     def _folder(self, name: str) -> AbstractContextManager[Path]:
         """A folder of the run that the first rank writes: a run that is killed meanwhile leaves no half of it."""
@@ -510,11 +534,8 @@ class Trainer:
         )
 
     def _costs(self, numbers: Mapping[str, float], step_s: float) -> dict[str, float]:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        if self.policy.device.type == "cuda":
-            peak = torch.cuda.max_memory_allocated(self.policy.device) / 2**20
         tokens = numbers["tokens"] + numbers.get("fork_tokens", 0.0)
-        return {"step_s": step_s, "tokens_per_s": tokens / step_s, "memory_mib": peak}
+        return step_costs(self.policy.device, tokens, step_s)
 
     def save(self) -> Path:
         """Write a checkpoint with everything that the next step depends on, and return its path.
@@ -569,6 +590,9 @@ class Trainer:
         if self._opinion is not None and opinion:
             self._opinion.load_state_dict(opinion)
         self._rng = state["rng"]
+        log = self._settings.run / "metrics.jsonl"
+        if self.ranks.first and log.is_file():
+            self._alarms.read_again(read_metrics(log), self.step)
         self._sync()
         self._say(f"continuing after step {self.step}, from {path}")
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import resource
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
@@ -30,8 +28,10 @@ from rlvr.display import Activity
 from rlvr.environment.registry import make
 from rlvr.errors import UsageError
 from rlvr.train import checkpoint
+from rlvr.train.alarm import Alarms
 from rlvr.train.config import Config
-from rlvr.train.metrics import evaluation_metrics, keep_evaluation, open_loggers
+from rlvr.train.costs import step_costs
+from rlvr.train.metrics import evaluation_metrics, keep_evaluation, open_loggers, read_metrics
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_file
 from rlvr.train.reward_learner import RewardLearner
@@ -131,6 +131,7 @@ class OfflineTrainer:
             )
             learner = RewardLearner if "head" in settings.algorithm.needs else PreferenceLearner
             self.learner = learner(self.policy, settings, activity=self._activity)
+            self._alarms = Alarms(settings.bad_steps)
             self._load_checkpoint()
             self._open = self._open.pop_all()
 
@@ -139,6 +140,7 @@ class OfflineTrainer:
 
         Raises:
             Diverged: losses or gradients were not finite in `bad_steps` mini-batches in a row; `RUN/steps` holds them.
+            AlarmRaised: `on_alarm` is "stop", and a step raised an alarm; it is saved.
         """
         config = self._settings
         loggers = open_loggers(
@@ -159,8 +161,12 @@ class OfflineTrainer:
                 numbers = self._one_step()
                 if self._eval_env is not None and self._is_due(config.eval_every or 0):
                     numbers |= self._evaluate()
-                log(self.step, numbers | self._costs(numbers, time.perf_counter() - started))
-                stop = stopped()
+                step_s = time.perf_counter() - started
+                numbers |= step_costs(self.policy.device, numbers["tokens"], step_s)
+                for line in self._alarms.check(numbers):
+                    self._say(line)
+                log(self.step, numbers)
+                stop = stopped() or self._must_end
                 if self.step % config.checkpoint_every == 0 or self.step == config.steps or stop:
                     self.save()
         if self.step == config.steps:
@@ -168,8 +174,15 @@ class OfflineTrainer:
                 config.run / "model"
             ) as folder:  # a run that is killed meanwhile leaves no half model
                 self.learner.save(folder)
-        else:
+        if self._must_end:
+            self._alarms.end_run(self.step)
+        if self.step < config.steps:
             self._say(f"stopped after step {self.step}; the same command continues from there")
+
+    @property
+    def _must_end(self) -> bool:
+        """Whether an alarm ends the run."""
+        return self._settings.on_alarm == "stop" and bool(self._alarms.raised)
 
     def _one_step(self) -> dict[str, float]:
         started, seed = time.perf_counter(), self._settings.seed
@@ -217,12 +230,6 @@ class OfflineTrainer:
     def _is_due(self, every: int) -> bool:
         return self.step == self._settings.steps or bool(every and self.step % every == 0)
 
-    def _costs(self, numbers: Mapping[str, float], step_s: float) -> dict[str, float]:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        if self.policy.device.type == "cuda":
-            peak = torch.cuda.max_memory_allocated(self.policy.device) / 2**20
-        return {"step_s": step_s, "tokens_per_s": numbers["tokens"] / step_s, "memory_mib": peak}
-
     def save(self) -> Path:
         """Write a checkpoint with everything that the next step depends on, and return its path."""
         parts = self.step, self.learner.state_dict(), checkpoint.rng_state(self.policy.device)
@@ -242,6 +249,9 @@ class OfflineTrainer:
                 "steps"
             )
         self.learner.load_state_dict(state["learner"])
+        log = self._settings.run / "metrics.jsonl"
+        if log.is_file():
+            self._alarms.read_again(read_metrics(log), self.step)
         self._say(f"continuing after step {self.step}, from {path}")
 
     def _set_generators(self) -> None:

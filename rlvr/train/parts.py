@@ -142,6 +142,13 @@ class Corrections(LearnerPart):
             }
         return losses * weights
 
+    def after(self, batch: Batch) -> dict[str, float]:
+        """How far sampler and trainer were apart before the step, in nats per token."""
+        if batch.old_logprobs is None:
+            return {}
+        apart = (batch.old_logprobs - batch.behaviour_logprobs)[batch.completion_mask].abs()
+        return {"mismatch": float(apart.mean())} if len(apart) else {}
+
 
 class OptimizerReset(LearnerPart):
     """The optimiser starts afresh at a reset, where the algorithm says so."""

@@ -26,7 +26,7 @@ _MAY_CHANGE: Final = frozenset(
     for name in (
         "accept attention bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows "
         "max_tokens_in_flight "
-        "micro_tokens packing reward_model rollouts_every sampler sampler_folder sampler_key_env sampler_lora "
+        "micro_tokens on_alarm packing reward_model rollouts_every sampler sampler_folder sampler_key_env sampler_lora "
         "sampler_memory sampler_positions sampler_python sampler_sleep scorer serve_samplers show_rollouts "
         "step_files "
         "token_logprobs track workers"
@@ -60,6 +60,7 @@ _ADDED: Final[Mapping[str, Any]] = {
             "show_rollouts",
             "step_files",
             "token_logprobs",
+            "on_alarm",
         )
         or field.name.startswith("sampler")
     },

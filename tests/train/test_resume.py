@@ -105,7 +105,7 @@ def _updates_of_one_group(monkeypatch):
 def logged(run) -> list[dict]:
     """Metrics without the seconds and bytes, which are never the same."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.endswith(("_s", "memory_mib"))} for row in rows]
+    return [{k: v for k, v in row.items() if not k.endswith(("_s", "_mib"))} for row in rows]
 
 
 def state(made: Trainer, step: int) -> dict:

@@ -1,0 +1,223 @@
+"""Alarms on what only a row of steps shows: each trend reads the metrics of a step and keeps what it has to.
+
+What is kept follows from `RUN/metrics.jsonl` alone, so a resumed run reads that again and needs no state of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Any, ClassVar, Final
+
+__all__ = ["GradientNorm", "Length", "Memory", "Mismatch", "Trend", "Validation", "trends"]
+
+_SHARP: Final = 10.0
+"""A gradient so many times the usual one: batches of one task differ by two or three."""
+_RECENT: Final = 50
+"""Steps of which the usual gradient is the median."""
+_EARLY: Final = 20
+"""Steps at the beginning with which later mismatches are compared, and before which no gradient is unusual."""
+_APART: Final = 0.02
+"""Nats per token between sampler and trainer that need no alarm: bfloat16 alone makes 0.004."""
+_APART_TIMES: Final = 5.0
+_WINDOW: Final = 20
+"""Steps over which length and accuracy are averaged."""
+_LONGER: Final = 1.5
+_MEMORY_WINDOW: Final = 50
+_LEAK: Final = 0.02
+"""Growth of the least memory of a window over that of the window before; without a leak there is none."""
+
+
+class Trend:
+    """One trend of a run.
+
+    Attributes:
+        name: of the alarm.
+        in_a_row: steps in a row in which it has to be there; None for as many as other alarms need.
+    """
+
+    name: ClassVar[str]
+    in_a_row: ClassVar[int | None] = 1
+
+    def check(self, numbers: Mapping[str, Any]) -> str | None:
+        """What is wrong as of this step, with the remedy; None if nothing is.
+
+        Args:
+            numbers: metrics of the step.
+        """
+        raise NotImplementedError
+
+
+class GradientNorm(Trend):
+    """The gradient is many times longer than in the steps before."""
+
+    name, in_a_row = "gradient norm", None
+
+    def __init__(self) -> None:
+        self._before: deque[float] = deque(maxlen=_RECENT)
+
+    def check(self, numbers: Mapping[str, Any]) -> str | None:
+        norm = _finite(numbers, "grad_norm")
+        if norm is None:
+            return None
+        usual = median(self._before) if len(self._before) >= _EARLY else math.inf
+        self._before.append(norm)
+        if not 0 < usual * _SHARP < norm:
+            return None
+        return (
+            f"the gradient's norm was more than {_SHARP:g} times as long as usual ({norm:.3g}; the median of "
+            f"{len(self._before) - 1} steps before is {usual:.3g}). Lower lr or grad_clip; a step file shows the "
+            "rollouts behind it (--step-files 1)"
+        )
+
+
+class Mismatch(Trend):
+    """Sampler and trainer compute ever more different probabilities of the same tokens."""
+
+    name, in_a_row = "mismatch", None
+
+    def __init__(self) -> None:
+        self._first: list[float] = []
+
+    def check(self, numbers: Mapping[str, Any]) -> str | None:
+        apart = _finite(numbers, "mismatch")
+        if apart is None:
+            return None
+        if len(self._first) < _EARLY:
+            self._first.append(apart)
+            return None
+        at_first = median(self._first)
+        if apart <= max(_APART, _APART_TIMES * at_first):
+            return None
+        return (
+            f"sampler and trainer differed by {apart:.2g} nats per token, and by {at_first:.2g} in the first {_EARLY} "
+            "steps: what is trained on is ever less what the policy would have sampled. Lower max_staleness or lr, "
+            "choose a stricter correction, or have both compute in one precision"
+        )
+
+
+class Length(Trend):
+    """Completions become longer without becoming better."""
+
+    name = "length"
+
+    def __init__(self) -> None:
+        self._window: list[tuple[float, float]] = []
+        self._steps = 0
+        self._best: tuple[float, float, int] | None = None  # accuracy, length, step
+        self._line: str | None = None
+
+    def check(self, numbers: Mapping[str, Any]) -> str | None:
+        self._steps += 1
+        accuracy, length = _finite(numbers, "accuracy"), _finite(numbers, "length")
+        if accuracy is not None and length is not None:
+            self._window.append((accuracy, length))
+        if len(self._window) == _WINDOW:
+            accuracies, lengths = zip(*self._window, strict=True)
+            self._window.clear()
+            self._line = self._judge(fmean(accuracies), fmean(lengths))
+        return self._line
+
+    def _judge(self, accuracy: float, length: float) -> str | None:
+        if self._best is None or accuracy > self._best[0]:
+            self._best = accuracy, length, self._steps
+            return None
+        best, then, step = self._best
+        if length <= _LONGER * then:
+            return None
+        return (
+            f"in {_WINDOW} steps completions had {length:.0f} tokens on average and accuracy {accuracy:.2f}; "
+            f"{self._steps - step} steps before they had {then:.0f} and {best:.2f}: they grow without getting better. "
+            "Punish long ones (--overlong soft), lower max_tokens, or choose a loss that does not favour length, such "
+            "as dr_grpo; `rlvr view` shows what they are filled with"
+        )
+
+
+class Validation(Trend):
+    """The reward rises while tasks that are held out are solved less often."""
+
+    name = "validation"
+
+    def __init__(self) -> None:
+        self._rewards: list[float] = []
+        self._best: tuple[float, float] | None = None  # score, reward of the steps before it
+        self._worse = 0
+        self._line: str | None = None
+
+    def check(self, numbers: Mapping[str, Any]) -> str | None:
+        if (reward := _finite(numbers, "reward")) is not None:
+            self._rewards.append(reward)
+        name = next((key for key in numbers if _is_score(key)), None)
+        score = None if name is None else _finite(numbers, name)
+        if score is not None and self._rewards:
+            high = _finite(numbers, f"{name}/high")
+            self._line = self._judge(score, score if high is None else high)
+            self._rewards.clear()
+        return self._line
+
+    def _judge(self, score: float, high: float) -> str | None:
+        reward = fmean(self._rewards)
+        if self._best is None or score > self._best[0]:
+            self._best, self._worse = (score, reward), 0
+            return None
+        best, then = self._best
+        self._worse = self._worse + 1 if high < best and reward > then else 0
+        if self._worse < 2:
+            return None
+        return (
+            f"the reward rose from {then:.3g} to {reward:.3g} while tasks that are held out fell from {best:.2f} to "
+            f"{score:.2f}, below their 95 % interval twice: the policy learns what the verifier pays for, or the "
+            "training tasks by heart. Read some rollouts (`rlvr view`), look for holes (`rlvr check`), take more "
+            "tasks, or stop: RUN/best has the best policy"
+        )
+
+
+class Memory(Trend):
+    """What is in memory between two steps grows from window to window."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self._window: list[float] = []
+        self._least: deque[float] = deque(maxlen=4)
+        self._line: str | None = None
+
+    def check(self, numbers: Mapping[str, Any]) -> str | None:
+        if (held := _finite(numbers, "held_mib")) is not None:
+            self._window.append(held)
+        if len(self._window) == _MEMORY_WINDOW:
+            self._least.append(min(self._window))
+            self._window.clear()
+            self._line = self._judge()
+        return self._line
+
+    def _judge(self) -> str | None:
+        least = list(self._least)
+        pairs = list(pairwise(least))
+        if len(pairs) < 3 or any(after <= (1 + _LEAK) * before for before, after in pairs):
+            return None
+        growth = (least[-1] - least[0]) / len(pairs)
+        return (
+            f"memory between steps grew by {growth:.0f} MiB in each {_MEMORY_WINDOW} steps, to {least[-1]:.0f} MiB: "
+            "something is kept that should not be, such as in an environment, a verifier or a second opinion of your "
+            "own. Until it is found, stop the run (Ctrl-C) and give the same command again: it goes on from its "
+            "checkpoint with fresh memory"
+        )
+
+
+def trends() -> list[Trend]:
+    """All of them, as of the first step."""
+    return [GradientNorm(), Mismatch(), Length(), Validation(), Memory()]
+
+
+def _is_score(name: str) -> bool:
+    return name.startswith("validation/avg@") and name.count("/") == 1
+
+
+def _finite(numbers: Mapping[str, Any], name: str) -> float | None:
+    """A metric; None where a step has none, or one that is no number (null in metrics.jsonl)."""
+    value = numbers.get(name)
+    return float(value) if value is not None and math.isfinite(value) else None

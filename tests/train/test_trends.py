@@ -1,0 +1,166 @@
+"""Alarms on what only a row of steps shows."""
+
+import json
+import random
+
+import pytest
+
+from rlvr.errors import UsageError
+from rlvr.train.alarm import AlarmRaised, Alarms
+from rlvr.train.config import Config
+from tests.train.bandit import Bandit, trainer
+
+STEPS = 400
+
+
+def step(number: int, draw: random.Random, **changed: float) -> dict[str, float]:
+    """A step of a healthy run, whose numbers scatter: it learns, and its completions become longer with it."""
+    rise = number / STEPS
+    numbers = {
+        "updates": 2.0,
+        "grad_norm": draw.lognormvariate(0, 0.5),
+        "mismatch": draw.uniform(0.003, 0.006),
+        "accuracy": 0.3 + 0.4 * rise + draw.uniform(-0.05, 0.05),
+        "reward": 0.3 + 0.4 * rise + draw.uniform(-0.05, 0.05),
+        "reward_std": 0.4,
+        "length": 100 * (1 + 2 * rise) + draw.uniform(-20, 20),
+        "held_mib": 900 + draw.uniform(0, 300),
+    }
+    if number % 25 == 0:
+        score = 0.3 + 0.3 * rise + draw.uniform(-0.05, 0.05)
+        numbers |= {"validation/avg@1": score, "validation/avg@1/high": score + 0.09}
+    return numbers | changed
+
+
+def healthy(number, draw):
+    return step(number, draw)
+
+
+def gradient(number, draw):
+    return step(number, draw, **({"grad_norm": 40.0} if 200 <= number < 210 else {}))
+
+
+def one_gradient(number, draw):
+    """A spike is no alarm: clipping is there for these."""
+    return step(number, draw, **({"grad_norm": 1e4} if number % 50 == 0 else {}))
+
+
+def apart(number, draw):
+    return step(number, draw, mismatch=0.004 * (1 + max(0, number - 200) / 10))
+
+
+def runaway(number, draw):
+    """From step 200 on completions grow, and accuracy stays."""
+    over = max(0, number - 200)
+    return step(
+        number, draw, length=200 + 3 * over, accuracy=0.5 if over else 0.3 + 0.2 * number / 200
+    )
+
+
+def shorter(number, draw):
+    return step(number, draw, length=400 - number / 2)
+
+
+def hack(number, draw):
+    """The reward goes on rising, and the tasks that are held out are solved ever less."""
+    numbers = step(number, draw)
+    if "validation/avg@1" in numbers and number > 200:
+        score = 0.45 - 0.4 * (number - 200) / 200
+        numbers |= {"validation/avg@1": score, "validation/avg@1/high": score + 0.09}
+    return numbers
+
+
+def collapse(number, draw):
+    """Both fall: there are other alarms for that, and no hack."""
+    fall = max(0, number - 200) / 400
+    return hack(number, draw) | {"reward": 0.5 - fall}
+
+
+def leak(number, draw):
+    return step(number, draw, held_mib=900 + max(0, number - 100) + draw.uniform(0, 300))
+
+
+def warm_up(number, draw):
+    """Caches that fill, and then stay."""
+    return step(number, draw, held_mib=900 + min(number, 100) * 3 + draw.uniform(0, 300))
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (healthy, ""),
+        (gradient, "alarm: in 3 steps in a row the gradient's norm was more than 10 times"),
+        (one_gradient, ""),
+        (apart, "alarm: in 3 steps in a row sampler and trainer differed by"),
+        (runaway, "they grow without getting better"),
+        (shorter, ""),
+        (hack, "the reward rose from"),
+        (collapse, ""),
+        (leak, "alarm: memory between steps grew by"),
+        (warm_up, ""),
+    ],
+)
+def test_each_trend_is_said_once_and_healthy_runs_say_nothing(run, words):
+    """In each of five draws of the scatter; each line has a remedy, and is one line."""
+    for seed in range(5):
+        draw, alarms = random.Random(seed), Alarms(3, clips=False)
+        lines = [line for number in range(1, STEPS + 1) for line in alarms.check(run(number, draw))]
+        if not words:
+            assert lines == []
+            continue
+        assert len(lines) == 1, lines
+        assert words in lines[0]
+        assert "\n" not in lines[0]
+        assert ". " in lines[0] or ": " in lines[0]
+
+
+@pytest.mark.parametrize("run", [gradient, apart, runaway, hack, leak])
+def test_a_resumed_run_raises_the_alarms_of_one_that_was_not_stopped(run):
+    """Wherever it was stopped, from its metrics alone, in which what is not finite is null."""
+    draw = random.Random(1)
+    rows = [{"step": n, "loss": None, **run(n, draw)} for n in range(1, STEPS + 1)]
+    rows = json.loads(json.dumps(rows))
+
+    def lines(alarms, rest):
+        return [(row["step"], line) for row in rest for line in alarms.check(row)]
+
+    every = lines(Alarms(3), rows)
+    for stopped in random.Random(2).sample(range(STEPS), 12):
+        again = Alarms(3)
+        again.read_again([{"step": 0, "validation/avg@1": 0.0}, *rows], until=stopped)
+        assert again.raised == ""
+        assert lines(again, rows[stopped:]) == [one for one in every if one[0] > stopped]
+
+
+class Hopeless(Bandit):
+    def verify(self, task, completion):
+        return super().verify(task, "x")
+
+
+def test_an_alarm_ends_a_run_that_is_to_stop_and_the_step_is_saved(tmp_path):
+    """After the second step without an update; with warn the same folder goes on to the end."""
+    settings = {"env": Hopeless(), "bad_steps": 2, "steps": 5, "algorithm": "dr_grpo"}
+    with (
+        pytest.raises(AlarmRaised, match="step 2 raised an alarm: in 2 steps in a row no weight"),
+        trainer(tmp_path / "run", on_alarm="stop", **settings) as made,
+    ):
+        made.run()
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("*.pt")] == [
+        "step-00000002.pt"
+    ]
+    assert not (tmp_path / "run" / "model").exists()
+    with trainer(tmp_path / "run", **settings) as made:
+        assert made.step == 2
+        made.run()
+    rows = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
+    assert all(0 < row["held_mib"] <= row["memory_mib"] * 1.01 for row in rows)
+
+
+def test_a_run_that_is_to_stop_does_not_begin_with_a_rate_that_wipes_out_the_weights(tmp_path):
+    with pytest.raises(AlarmRaised, match="lr is"), trainer(tmp_path, on_alarm="stop", lr=1e6):
+        pass
+    with pytest.raises(UsageError, match="on_alarm is 'ring'"):
+        Config(env="a", model="b", run=tmp_path, on_alarm="ring")
