@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from tyro.conf import arg
@@ -23,12 +23,15 @@ from rlvr.cli.arguments import (
     print_json,
     require_outputs,
 )
-from rlvr.console import labelled
+from rlvr.console import Plainly, labelled
 from rlvr.data.files import write_whole
 from rlvr.data.formats import read_rows
 from rlvr.display import LeftOut
 from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from rlvr.testing.strength import Completed
 
 __all__ = ["StrengthCommand"]
 
@@ -54,7 +57,11 @@ class StrengthCommand:
     works: int = 8
     """Number of wrong works that are made for each task."""
     completions: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Completions that models wrote, with their tasks, as `rlvr score` takes them or a run kept them; tried too."""
+    """Completions that models wrote, with their tasks, as `rlvr score` takes them or a run kept them; tried too.  One
+    with `label` right is right work."""
+    strengthen: Annotated[Path | None, arg(metavar="OUT.jsonl")] = None
+    """Write a copy of the environment's data to this file, with cases that refute the wrong work that is paid, in its
+    own columns; a manifest beside it says what each case is for."""
     seed: int = 0
     """Seed of the sample of tasks and of the work."""
     workers: Workers = None
@@ -74,9 +81,16 @@ class StrengthCommand:
 
     def run(self, out: Console, err: Console) -> int:
         from rlvr.testing.strength import measure_strength
+        from rlvr.testing.strengthen import SourceRows, manifest_path, write_strengthened
 
         part = self.output.with_name(self.output.name + ".part")
-        require_outputs([self.html, self.output], [self.completions], overwrite=self.overwrite)
+        manifest = None if self.strengthen is None else manifest_path(self.strengthen)
+        if self.strengthen is not None and self.strengthen.suffix != ".jsonl":
+            raise UsageError(
+                f"--strengthen {self.strengthen}: it is written as JSON lines; name it .jsonl"
+            )
+        outputs = [self.html, self.output, self.strengthen, manifest]
+        require_outputs(outputs, [self.completions], overwrite=self.overwrite)
         if part.exists() and not self.resume:
             if not self.overwrite:
                 raise UsageError(
@@ -84,6 +98,7 @@ class StrengthCommand:
                 )
             part.unlink()
         env = environment_of(self.env, self.option, self.sandbox, strict=self.strict)
+        source = None if self.strengthen is None else SourceRows(env)
         report = measure_strength(
             env,
             tasks=None if self.every else self.tasks,
@@ -93,21 +108,30 @@ class StrengthCommand:
             workers=self.workers,
             budget_s=self.budget_s,
             journal=part,
+            mending=self.strengthen is not None,
         )
         tree = report.as_dict()
         write_whole(self.output, (json.dumps(tree, indent=2) + "\n").encode())
         if self.html is not None:
             write_whole(self.html, viewer.report_page(tree))
+        lines = []
+        if self.strengthen is not None and source is not None:
+            lines = write_strengthened(source, tree, self.strengthen)
         if not report.left_out:
             part.unlink()
         if self.json:
             print_json(out, tree)
         else:
             report.show(out)
+        for line in lines:
+            (err if self.json else out).print(Plainly(line), soft_wrap=True)
         return int(not report.clean)
 
-    def _written(self, env: Environment, err: Console) -> Iterator[tuple[str, str]]:
+    def _written(self, env: Environment, err: Console) -> Iterator[Completed]:
         """The completions of the file, with the ids of their tasks."""
+        from rlvr.testing.audit import label_of
+        from rlvr.testing.strength import Completed
+
         if self.completions is None:
             return
         left = LeftOut()
@@ -115,10 +139,12 @@ class StrengthCommand:
             try:
                 if line.row is None:
                     raise DataError(line.error)
-                text = line.row.get("completion")
+                columns = dict(line.row)
+                label, text = columns.pop("label", None), columns.get("completion")
                 if not isinstance(text, str):
                     raise DataError("no text in column 'completion'")
-                yield env.task_of(line.row).id, text
+                is_right = None if label is None else label_of(label)
+                yield Completed(env.task_of(columns).id, text, is_right)
             except (DataError, UsageError) as error:
                 left.add(f"row {line.number}", str(error))
         for said in left.lines(3):

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rlvr.environment import Environment, seeded
 from rlvr.environment.episode import require_one_reply
@@ -27,6 +27,7 @@ from rlvr.scoring import Scorer
 from rlvr.statistics import estimate, wilson
 from rlvr.testing.findings import Findings
 from rlvr.testing.scores import as_completion
+from rlvr.testing.strengthen import Mending, Tried, mend
 from rlvr.testing.tasks import sample
 from rlvr.testing.work import Maker, Untested, Witness, Work, maker_for
 from rlvr.types import Outcome, Task
@@ -36,7 +37,7 @@ from rlvr.workers import Threads, usable_cores
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["FEWEST", "StrengthReport", "measure_strength", "summary"]
+__all__ = ["FEWEST", "Completed", "StrengthReport", "measure_strength", "summary"]
 
 FEWEST: Final = 5
 """Wrong works below which a task counts as untested."""
@@ -48,6 +49,20 @@ _RIGHT: Final = 4  # right works that are tried at each task
 _SHOWN: Final = 4000  # characters of a text in the report
 _CASES: Final = 10  # of a task in the report
 _SHOWN_TASKS: Final = 20  # in a terminal
+
+
+class Completed(NamedTuple):
+    """A completion that a model wrote.
+
+    Attributes:
+        task: id of its task.
+        text: the completion.
+        is_right: what a person or a stricter verifier said of it; None if it has no label.
+    """
+
+    task: str
+    text: str
+    is_right: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +77,7 @@ class StrengthReport:
             untested), `why` of an untested one, the numbers `made`, `wrong`, `paid`, `open`, `doubtful`, `slow`,
             `unproven` (refused, without a witness), `unscored` and `right`; `strength` with its Wilson `interval`,
             `operators` (for each the numbers of wrong and paid works), `cases` (paid works with their witness, the
-            smallest first) and `right_refused`.
+            smallest first), `right_refused` and, where it was asked for, `mended` (`rlvr.testing.strengthen.Mending`).
         left_out: number of tasks for which there was no time.
     """
 
@@ -149,11 +164,12 @@ def measure_strength(
     *,
     tasks: int | None = 20,
     works: int = 8,
-    completions: Iterable[tuple[str, str]] = (),
+    completions: Iterable[Completed] = (),
     seed: int = 0,
     workers: int | None = None,
     budget_s: float | None = None,
     journal: Path | None = None,
+    mending: bool = False,
 ) -> StrengthReport:
     """Try wrong and right work at tasks of an environment.
 
@@ -161,11 +177,12 @@ def measure_strength(
         env: an environment of one turn, for whose verifier there is a maker of work.
         tasks: number of tasks; None for all of a finite set.
         works: number of wrong works that are made for each task.
-        completions: task ids and texts that models wrote, tried beside the made ones.
+        completions: what models wrote, tried beside the made work; one that is labelled right must not be refused.
         seed: of the sample and of the work.
         workers: number of programs and of scoring processes; None for one per core.  The report is the same.
         budget_s: wall seconds after which no further task is begun; None for no limit.
         journal: file to which each task's record is written when it is done, and from which it is taken if it is there.
+        mending: whether cases are sought that refute the wrong work that is paid, for `write_strengthened`.
 
     Raises:
         UsageError: an argument cannot work, or there is no maker for this environment.
@@ -185,11 +202,11 @@ def measure_strength(
     drawn = sample(env, Findings(), tasks, seeded("strength", seed))
     if not drawn:
         raise UsageError(f"{env.id} made no task")
-    written: dict[str, list[str]] = defaultdict(list)
-    for task_id, text in completions:
-        written[task_id].append(text)
-    digest = _digest(env, drawn, written, seed, works)
-    run = _Run(env, maker, seed, works, written)
+    written: dict[str, list[Completed]] = defaultdict(list)
+    for one in completions:
+        written[one.task].append(one)
+    digest = _digest(env, drawn, written, seed, works, mending)
+    run = _Run(env, maker, seed, works, written, mending)
     done = _Journal(journal, digest)
     until = None if budget_s is None else time.monotonic() + budget_s
     threads = Threads(workers, "strength")
@@ -226,22 +243,17 @@ class _Run:
     maker: Maker
     seed: int
     works: int
-    written: Mapping[str, Sequence[str]]
+    written: Mapping[str, Sequence[Completed]]
+    mending: bool = False
 
     def record(self, task: Task, scorer: Scorer) -> dict[str, Any]:
         """A task's record."""
         count = _Count(task.id)
         try:
-            made = self._made(task)
-            self._try_wrong(task, made, scorer, count)
-            right = list(itertools.islice(self.maker.right(task, self._rng(task, "right")), _RIGHT))
-            scores = scorer.score_group(task, [as_completion(work.text) for work in right])
-            count.right = len(right)
-            count.right_refused = [
-                {"operator": work.operator, "text": work.text[:_SHOWN], "why": score.verdict.why}
-                for work, score in zip(right, scores, strict=True)
-                if not score.verdict.correct
-            ]
+            tried = self._try_wrong(task, self._make_wrong(task), scorer, count)
+            right = self._try_right(task, scorer, count)
+            if self.mending and any(one.paid for one in tried):
+                count.mended = mend(self.maker, task, tried, right, scorer)
         except Untested as error:
             count.why = str(error)
         return count.record()
@@ -249,16 +261,18 @@ class _Run:
     def _rng(self, task: Task, what: str) -> Any:
         return seeded("strength", what, self.seed, task.id)
 
-    def _made(self, task: Task) -> list[Work]:
+    def _make_wrong(self, task: Task) -> list[Work]:
         made: dict[str, Work] = {}
         for work in self.maker.wrong(task, self._rng(task, "wrong")):
             made.setdefault(work.text, work)
             if len(made) == self.works:
                 break
-        texts = dict.fromkeys(self.written.get(task.id, ()))
+        texts = dict.fromkeys(one.text for one in self.written.get(task.id, ()) if not one.is_right)
         return [*made.values(), *(Work(text, "model") for text in texts)]
 
-    def _try_wrong(self, task: Task, made: Sequence[Work], scorer: Scorer, count: _Count) -> None:
+    def _try_wrong(
+        self, task: Task, made: Sequence[Work], scorer: Scorer, count: _Count
+    ) -> list[Tried]:
         """Witnesses come first: work that is slow is not scored, which would take as long."""
         witnesses = [self.maker.witness(task, work) for work in made]
         quick = [
@@ -269,11 +283,37 @@ class _Run:
         count.made, count.slow = len(made), len(made) - len(quick)
         scores = scorer.score_group(task, [as_completion(work.text) for work, _ in quick])
         example = next(self.maker.right(task, self._rng(task, "right"))).text
+        tried = []
         for (work, witness), score in zip(quick, scores, strict=True):
             if score.verdict.outcome is Outcome.UNSCORED:
                 count.unscored += 1
+                continue
+            count.add(work, witness, paid=score.verdict.correct, example=example)
+            if witness is not None and not witness.is_doubtful:
+                tried.append(Tried(work, witness, score.verdict.correct))
+        return tried
+
+    def _try_right(self, task: Task, scorer: Scorer, count: _Count) -> list[str]:
+        """The right work that is CORRECT, made and labelled."""
+        made = self.maker.right(task, self._rng(task, "right"))
+        right = list(itertools.islice(made, _RIGHT))
+        texts = dict.fromkeys(one.text for one in self.written.get(task.id, ()) if one.is_right)
+        right += [Work(text, "labelled") for text in texts]
+        scores = scorer.score_group(task, [as_completion(work.text) for work in right])
+        count.right = len(right)
+        accepted = []
+        for work, score in zip(right, scores, strict=True):
+            if score.verdict.correct:
+                accepted.append(work.text)
             else:
-                count.add(work, witness, paid=score.verdict.correct, example=example)
+                count.right_refused.append(
+                    {
+                        "operator": work.operator,
+                        "text": work.text[:_SHOWN],
+                        "why": score.verdict.why,
+                    }
+                )
+        return accepted
 
 
 @dataclass
@@ -292,6 +332,7 @@ class _Count:
     operators: dict[str, list[int]] = field(default_factory=dict)
     cases: list[dict[str, Any]] = field(default_factory=list)
     right_refused: list[dict[str, Any]] = field(default_factory=list)
+    mended: Mending | None = None
 
     def add(self, work: Work, witness: Witness | None, *, paid: bool, example: str) -> None:
         """Count one work."""
@@ -335,7 +376,7 @@ class _Count:
             "operators": dict(sorted(self.operators.items())),
             "cases": cases[:_CASES],
             "right_refused": self.right_refused,
-        }
+        } | ({} if self.mended is None else {"mended": self.mended.as_dict()})
 
 
 class _Journal:
@@ -428,12 +469,13 @@ def _mean(values: Sequence[float]) -> dict[str, Any] | None:
 def _digest(
     env: Environment,
     tasks: Sequence[Task],
-    written: Mapping[str, Sequence[str]],
+    written: Mapping[str, Sequence[Completed]],
     seed: int,
     works: int,
+    mending: bool,
 ) -> str:
     """What a report depends on."""
-    parts: list[Any] = [env.id, env.config, seed, works, dict(written)]
+    parts: list[Any] = [env.id, env.config, seed, works, mending, dict(written)]
     parts += [[task.id, task.prompt, task.reference] for task in tasks]
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

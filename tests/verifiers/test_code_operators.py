@@ -3,7 +3,7 @@
 import ast
 from random import Random
 
-from rlvr.verifiers.code.operators import mutants, rewrites, some_mutants
+from rlvr.verifiers.code.operators import mutants, reorder_sets, rewrites, some_mutants
 
 LARGEST = '''
 import math
@@ -79,3 +79,17 @@ def test_names_that_mean_something_elsewhere_are_not_renamed():
         "def f(x):\n    y = x\n    return locals()['y']",
     ):
         assert "renamed" not in {one.operator for one in rewrites(source)}
+
+
+def test_sets_in_the_other_order_change_only_what_depends_on_it():
+    """A sum, a sorted list and a length stay; the first of a set, a list of it and a join do not."""
+    program = """
+def largest(items):
+    letters = {f"{n}" for n in items}
+    first = next(iter(set(items)))
+    return sum(set(items)), sorted(letters), len(letters), [n for n in set(items)], "".join(letters), first
+"""
+    plain, other = _value(program, [1, 2, 3]), _value(reorder_sets(program), [1, 2, 3])
+    assert plain[:3] == other[:3]
+    assert plain[3:] == (other[3][::-1], other[4][::-1], other[3][-1])
+    assert reorder_sets("def f(items):\n    return list(items)") is None

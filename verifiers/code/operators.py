@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final, NamedTuple
 
-__all__ = ["Mutant", "mutants", "rewrites", "some_mutants"]
+__all__ = ["Mutant", "mutants", "reorder_sets", "rewrites", "some_mutants"]
 
 _COMPARISONS: Final[dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -45,6 +45,15 @@ _PAIRS: Final = (
 _OTHER_NAMES: Final = {
     one: other for pair in _PAIRS for one, other in (pair, pair[::-1]) if one != "list"
 }
+_SYMMETRIC: Final = frozenset(("min", "max", "gcd", "lcm", "abs"))
+"""Functions to which the order of two arguments, or the sign of the one, makes no difference."""
+_ITERATING: Final = frozenset(
+    "list tuple enumerate iter map filter zip sorted min max join Counter extend fromkeys".split()
+)
+_REORDER: Final = """
+def reordered_set(value):
+    return list(value)[::-1] if type(value) in (set, frozenset) else value
+"""
 _FREE: Final = (ast.Global, ast.Nonlocal, ast.ClassDef, ast.Lambda, ast.AsyncFunctionDef)
 _SCOPES: Final = frozenset(("locals", "vars", "globals", "eval", "exec", "dir"))
 
@@ -141,6 +150,46 @@ def rewrites(source: str) -> Iterator[Mutant]:
             yield Mutant(ast.unparse(ast.fix_missing_locations(changed)), operator)
 
 
+def reorder_sets(source: str) -> str | None:
+    """The program with sets that are gone through from the other end, as under another hash seed; None if it has none.
+
+    Args:
+        source: Python code.
+
+    Raises:
+        SyntaxError: it is none.
+    """
+    tree = ast.parse(source)
+    if not any(_makes_set(node) for node in ast.walk(tree)):
+        return None
+    for node in list(ast.walk(tree)):
+        match node:
+            case ast.For() | ast.comprehension():
+                node.iter = _reordered(node.iter)
+            case ast.Call(func=func) if _name_of(func) in _ITERATING:
+                node.args = [
+                    arg if isinstance(arg, ast.Starred) else _reordered(arg) for arg in node.args
+                ]
+            case ast.Starred():
+                node.value = _reordered(node.value)
+    start = sum(
+        isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body
+    )
+    tree.body[start:start] = ast.parse(_REORDER).body
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _makes_set(node: ast.AST) -> bool:
+    names = ("set", "frozenset")
+    return isinstance(node, ast.Set | ast.SetComp) or (
+        isinstance(node, ast.Name) and node.id in names
+    )
+
+
+def _reordered(value: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name("reordered_set", ast.Load()), [value], [])
+
+
 def _edits(tree: ast.Module) -> Iterator[_Edit]:
     for function in tree.body:
         if not isinstance(function, ast.FunctionDef | ast.ClassDef):
@@ -235,19 +284,29 @@ def _of_call(node: ast.Call, func: ast.expr, args: list[ast.expr]) -> Iterator[_
         case ast.Attribute(value=owner, attr=name) if name in _OTHER_NAMES:
             other = ast.Attribute(owner, _OTHER_NAMES[name], ast.Load())
             yield _Edit("function", node, "func", other)
-    if len(args) > 1:
+    if len(args) > 1 and _name_of(func) not in _SYMMETRIC:
         yield _Edit("swapped", node, "args", [args[1], args[0], *args[2:]])
     for at in range(len(node.keywords)):
         kept = node.keywords[:at] + node.keywords[at + 1 :]
         yield _Edit("dropped call", node, "keywords", kept)
 
 
+def _name_of(func: ast.expr) -> str:
+    match func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
 def _of_children(node: ast.AST) -> Iterator[_Edit]:
     """Slips that put another expression in a child's place: what a call was applied to, operands the other way."""
+    is_size = isinstance(node, ast.Call) and _name_of(node.func) == "abs"
     for field, value in ast.iter_fields(node):
         children = value if isinstance(value, list) else [value]
         for at, child in enumerate(children):
             for operator, other in _in_place_of(child):
+                if operator == "swapped" and is_size:
+                    continue
                 changed = _with(value, at, other) if isinstance(value, list) else other
                 yield _Edit(operator, node, field, changed)
 

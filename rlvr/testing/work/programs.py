@@ -28,7 +28,7 @@ from rlvr.verifiers.code import CallCase, CaseVerdict, CodeVerifier, find_progra
 from rlvr.verifiers.code.asserts import named, split
 from rlvr.verifiers.code.cases import CodeReference
 from rlvr.verifiers.code.equality import Equality
-from rlvr.verifiers.code.operators import rewrites, some_mutants
+from rlvr.verifiers.code.operators import reorder_sets, rewrites, some_mutants
 from rlvr.verifiers.code.shared import shared_sandbox
 
 __all__ = ["Programs"]
@@ -83,11 +83,14 @@ class Programs(Maker):
 
     def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
         source = self._subject(task).solution
+        plain = ast.unparse(ast.parse(source))
         for number, mutant in enumerate(some_mutants(source, _SLIPS, rng)):
             yield _work(mutant.source, mutant.operator)
             if number % _SINGLES == _SINGLES - 1:
-                for double in some_mutants(mutant.source, 1, rng):
-                    yield _work(double.source, "several")
+                for double in some_mutants(mutant.source, 2, rng):
+                    if double.source != plain:  # the second slip may take back the first
+                        yield _work(double.source, "several")
+                        break
 
     def right(self, task: Task, rng: Random) -> Iterator[Work]:
         yield Work(self.example(task), "example")
@@ -258,9 +261,11 @@ class Programs(Maker):
     def _valued(
         self, solution: str, like: CallCase, inputs: Sequence[Input]
     ) -> tuple[list[CallCase], Limits]:
-        """Inputs with the reference's values, where it has one and gives it twice, in either order."""
+        """Inputs with the reference's values, where it has one and gives it again: asked in the other order, and where
+        sets are gone through from the other end, as under another hash seed."""
         forth, cpu_s = self._values(solution, like, inputs)
-        back, _ = self._values(solution, like, inputs[::-1])
+        other = reorder_sets(solution) or solution
+        back, _ = self._values(other, like, inputs[::-1])
         pairs = zip(forth, back[::-1], strict=True)
         cases = [one for one, again in pairs if one and again and _agree(one, again)]
         memory_mib = self.verifier.limits.memory_mib
