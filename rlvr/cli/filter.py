@@ -60,6 +60,10 @@ class FilterCommand:
     """Keep tasks with at least this many scored rollouts."""
     by: Literal["rate", "interval"] = "rate"
     """rate: drop a task if its pass rate lies outside the limits; interval: only if its whole 95 % interval does."""
+    strength: Annotated[Path | None, arg(metavar="REPORT")] = None
+    """Report that `rlvr strength --every -o` wrote of these tasks; for --min-strength."""
+    min_strength: float = 0.0
+    """Keep tasks that refuse at least this share of wrong work; --by holds here too.  Untested tasks are dropped."""
     tests: Path | None = None
     """File with a test set whose prompts must not be trained on, .jsonl or .parquet."""
     test_column: str = "prompt"
@@ -89,6 +93,7 @@ class FilterCommand:
 
     def run(self, out: Console, err: Console) -> int:
         from rlvr.data.filtering import FilterRules, Kept, filtered
+        from rlvr.data.strengths import read_strengths
 
         rules = FilterRules(
             self.min_rate,
@@ -102,12 +107,16 @@ class FilterCommand:
             self.max_tokens,
             self.tokenizer,
             self._frame(err),
+            None if self.strength is None else read_strengths(self.strength),
+            self.min_strength,
         )
         dropped_path = self.output.with_name(self.output.name + ".dropped.jsonl")
         rows = read_rows(self.file)
         say_if_unprotected(self.file, err)
         require_outputs(
-            [self.output, dropped_path], [self.file, self.tests], overwrite=self.overwrite
+            [self.output, dropped_path],
+            [self.file, self.tests, self.strength],
+            overwrite=self.overwrite,
         )
         tests = [] if self.tests is None else _column(self.tests, self.test_column)
         kept, dropped, unusable = 0, Counter[str](), LeftOut()

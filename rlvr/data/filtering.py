@@ -26,6 +26,7 @@ from rlvr.data.lines import Line, Row
 from rlvr.data.overlap import TestSetOverlap, digest_of, folded, near_duplicates
 from rlvr.data.parallel import in_chunks, mapped
 from rlvr.data.rows import usable
+from rlvr.data.strengths import Strengths
 from rlvr.data.tokens import PromptFrame, lengths, load_tokenizer
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.types import Outcome, Prompt
@@ -52,6 +53,9 @@ class FilterRules:
         max_tokens: the most tokens that a prompt may have, messages together; None for any number.
         tokenizer: counts them: a file tokenizer.json, the folder of a model, or its id on the hub.
         frame: what the chat template adds to a prompt, which counts too; None for nothing.
+        strengths: the report of `rlvr strength` on these tasks; None if no rule looks at it.
+        min_strength: least strength; a task that was not tested is dropped.  With `by="interval"` only a task whose
+            whole interval lies below.
 
     Raises:
         UsageError: a number is out of range.
@@ -68,6 +72,8 @@ class FilterRules:
     max_tokens: int | None = None
     tokenizer: str | None = None
     frame: PromptFrame | None = None
+    strengths: Strengths | None = None
+    min_strength: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_rate <= self.max_rate <= 1:  # false for NaN
@@ -84,6 +90,11 @@ class FilterRules:
         if (self.max_tokens is None) != (self.tokenizer is None):
             raise UsageError(
                 "max_tokens and tokenizer go together: the limit, and the model whose tokens are counted"
+            )
+        require_number("min_strength", self.min_strength, 0, 1)
+        if (self.strengths is None) != (self.min_strength == 0):
+            raise UsageError(
+                "a report of strength and min_strength go together: what was measured, and the limit, above 0"
             )
 
     @property
@@ -389,8 +400,8 @@ def filtered(
 ) -> Iterator[Kept | DroppedTask]:
     """Every task in the order of the rows, kept or dropped.  All rows are read before the first comes.
 
-    Contamination is checked first, then duplicates, lengths, and rates: a task is dropped for the first reason that
-    holds.
+    Contamination is checked first, then duplicates, lengths, strength, and rates: a task is dropped for the first
+    reason that holds.
 
     Args:
         rows: records of `rlvr score`; or tasks with a prompt and `reference`, if no rule looks at rollouts; as
@@ -427,6 +438,7 @@ def filtered(
             _contaminated(tasks, tests, rules, processes),
             _repeated(tasks, rules, processes),
             _too_long(tasks, rules, processes),
+            _too_weak(tasks, rules),
             _outside_rates(tasks, rules),
         ):
             for place, reason in found:
@@ -508,6 +520,18 @@ def _too_long(
         ):
             if count > rules.max_tokens:
                 yield places[index], f"too-long: {count} tokens"
+
+
+def _too_weak(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str]]:
+    if rules.strengths is None:
+        return
+    for place, task in enumerate(tasks):
+        known = rules.strengths.of(task.id, task.reference)
+        if known is None or known.value is None:
+            yield place, "untested: its strength was not measured"
+        elif (known.value if rules.by == "rate" else known.high) < rules.min_strength:
+            interval = f"[{known.low:.3f}, {known.high:.3f}]"
+            yield place, f"too-weak: strength {known.value:.3f}, interval {interval}"
 
 
 def _outside_rates(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str]]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rlvr.data.strengths import digest_of_reference
 from rlvr.environment import Environment, seeded
 from rlvr.environment.episode import require_one_reply
 from rlvr.errors import DataError, UsageError
@@ -248,7 +249,7 @@ class _Run:
 
     def record(self, task: Task, scorer: Scorer) -> dict[str, Any]:
         """A task's record."""
-        count = _Count(task.id)
+        count = _Count(task.id, digest_of_reference(task.reference))
         try:
             tried = self._try_wrong(task, self._make_wrong(task), scorer, count)
             right = self._try_right(task, scorer, count)
@@ -321,6 +322,7 @@ class _Count:
     """The numbers of one task."""
 
     task: str
+    reference_digest: str
     made: int = 0
     slow: int = 0
     open: int = 0
@@ -360,6 +362,7 @@ class _Count:
         )
         return {
             "task": self.task,
+            "reference_digest": self.reference_digest,
             "state": "weak" if paid else "untested" if untested else "strong",
             "why": why if untested else "",
             "strength": 1 - paid / wrong if wrong else None,

@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -225,11 +225,11 @@ class SourceRows:
         self.places: dict[str, int] = {}
         self._ids: list[str] = []
         reader = env.without_tasks() if env.config.get("data") else env
-        self._make: Callable[[Row, str], Task | None] = reader.task_from  # type: ignore[assignment]
+        self._make: Any = reader.task_from  # of a row and an id
         read = reader.tasks_in
 
         def recording(source: Any, **options: Any) -> Iterator[Task]:
-            make = options.pop("make", None) or reader.task_from
+            make: Any = options.pop("make", None) or reader.task_from
             self._make = make
 
             def recorded(row: Row, id: str) -> Task | None:
@@ -262,7 +262,8 @@ class SourceRows:
             row: the new row.
         """
         try:
-            return self._make(row, self._ids[number])
+            task: Task | None = self._make(row, self._ids[number])
+            return task
         except (DataError, TypeError, ValueError, LookupError, AttributeError):
             return None
 

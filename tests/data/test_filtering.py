@@ -11,6 +11,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import rlvr
 from rlvr.data.filtering import FilterRules, filter_tasks, filtered
 from rlvr.data.overlap import TestSetOverlap, folded, near_duplicates
+from rlvr.data.strengths import digest_of_reference, read_strengths
+from rlvr.statistics import wilson
 
 
 def rollouts(task: str, outcomes: str, prompt: str | None = None) -> list[dict]:
@@ -306,12 +308,61 @@ def test_messages_are_prompts_too():
         ({"by": "chance"}, "by is 'chance'"),
         ({"near": 0.0}, "near is 0.0"),
         ({"ngram": 0}, "ngram is 0"),
+        ({"min_strength": 2}, "min_strength is 2"),
+        ({"min_strength": 0.5}, "go together"),
     ],
 )
 def test_a_bad_limit_is_one_clear_error(given: dict, message: str):
     """Value, rule and fix."""
     with pytest.raises(rlvr.UsageError, match=message):
         FilterRules(**given)
+
+
+def _report(tmp_path, **strengths):
+    """A report with 8 wrong works a task; None for an untested one."""
+    records = [
+        {
+            "task": task,
+            "state": "untested" if value is None else "strong" if value == 1 else "weak",
+            "strength": value,
+            "interval": None if value is None else list(wilson(round(8 * value), 8)),
+            "reference_digest": digest_of_reference(f"{task}'s"),
+        }
+        for task, value in strengths.items()
+    ]
+    path = tmp_path / "strength.json"
+    path.write_text(json.dumps({"report": "strength", "tasks": records}))
+    return read_strengths(path)
+
+
+@pytest.mark.parametrize(
+    ("by", "kept_ids"),
+    [("rate", ["strong"]), ("interval", ["strong", "middle"])],
+)
+def test_weak_and_untested_tasks_are_dropped(tmp_path, by, kept_ids):
+    """7 of 8 refused lie below 0.9 with an interval up to 0.98; 4 of 8 with one up to 0.78."""
+    report = _report(tmp_path, strong=1.0, middle=0.875, weak=0.5, untested=None)
+    rows = [{"id": name, "prompt": f"{name}?", "reference": f"{name}'s"} for name in
+            ("strong", "middle", "weak", "untested", "unheard")]  # fmt: skip
+    rules = FilterRules(by=by, strengths=report, min_strength=0.9)
+    kept, dropped = filter_tasks(rows, rules)
+    assert [task.id for task in kept] == kept_ids
+    assert {one.reason for one in dropped} == {"too-weak", "untested"}
+    assert [one.why for one in dropped if one.task.id == "weak"] == [
+        "too-weak: strength 0.500, interval [0.215, 0.785]"
+    ]
+
+
+def test_a_report_of_other_data_is_refused(tmp_path):
+    """The same id with another reference; and a file that is no report."""
+    rules = FilterRules(strengths=_report(tmp_path, a=1.0), min_strength=0.5)
+    with pytest.raises(rlvr.DataError, match="of other data: its task 'a' has another reference"):
+        filter_tasks([{"id": "a", "prompt": "a?", "reference": "b's"}], rules)
+    other = tmp_path / "other.json"
+    for text in ("[]", "{", '{"tasks": [{"task": "a"}]}'):
+        other.write_text(text)
+        with pytest.raises(rlvr.DataError, match="no report of rlvr strength"):
+            read_strengths(other)
 
 
 def test_rates_take_rollouts():
