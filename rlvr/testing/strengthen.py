@@ -224,12 +224,11 @@ class SourceRows:
         self.rows: list[Row] = []
         self.places: dict[str, int] = {}
         self._ids: list[str] = []
-        reader = env.without_tasks() if env.config.get("data") else env
-        self._make: Any = reader.task_from  # of a row and an id
-        read = reader.tasks_in
+        self._make: Any = env.task_from  # of a row and an id
+        read = env.tasks_in
 
         def recording(source: Any, **options: Any) -> Iterator[Task]:
-            make: Any = options.pop("make", None) or reader.task_from
+            make: Any = options.pop("make", None) or env.task_from
             self._make = make
 
             def recorded(row: Row, id: str) -> Task | None:
@@ -242,12 +241,12 @@ class SourceRows:
 
             return read(source, make=recorded, **options)
 
-        object.__setattr__(reader, "tasks_in", recording)
+        object.__setattr__(env, "tasks_in", recording)
         try:
-            for _ in reader.tasks() if env.size is not None else ():
+            for _ in env.tasks() if env.size is not None else ():
                 pass
         finally:
-            object.__delattr__(reader, "tasks_in")
+            object.__delattr__(env, "tasks_in")
         if not self.rows:
             raise UsageError(
                 f"{env.id} draws its tasks and reads no rows, so that there is no data to strengthen; "
