@@ -31,7 +31,7 @@ from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from rlvr.testing.strength import Completed
+    from rlvr.testing.strength import WrittenWork
 
 __all__ = ["StrengthCommand"]
 
@@ -127,10 +127,10 @@ class StrengthCommand:
             (err if self.json else out).print(Plainly(line), soft_wrap=True)
         return int(not report.clean)
 
-    def _written(self, env: Environment, err: Console) -> Iterator[Completed]:
+    def _written(self, env: Environment, err: Console) -> Iterator[WrittenWork]:
         """The completions of the file, with the ids of their tasks."""
         from rlvr.testing.audit import label_of
-        from rlvr.testing.strength import Completed
+        from rlvr.testing.strength import WrittenWork
 
         if self.completions is None:
             return
@@ -144,7 +144,7 @@ class StrengthCommand:
                 if not isinstance(text, str):
                     raise DataError("no text in column 'completion'")
                 is_right = None if label is None else label_of(label)
-                yield Completed(env.task_of(columns).id, text, is_right)
+                yield WrittenWork(env.task_of(columns).id, text, is_right)
             except (DataError, UsageError) as error:
                 left.add(f"row {line.number}", str(error))
         for said in left.lines(3):

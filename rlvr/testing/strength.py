@@ -38,7 +38,7 @@ from rlvr.workers import Threads, usable_cores
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["FEWEST", "Completed", "StrengthReport", "measure_strength", "summary"]
+__all__ = ["FEWEST", "StrengthReport", "WrittenWork", "measure_strength", "summary"]
 
 FEWEST: Final = 5
 """Wrong works below which a task counts as untested."""
@@ -52,7 +52,7 @@ _CASES: Final = 10  # of a task in the report
 _SHOWN_TASKS: Final = 20  # in a terminal
 
 
-class Completed(NamedTuple):
+class WrittenWork(NamedTuple):
     """A completion that a model wrote.
 
     Attributes:
@@ -165,7 +165,7 @@ def measure_strength(
     *,
     tasks: int | None = 20,
     works: int = 8,
-    completions: Iterable[Completed] = (),
+    completions: Iterable[WrittenWork] = (),
     seed: int = 0,
     workers: int | None = None,
     budget_s: float | None = None,
@@ -203,7 +203,7 @@ def measure_strength(
     drawn = sample(env, Findings(), tasks, seeded("strength", seed))
     if not drawn:
         raise UsageError(f"{env.id} made no task")
-    written: dict[str, list[Completed]] = defaultdict(list)
+    written: dict[str, list[WrittenWork]] = defaultdict(list)
     for one in completions:
         written[one.task].append(one)
     digest = _digest(env, drawn, written, seed, works, mending)
@@ -244,7 +244,7 @@ class _Run:
     maker: Maker
     seed: int
     works: int
-    written: Mapping[str, Sequence[Completed]]
+    written: Mapping[str, Sequence[WrittenWork]]
     mending: bool = False
 
     def record(self, task: Task, scorer: Scorer) -> dict[str, Any]:
@@ -472,7 +472,7 @@ def _mean(values: Sequence[float]) -> dict[str, Any] | None:
 def _digest(
     env: Environment,
     tasks: Sequence[Task],
-    written: Mapping[str, Sequence[Completed]],
+    written: Mapping[str, Sequence[WrittenWork]],
     seed: int,
     works: int,
     mending: bool,

@@ -225,7 +225,7 @@ class SourceRows:
         self.places: dict[str, int] = {}
         self._ids: list[str] = []
         self._make: Any = env.task_from  # of a row and an id
-        read = env.tasks_in
+        read, is_finite = env.tasks_in, env.size is not None
 
         def recording(source: Any, **options: Any) -> Iterator[Task]:
             make: Any = options.pop("make", None) or env.task_from
@@ -243,7 +243,7 @@ class SourceRows:
 
         object.__setattr__(env, "tasks_in", recording)
         try:
-            for _ in env.tasks() if env.size is not None else ():
+            for _ in env.tasks() if is_finite else ():
                 pass
         finally:
             object.__delattr__(env, "tasks_in")

@@ -6,7 +6,7 @@ import pytest
 
 import rlvr
 from rlvr.cli.entry import main
-from rlvr.testing.strength import Completed, measure_strength
+from rlvr.testing.strength import WrittenWork, measure_strength
 from rlvr.testing.work import Maker, Untested, Witness, Work, serves
 
 
@@ -72,7 +72,7 @@ def test_the_numbers_of_each_task_by_hand():
 def test_completions_of_models_are_tried_too():
     """A paid one with a witness is a hole, under the operator "model"."""
     report = measure_strength(
-        Above(), tasks=None, works=1, completions=[Completed("above/2", "1")], workers=1
+        Above(), tasks=None, works=1, completions=[WrittenWork("above/2", "1")], workers=1
     )
     [task] = [one for one in report.tasks if one["task"] == "above/2"]
     assert task["operators"]["model"] == [1, 1]
