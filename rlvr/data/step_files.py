@@ -39,7 +39,14 @@ _OF_TOKENS = (
     "advantages returns"
 ).split()
 _OF_UPDATES = ("logprobs", "weights", "entropies", "entropy_weights", "selected")
-_FLAGS = ("mask", "used", "kept", "scored", "truncated", "selected")
+_KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys("mask used kept scored truncated selected".split(), "b"),
+    **dict.fromkeys(
+        "token_ids offsets prompt_ids prompt_offsets group owner turns prefixes rows computed".split(),
+        "i",
+    ),
+}
+"""Arrays of flags and of whole numbers; the others of the layout have fractions."""
 _NEEDED = ("token_ids", "offsets", "mask", "group", "score", "scored", "behaviour_logprobs")
 
 
@@ -171,9 +178,10 @@ def _require_shapes(path: str, arrays: Mapping[str, NDArray[Any]], updates: int)
         if name not in arrays:
             raise DataError(f"{path} has no array {name}, which every step file needs")
     for name, array in arrays.items():
-        is_flag = name.rpartition(".")[2] in _FLAGS
-        if is_flag != (array.dtype.kind == "b"):
-            raise DataError(f"{path}: {name} has the type {array.dtype}, which it cannot have")
+        kind = _KINDS.get(name.rpartition(".")[2], "f")
+        if array.dtype.kind != kind:
+            rule = {"b": "BOOL", "i": "I32 or I64", "f": "F32 or F64"}[kind]
+            raise DataError(f"{path}: {name} has the type {array.dtype}; it must be {rule}")
     offsets = arrays["offsets"]
     tokens = _last_offset(path, "offsets", offsets)
     rows = len(offsets) - 1

@@ -1,6 +1,5 @@
 """Verifying steps: what departs is named with its place, and with the convention that explains it."""
 
-import contextlib
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -9,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlvr.algo.judge.advantages import advantages
+from rlvr.algo.judge.advantages import ADVANTAGES, advantages
 from rlvr.algo.judge.conventions import CHOICES, Conventions, conventions_of, markdown
-from rlvr.algo.judge.losses import UpdateLoss
+from rlvr.algo.judge.head import needs, setting_of, what_advantages_lack, what_the_loss_lacks
+from rlvr.algo.judge.losses import LOSSES, UpdateLoss
 from rlvr.algo.judge.rows import Setting, advantage_rows, update_rows
 from rlvr.algo.judge.verify import verify
 from rlvr.algo.papers import load_algorithm
 from rlvr.data.step_files import StepFile
 from rlvr.errors import DataError
+from rlvr.train.step_recorder import algorithm_numbers
 
 LENGTHS = [3, 5, 2, 4, 6, 1, 4]
 GROUP = [0, 0, 0, 1, 1, 1, 2]
@@ -162,23 +163,132 @@ def test_the_page_has_the_table():
     assert markdown() in page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        {"conventions": ["std"]},
-        {"conventions": {"eps": "small"}},
-        {"algorithm": {"name": "grpo", "kl": "k3", "aggregation": "token_mean"}},
-        {"updates": [{"numbers": 5}]},
-        {"updates": [{"numbers": {"clip": {"low": "x", "high": None}}}]},
-        {"updates": [{"loss": "much", "terms": []}]},
-    ],
-)
-def test_a_hostile_head_is_one_line(head):
-    """Whatever JSON it is: an error of ours, or quantities that are not compared."""
+WRONG_HEADS = {
+    "conventions are": {"conventions": ["std"]},
+    "std is": {"conventions": {"std": ["sample"]}},
+    "eps is": {"conventions": {"eps": float("nan")}},
+    "bound is": {"conventions": {"bound": 10**400}},
+    "algorithm.kl is 'k3'": {"algorithm": {"name": "grpo", "kl": "k3"}},
+    "algorithm.kl has no place": {
+        "algorithm": {"name": "grpo", "kl": {"estimator": "k3", "coefficient": 1}}
+    },
+    "algorithm.gamma is 1e": {"algorithm": {"name": "ppo", "gamma": 1e300}},
+    "algorithm.n_steps is True": {"algorithm": {"name": "a2c", "n_steps": True}},
+    r"correction\[1\].kind is 'cut'": {
+        "algorithm": {
+            "name": "grpo",
+            "correction": [
+                {"level": "token", "kind": kind, "low": 0, "high": 2} for kind in ("mask", "cut")
+            ],
+        }
+    },
+    "update 0: numbers are 5": {"updates": [{"numbers": 5}]},
+    "update 0, numbers.clip.low is 'x'": {"updates": [{"numbers": {"clip": {"low": "x"}}}]},
+    "update 0: loss is 'much'": {"updates": [{"loss": "much"}]},
+    "update 0: terms.kl_ref is": {"updates": [{"terms": {"kl_ref": []}}]},
+    "update 0: tokens is -1": {"updates": [{"tokens": -1}]},
+    "update 0: micro has 1 numbers for 7": {"updates": [{"micro": [0]}]},
+    "no algorithm": {"algorithm": {"name": ["grpo"]}},
+}
+
+
+@pytest.mark.parametrize("message", WRONG_HEADS)
+def test_a_hostile_head_is_one_line_with_its_place(message):
+    """It is checked before anything is computed."""
     file = step()
-    with contextlib.suppress(DataError):
-        findings = verify(StepFile({**file.head, **head}, file.arrays))
-        assert any(one.status != "equal" for one in findings)
+    head = {**file.head, **WRONG_HEADS[message]}
+    with pytest.raises(DataError, match=message) as caught:
+        verify(StepFile(head, file.arrays))
+    assert len(str(caught.value)) < 300
+
+
+def test_a_fault_of_ours_is_no_fault_of_the_file(monkeypatch):
+    """A formula that raises is seen as what it is."""
+
+    def broken(*args):
+        raise TypeError("ours")
+
+    monkeypatch.setitem(ADVANTAGES, "grpo", broken)
+    with pytest.raises(TypeError, match="ours"):
+        verify(step())
+
+
+ARRAYS = {
+    "values": np.float32,
+    "teacher_logprobs": np.float32,
+    "implicit_rewards": np.float32,
+}
+
+
+def full_step(name: str) -> StepFile:
+    """A file with everything that any algorithm reads."""
+    file, draw = step(), np.random.default_rng(7)
+    algorithm = load_algorithm(name)
+    rows = np.arange(7, dtype=np.int32)
+    more = {key: draw.standard_normal(sum(LENGTHS)).astype(kind) for key, kind in ARRAYS.items()}
+    more |= {
+        "score_parts": draw.uniform(size=(7, 2)),
+        "turns": np.stack([rows, 0 * rows, np.array(LENGTHS, np.int32)], axis=1),
+        "turn_rewards": draw.uniform(size=7),
+        "prefixes": np.array(
+            [[row, end] for row in rows for end in (0, LENGTHS[row])], dtype=np.int32
+        ),
+        "prefix_values": draw.uniform(size=14),
+        "update0.selected": draw.uniform(size=sum(LENGTHS)) < 0.2,
+    }
+    return StepFile(
+        {**file.head, "algorithm": algorithm_numbers(algorithm, 8)}, {**file.arrays, **more}
+    )
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES.keys() | ADVANTAGES.keys()))
+def test_what_a_file_lacks_is_said(name):
+    """Formulas read what is declared and no more: with nothing else they compute; without one of it, it is named."""
+    file = full_step(name)
+    setting = setting_of(file)
+    advantage_needs, loss_needs = needs(name, setting)
+    kept = {"clip", "name", "kl", "masked_vote", *advantage_needs, *loss_needs}
+    bare = {key: value for key, value in setting.numbers.items() if key in kept}
+    extra = {"values", "prefixes", "prefix_values", "turns", "turn_rewards", "score_parts"}
+    extra |= {"ref_logprobs", "update0.selected", *ARRAYS}
+    used = set(advantage_needs) | set(loss_needs)
+    used |= {"prefix_values"} & {f"{one[:-2]}_values" for one in used}
+    used |= {"turn_rewards"} if "turns" in used else set()
+    arrays = {
+        key: array
+        for key, array in file.arrays.items()
+        if key not in extra or key.removeprefix("update0.") in used
+    }
+    least = StepFile({**file.head, "algorithm": bare}, arrays)
+    setting = setting_of(least)
+    assert not what_advantages_lack(least, setting)
+    assert not what_the_loss_lacks(least, 0, setting)
+    if name in ADVANTAGES:
+        advantages(advantage_rows(least), setting)
+    if name in LOSSES:
+        UpdateLoss(*update_rows(least, 0), setting)
+    for missing in advantage_needs:
+        assert what_advantages_lack(without(least, missing), setting_of(without(least, missing)))
+    for missing in loss_needs:
+        file = without(least, missing)
+        assert what_the_loss_lacks(file, 0, setting_of(file)) == missing
+
+
+def without(file: StepFile, name: str) -> StepFile:
+    """The file without an array or number."""
+    numbers = {key: value for key, value in file.head["algorithm"].items() if key != name}
+    arrays = {k: v for k, v in file.arrays.items() if k not in (name, f"update0.{name}")}
+    return StepFile({**file.head, "algorithm": numbers}, arrays)
+
+
+def test_a_file_that_lacks_the_reference_is_compared_in_the_rest():
+    """The advantages; of the update, the reason is said."""
+    findings = verify(without(step(), "ref_logprobs"))
+    assert [(one.quantity, one.status) for one in findings] == [
+        ("advantages", "equal"),
+        ("update 0", "not compared"),
+    ]
+    assert "no ref_logprobs" in findings[1].why
 
 
 def test_the_command_needs_no_torch():

@@ -127,10 +127,11 @@ def conventions_of(declared: Mapping[str, Any]) -> Conventions:
         if name not in known:
             raise DataError(f"there is no convention {name!r}{nearest(name, known)}")
         is_number = name in ("eps", "bound", "cap")
-        if is_number and not (type(choice) in (int, float) and choice >= 0):
-            raise DataError(f"{name} is {choice!r}; it must be a number of 0 or more")
-        if not is_number and choice not in CHOICES[name]:
-            raise DataError(f"{name} is {choice!r}; it is one of {', '.join(CHOICES[name])}")
+        fits = type(choice) is float or (type(choice) is int and choice <= 2**53)
+        if is_number and not (fits and choice >= 0):
+            raise DataError(f"{name} is {choice!r:.80}; it must be a number of 0 or more")
+        if not is_number and choice not in list(CHOICES[name]):
+            raise DataError(f"{name} is {choice!r:.80}; it is one of {', '.join(CHOICES[name])}")
     return Conventions(**declared)
 
 

@@ -231,7 +231,7 @@ class UpdateLoss:
         self.setting = setting
         whole = batch if setting.how.denominator in ("batch", "share") and batch else rows
         self.tokens, self.sequences = _denominators(whole, setting)
-        self._parts = len(rows) / len(whole) if setting.how.denominator == "share" else 1.0
+        self._parts = len(rows) / max(1, len(whole)) if setting.how.denominator == "share" else 1.0
         self._micro = {row.index: n for row, n in zip(computed, micro, strict=False)}
         self._rows = list(rows)
         self.loss, self.sizes = 0.0, {"loss": 0.0}

@@ -8,19 +8,19 @@ of the operations (running error analysis, Wilkinson 1963).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from rlvr.algo.judge.advantages import ADVANTAGES, advantages
-from rlvr.algo.judge.conventions import Conventions, conventions_of
+from rlvr.algo.judge.conventions import Conventions
 from rlvr.algo.judge.dual import Float64s
+from rlvr.algo.judge.head import of_update, setting_of, what_advantages_lack, what_the_loss_lacks
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
 from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, shaken, update_rows
 from rlvr.data.step_files import StepFile, spans
-from rlvr.errors import DataError
 
 __all__ = ["Quantity", "verify"]
 
@@ -85,23 +85,14 @@ def verify(step: StepFile, how: Conventions | None = None) -> list[Quantity]:
         how: conventions; None for those that the file declares.
 
     Raises:
-        DataError: the file has no algorithm, or a convention that is none.
+        DataError: the file has no algorithm, or its head says something that cannot be; with the place.
     """
-    numbers = step.head.get("algorithm")
-    if not isinstance(numbers, Mapping) or "name" not in numbers:
-        raise DataError("the file's head has no algorithm, so there is nothing to recompute it by")
-    declared = step.head.get("conventions", {})
-    if not isinstance(declared, Mapping):
-        raise DataError(f"conventions are {declared!r}; they must be choices by name")
-    how = how or conventions_of(declared)
-    setting = Setting(str(numbers["name"]), numbers, how)
+    setting = setting_of(step, how)
     broken = _not_finite(step)
     if broken is not None:
         return [broken]
-    try:
+    with np.errstate(all="ignore"):
         return _findings(step, setting)
-    except (TypeError, AttributeError, ArithmeticError) as error:
-        raise DataError(f"a number of the file's head is none: {error}") from None
 
 
 def _findings(step: StepFile, setting: Setting) -> list[Quantity]:
@@ -142,6 +133,8 @@ def _advantages(step: StepFile, setting: Setting) -> Quantity:
     if setting.name not in ADVANTAGES:
         why = f"the judge has none of {setting.name}"
         return Quantity("advantages", "not compared", why=why)
+    if missing := what_advantages_lack(step, setting):
+        return Quantity("advantages", "not compared", why=_lacks(missing))
     rows = advantage_rows(step)
     used = step.arrays.get("used", step.arrays["mask"])
     span, places = spans(step.arrays["offsets"]), []
@@ -169,7 +162,10 @@ def _advantages(step: StepFile, setting: Setting) -> Quantity:
 
 def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]:
     head, prefix = step.updates[number], f"update{number}."
-    setting = replace(setting, numbers={**setting.numbers, **head.get("numbers", {})})
+    setting = of_update(step, number, setting)
+    if missing := what_the_loss_lacks(step, number, setting):
+        yield Quantity(f"update {number}", "not compared", why=_lacks(missing))
+        return
     rows, computed = update_rows(step, number)
     batch = update_rows(_with_all_rows(step, number), number)[0]
     micro = head.get("micro", ())
@@ -178,12 +174,7 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]
     def made(own: Sequence[StepRow], setting: Setting) -> UpdateLoss:
         return UpdateLoss(rows, own, setting, batch, micro)
 
-    try:
-        here = made(computed, setting)
-    except (KeyError, IndexError, ValueError) as error:
-        why = f"the file lacks what {setting.name} reads ({error})"
-        yield Quantity(f"update {number}", "not compared", why=why)
-        return
+    here = made(computed, setting)
     for quantity, ours in (("tokens", here.tokens), ("sequences", here.sequences)):
         if quantity in head and head[quantity] != ours:
             explained = tuple(
@@ -191,9 +182,8 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]
                 for says, how in setting.how.others()
                 if getattr(made(computed, replace(setting, how=how)), quantity) == head[quantity]
             )
-            yield Quantity(
-                f"{name}{quantity}", "departs", None, None, head[quantity], ours, 0, "", explained
-            )
+            values = float(head[quantity]), float(ours)
+            yield Quantity(f"{name}{quantity}", "departs", None, None, *values, 0.0, "", explained)
     for key, of in (("weights", "weights"), ("entropy_weights", "entropy_weights")):
         if prefix + key in step.arrays:
             yield _tokens(step, number, key, of, computed, setting, made)
@@ -263,32 +253,21 @@ def _compared(
     size: Any = None,
 ) -> Quantity:
     """Compare arrays; a departure is tried against every other convention."""
-    with np.errstate(all="ignore"):
-        try:
-            ours = recompute(rows, setting)
-        except (KeyError, IndexError, ValueError) as error:
-            why = f"the file lacks what {setting.name} reads ({error})"
-            return Quantity(quantity, "not compared", why=why)
-        allowed = _tolerance(ours, recompute, rows, setting, size)
-        if _fits(recorded, ours, allowed):
-            return Quantity(quantity, "equal")
-        explained = []
-        for says, how in setting.how.others():
-            other = replace(setting, how=how)
-            try:
-                theirs = recompute(rows, other)
-            except (KeyError, IndexError, ValueError):
-                continue
-            if _fits(
-                recorded,
-                theirs,
-                np.maximum(allowed, _tolerance(theirs, recompute, rows, other, size)),
-            ):
-                explained.append(says)
-        excess = np.abs(recorded - ours) / np.maximum(allowed, np.finfo(float).tiny)
-        worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
-        row, token = places[worst] if places else (None, None)
-        ratio, cosine = _angle(recorded, ours) if places else (None, None)
+    ours = recompute(rows, setting)
+    allowed = _tolerance(ours, recompute, rows, setting, size)
+    if _fits(recorded, ours, allowed):
+        return Quantity(quantity, "equal")
+    explained = []
+    for says, how in setting.how.others():
+        other = replace(setting, how=how)
+        theirs = recompute(rows, other)
+        looser = np.maximum(allowed, _tolerance(theirs, recompute, rows, other, size))
+        if _fits(recorded, theirs, looser):
+            explained.append(says)
+    excess = np.abs(recorded - ours) / np.maximum(allowed, np.finfo(float).tiny)
+    worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
+    row, token = places[worst] if places else (None, None)
+    ratio, cosine = _angle(recorded, ours) if places else (None, None)
     return Quantity(
         quantity,
         "departs",
@@ -302,6 +281,10 @@ def _compared(
         ratio,
         cosine,
     )
+
+
+def _lacks(missing: str) -> str:
+    return f"the file has no {missing}, which it is computed from"
 
 
 def _fits(recorded: Float64s, ours: Float64s, allowed: Float64s) -> bool:
