@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from tyro.conf import Positional, arg
 
-from rlvr.algo.judge.verify import verify
+from rlvr.algo.judge.verify import Quantity, verify
 from rlvr.data.step_files import StepFile, read_step
 from rlvr.errors import UsageError
 from rlvr.text import one_line
@@ -26,7 +27,8 @@ class StepCommand:
     Example: rlvr step verify RUN/steps/step-00000010.safetensors
 
     `verify` needs neither torch nor the model: groups, advantages, loss and the weight of each token in the gradient
-    are recomputed from what is recorded before them.  Exit code 1 if a number departs by more than rounding allows.
+    are recomputed from what is recorded before them.  With --model log-probabilities and gradient are, too.  Exit code
+    1 if a number departs by more than rounding allows.
     """
 
     action: Positional[Literal["verify", "diff", "show"]]
@@ -35,12 +37,21 @@ class StepCommand:
     """File that `rlvr train --step-files N` or another trainer's recorder wrote."""
     other: Positional[Annotated[Path | None, arg(metavar="[FILE]")]] = None
     """The second file of `diff`."""
+    model: Annotated[str | None, arg(metavar="FOLDER")] = None
+    """The model before the step: `verify` then recomputes log-probabilities and the gradient, too (needs torch)."""
+    reference: Annotated[str | None, arg(metavar="FOLDER")] = None
+    """The reference policy, whose log-probabilities are recomputed."""
+    teacher: Annotated[str | None, arg(metavar="FOLDER")] = None
+    """The teacher, whose log-probabilities are recomputed."""
     json: bool = False
     """Print the findings of `verify` as JSON."""
 
     def run(self, out: Console, err: Console) -> int:
         if (self.action == "diff") != (self.other is not None):
             raise UsageError("diff takes two files, verify and show take one")
+        models = self.model, self.reference, self.teacher
+        if self.action != "verify" and any(models):
+            raise UsageError("--model, --reference and --teacher are of verify")
         step = read_step(self.file)
         if self.action == "show":
             for line in _described(step):
@@ -52,6 +63,8 @@ class StepCommand:
                 out.print(line, markup=False, soft_wrap=True)
             return int(bool(lines))
         findings = verify(step)
+        if any(models):
+            findings += _with_models(step, *models)
         if self.json:
             fields = [{k: getattr(one, k) for k in one.__slots__} for one in findings]
             out.print(json.dumps(fields), markup=False, soft_wrap=True)
@@ -59,6 +72,15 @@ class StepCommand:
             for finding in findings:
                 out.print(str(finding), markup=False, highlight=False, soft_wrap=True)
         return int(any(one.status == "departs" for one in findings))
+
+
+def _with_models(step: StepFile, *folders: str | None) -> list[Quantity]:
+    module = import_module("rlvr.train.step_model")  # it needs torch
+    precision = str(step.head.get("precision"))
+    load = module.StepModel.load
+    loaded = [None if folder is None else load(folder, precision) for folder in folders]
+    findings: list[Quantity] = module.verify_with_models(step, *loaded)
+    return findings
 
 
 def _described(step: StepFile) -> list[str]:

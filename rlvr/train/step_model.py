@@ -1,0 +1,284 @@
+"""A recorded step beside its model: log-probabilities and the gradient, recomputed in another layout and precision.
+
+A row at a time, unpadded, in float64.  What rounding allows is measured: the same rows in the precision of the run are
+off by so much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rlvr.algo.judge.head import setting_of
+from rlvr.algo.judge.verify import Quantity
+from rlvr.data.step_files import StepFile, spans
+from rlvr.errors import DataError
+from rlvr.samplers.protocol import TokenRow
+from rlvr.train.gradient_sketch import sketch, weights_digest
+from rlvr.train.policy import Policy
+
+__all__ = ["StepModel", "gradient_of", "logprobs_of", "verify_with_models"]
+
+_TIMES: Final = 8
+"""How many times as far as the measured rounding a number may be off: another layout sums in another order."""
+_UNIT: Final = 2.0**-24
+_Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class StepModel:
+    """A model in the precision of a run, and in float64.
+
+    Attributes:
+        rough: as the run computes.
+        exact: with the same weights.
+        digest: of the weights, as step files have it.
+    """
+
+    rough: Policy
+    exact: Policy
+    digest: str
+
+    @classmethod
+    def load(cls, folder: str | Path, precision: str = "fp32") -> StepModel:
+        """Load a model twice.
+
+        Args:
+            folder: or an id on the hub.
+            precision: of the run, fp32 or bf16.
+        """
+        autocast = torch.bfloat16 if precision == "bf16" else None
+        rough = Policy.load(folder, autocast=autocast, share_prompts=False)
+        return cls.of(rough)
+
+    @classmethod
+    def of(cls, rough: Policy) -> StepModel:
+        """A policy with a twin in float64.
+
+        Args:
+            rough: on one device.
+        """
+        digest = weights_digest(rough.model)
+        exact = rough.copied()
+        exact.autocast = None
+        exact.model.double()
+        return cls(rough, exact, digest)
+
+
+def verify_with_models(
+    step: StepFile,
+    model: StepModel | None = None,
+    reference: StepModel | None = None,
+    teacher: StepModel | None = None,
+) -> list[Quantity]:
+    """Recompute log-probabilities, and the gradient of the first update.
+
+    Args:
+        step: with prompts.
+        model: the policy before the step.
+        reference, teacher: those of the run; None to leave theirs as they are.
+
+    Raises:
+        DataError: the model's weights are not those before the step, or the file has no prompts.
+    """
+    setting_of(step)
+    if "prompt_ids" not in step.arrays:
+        raise DataError("the file has no prompt_ids, without which no model can compute its rows")
+    found: list[Quantity] = []
+    if model is not None:
+        found.append(_same_weights(step, model))
+        if "old_logprobs" in step.arrays:
+            found.append(_logprobs(step, "old_logprobs", model))
+        if step.updates:
+            found += _first_update(step, model)
+    for name, other in (("ref_logprobs", reference), ("teacher_logprobs", teacher)):
+        if other is not None:
+            found.append(
+                _logprobs(step, name, other)
+                if name in step.arrays
+                else Quantity(name, "not compared", why="the file has none")
+            )
+    return found
+
+
+def logprobs_of(step: StepFile, policy: Policy, rows: Sequence[int]) -> list[_Array]:
+    """Log-probabilities of the tokens of some rows, a row at a time.
+
+    Args:
+        step: with prompts.
+        policy: the model.
+        rows: which.
+    """
+    temperature = _temperature(step)
+    with torch.no_grad():
+        return [
+            policy.logprobs([row], temperature)[0].double().cpu().numpy()
+            for row in _token_rows(step, rows)
+        ]
+
+
+def gradient_of(
+    step: StepFile,
+    policy: Policy,
+    rows: Sequence[int],
+    weights: Sequence[NDArray[Any]],
+    entropy_weights: Sequence[NDArray[Any]] | None = None,
+) -> None:
+    """Leave Σ weights · ∇log π + entropy_weights · ∇H in the model's gradients, a row at a time.
+
+    Args:
+        step: with prompts.
+        policy: the model.
+        rows: which.
+        weights, entropy_weights: of the tokens of each row.
+    """
+    policy.model.zero_grad(set_to_none=True)
+    for n, row in enumerate(_token_rows(step, rows)):
+        own = _tensor(weights[n], policy)
+        if entropy_weights is None:
+            loss = (policy.logprobs([row], _temperature(step))[0] * own).sum()
+        else:
+            both = policy.logprobs([row], _temperature(step), with_entropy=True)
+            loss = (both[0][0] * own).sum()
+            loss = loss + (both[1][0] * _tensor(entropy_weights[n], policy)).sum()
+        loss.backward()
+
+
+def _tensor(values: NDArray[Any], policy: Policy) -> torch.Tensor:
+    return torch.from_numpy(values.astype(np.float64)).to(policy.device)
+
+
+def _temperature(step: StepFile) -> float:
+    value = step.head.get("temperature", 1.0)
+    if not (type(value) in (int, float) and 0 < value < 1e6):
+        raise DataError(f"temperature is {value!r:.80}; it must be a number above 0")
+    return float(value)
+
+
+def _token_rows(step: StepFile, rows: Sequence[int]) -> Iterator[TokenRow]:
+    arrays = step.arrays
+    prompts, completions = spans(arrays["prompt_offsets"]), spans(arrays["offsets"])
+    truncated = arrays.get("truncated")
+    for row in rows:
+        yield TokenRow(
+            arrays["prompt_ids"][prompts[row]].tolist(),
+            arrays["token_ids"][completions[row]].tolist(),
+            truncated is not None and bool(truncated[row]),
+        )
+
+
+# ------------------------------------------------------------------------------ the quantities
+
+
+def _same_weights(step: StepFile, model: StepModel) -> Quantity:
+    recorded = step.head.get("weights_before")
+    if not isinstance(recorded, str):
+        why = "the file has no digest of the weights, as several ranks recorded it"
+        return Quantity("weights", "not compared", why=why)
+    if recorded == model.digest:
+        return Quantity("weights", "equal")
+    if model.digest == step.head.get("weights_after"):
+        raise DataError(
+            "the model has the weights after this step; give the ones before it, such as those the run began with for "
+            "its first step"
+        )
+    raise DataError(
+        f"the model is not the one before this step: its weights have the digest {model.digest}, and the file says "
+        f"{recorded}"
+    )
+
+
+def _logprobs(step: StepFile, name: str, model: StepModel) -> Quantity:
+    rows = [i for i, span in enumerate(spans(step.arrays["offsets"])) if span.stop > span.start]
+    return _compared_logprobs(step, name, step.arrays[name], rows, model)
+
+
+def _compared_logprobs(
+    step: StepFile, name: str, recorded: NDArray[Any], rows: Sequence[int], model: StepModel
+) -> Quantity:
+    """Trained tokens of some rows, whose numbers follow one another in `recorded`."""
+    mask = step.arrays["mask"]
+    span = spans(step.arrays["offsets"])
+    trained = [np.flatnonzero(mask[span[row]]) for row in rows]
+    places = [(row, int(t)) for row, at in zip(rows, trained, strict=True) for t in at]
+    if not places:
+        return Quantity(name, "not compared", why="no token is trained on")
+    starts = np.concatenate([[0], np.cumsum([span[row].stop - span[row].start for row in rows])])
+    at = np.concatenate([own + start for own, start in zip(trained, starts[:-1], strict=True)])
+    exact, rough = (
+        np.concatenate(logprobs_of(step, policy, rows))[at] for policy in (model.exact, model.rough)
+    )
+    allowed = _TIMES * np.abs(rough - exact).max() + _TIMES * _UNIT * (1 + np.abs(exact))
+    off = np.abs(recorded[at].astype(float) - exact)
+    worst = int(np.argmax(np.where(np.isnan(off), np.inf, off - allowed)))
+    if off[worst] <= allowed[worst]:
+        return Quantity(name, "equal")
+    row, token = places[worst]
+    values = float(recorded[at][worst]), float(exact[worst])
+    return Quantity(name, "departs", row, token, *values, float(allowed[worst]))
+
+
+def _first_update(step: StepFile, model: StepModel) -> Iterator[Quantity]:
+    arrays, prefix = step.arrays, "update0."
+    rows = arrays[prefix + "computed"].tolist()
+    if not rows or prefix + "logprobs" not in arrays:
+        return
+    recorded = arrays[prefix + "logprobs"]
+    yield _compared_logprobs(step, "update 0: logprobs", recorded, rows, model)
+    name = "update 0: gradient"
+    why = _no_gradient(step)
+    if why:
+        yield Quantity(name, "not compared", why=why)
+        return
+    parts = _parts_of(step, rows)
+    scale = float(step.updates[0].get("gradient_scale", 1.0))
+    sketches = []
+    for policy in (model.exact, model.rough):
+        gradient_of(step, policy, rows, *parts)
+        sketches.append(scale * sketch(policy.model))
+        policy.model.zero_grad(set_to_none=True)
+    yield _compared_sketches(name, arrays[prefix + "sketch"], *sketches)
+
+
+def _parts_of(step: StepFile, rows: Sequence[int]) -> tuple[list[Any], list[Any] | None]:
+    """Weights and entropy weights of the first update, row by row."""
+    arrays, prefix = step.arrays, "update0."
+    lengths = np.diff(arrays["offsets"])[list(rows)]
+    ends = np.cumsum(lengths)[:-1]
+    weights = np.split(arrays[prefix + "weights"], ends)
+    entropies = arrays.get(prefix + "entropy_weights")
+    return weights, None if entropies is None else np.split(entropies, ends)
+
+
+def _no_gradient(step: StepFile) -> str:
+    """Why the gradient cannot be recomputed from weights per token; empty if it can."""
+    critic = step.head["algorithm"].get("critic")
+    for name in ("weights", "sketch"):
+        if f"update0.{name}" not in step.arrays:
+            return f"the file has no {name} of it"
+    if isinstance(critic, Mapping) and critic.get("backbone") == "shared":
+        return "a critic that shares the policy's layers adds its own"
+    if step.head["algorithm"]["name"] in ("gkd", "sdft"):
+        return "it is of whole distributions"
+    return ""
+
+
+def _compared_sketches(
+    name: str, recorded: NDArray[Any], exact: NDArray[Any], rough: NDArray[Any]
+) -> Quantity:
+    norms = [float(np.linalg.norm(one)) for one in (recorded, exact)]
+    allowed = _TIMES * float(np.linalg.norm(rough - exact)) + _TIMES * _UNIT * norms[1]
+    off = float(np.linalg.norm(recorded - exact))
+    if off <= allowed:
+        return Quantity(name, "equal")
+    cosine = float(recorded @ exact) / (norms[0] * norms[1]) if all(norms) else 0.0
+    ratio = norms[0] / norms[1] if norms[1] else float("inf")
+    return Quantity(
+        name, "departs", None, None, norms[0], norms[1], allowed, ratio=ratio, cosine=cosine
+    )
