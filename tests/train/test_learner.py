@@ -70,6 +70,12 @@ def rollout(
     )
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A bad mini-batch becomes a file of the run, whose folder is relative here."""
+    monkeypatch.chdir(tmp_path)
+
+
 def learner(algorithm: Algorithm, *, made=None, **settings) -> Learner:
     """Of a tiny policy, in float32, that has not learned anything yet."""
     settings = {
