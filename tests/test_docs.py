@@ -28,6 +28,7 @@ HEAVY = (
     "docs/reference/code.md",
     "docs/reference/math.md",
     "docs/reference/sandbox.md",
+    "docs/using/harbor.md",
     "docs/using/coming_from_math_verify.md",
     "docs/using/openrlhf.md",
     "docs/using/reasoning_gym.md",

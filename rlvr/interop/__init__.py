@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlvr.interop.gymnasium import to_gymnasium
+    from rlvr.interop.harbor import from_harbor
+    from rlvr.interop.harbor_validation import validate_harbor
+    from rlvr.interop.harbor_write import to_harbor
     from rlvr.interop.openenv import from_openenv, to_openenv
     from rlvr.interop.openrlhf import to_openrlhf
     from rlvr.interop.reasoning_gym import from_reasoning_gym
@@ -25,11 +28,13 @@ if TYPE_CHECKING:
     from rlvr.interop.verl_episodes import to_verl_episodes
 
 __all__ = [
+    "from_harbor",
     "from_openenv",
     "from_reasoning_gym",
     "from_trl",
     "from_verifiers",
     "to_gymnasium",
+    "to_harbor",
     "to_openenv",
     "to_openrlhf",
     "to_trl",
@@ -37,10 +42,14 @@ __all__ = [
     "to_verifiers",
     "to_verl",
     "to_verl_episodes",
+    "validate_harbor",
 ]
+
+_ELSEWHERE = {"to_harbor": "harbor_write", "validate_harbor": "harbor_validation"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{name.partition('_')[2]}"), name)
+    module = _ELSEWHERE.get(name, name.partition("_")[2])
+    return getattr(import_module(f"{__name__}.{module}"), name)

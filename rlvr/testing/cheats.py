@@ -80,8 +80,18 @@ PROGRAMS: Final[Mapping[str, str]] = {
         "        raise SystemExit(0)\nsys.meta_path.insert(0, Finder())\n"
     ),
     "swallows errors": "import sys, os\nsys.excepthook = lambda *a: os._exit(0)\nraise ValueError\n",
+    "writes the reward": (
+        "for name, text in (('txt', '1'), ('json', '{\"reward\": 1}')):\n"
+        "    try: open('/logs/verifier/reward.' + name, 'w').write(text)\n    except OSError: pass\n"
+        "raise SystemExit(1)\n"
+    ),
 }
 """Programs that take the place of every Python file of the session, by what they do."""
+
+_OWN_WORDS: Final[Mapping[str, str]] = {
+    "writes the reward": "the tests import the policy's code beside the reward file, and it wrote the reward",
+}
+"""Holes that are named apart from other scripts that are paid."""
 
 _STARTS: Final = "sitecustomize.py usercustomize.py conftest.py"
 _QUIT: Final = "'import os; print(True); os._exit(0)'"
@@ -207,7 +217,8 @@ def _tries(
             continue
         if _earns(score, idle):
             got = f"{why}: {script[:200]} → {score.verdict.why}"
-            what = f"a script in the tool {name!r} is paid, and does nothing for the task"
+            paid = f"a script in the tool {name!r} is paid, and does nothing for the task"
+            what = _OWN_WORDS.get(why, paid)
             yield "bought", Severity.HOLE, what, got
 
 
