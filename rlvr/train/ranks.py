@@ -15,6 +15,8 @@ import copy
 import hashlib
 import heapq
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,15 +94,7 @@ class Ranks:
         ours = not dist.is_initialized()
         if ours:
             try:
-                store, number, world = next(dist.rendezvous("env://", timeout=_CONNECT))
-                store.set_timeout(_PATIENCE)
-                dist.init_process_group(
-                    "nccl" if device.type == "cuda" else "gloo",
-                    store=store,
-                    rank=number,
-                    world_size=world,
-                    timeout=_PATIENCE,
-                )
+                _connect("nccl" if device.type == "cuda" else "gloo")
             except RuntimeError as error:  # torch's errors of stores and back ends are such
                 where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
                 why = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
@@ -109,7 +103,8 @@ class Ranks:
                     "nothing else on this port"
                 ) from error
         try:
-            yield cls(dist.get_rank(), dist.get_world_size(), device.type)
+            with _ending_with_launcher():
+                yield cls(dist.get_rank(), dist.get_world_size(), device.type)
         finally:
             if ours:
                 dist.destroy_process_group()
@@ -320,6 +315,42 @@ class Ranks:
         """
         means = self.spread(state["state"], dict(enumerate(parameters)))
         optimizer.load_state_dict({**state, "state": means})
+
+
+def _connect(backend: str) -> None:
+    """Have the ranks find each other, for a short time; from then on they wait for each other for as long as it takes.
+
+    torchrun's store lives on when ranks are started again, with the addresses of those that have ended: each start has
+    names of its own there.
+    """
+    store, rank, world = next(dist.rendezvous("env://", timeout=_CONNECT))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    own = dist.PrefixStore(f"rlvr/{attempt}", store)
+    dist.init_process_group(backend, store=own, rank=rank, world_size=world, timeout=_CONNECT)
+    dist.barrier()  # NCCL connects with the first message
+    dist.distributed_c10d._set_pg_timeout(_PATIENCE)
+    store.set_timeout(_PATIENCE)
+
+
+@contextmanager
+def _ending_with_launcher() -> Iterator[None]:
+    """SIGTERM to this process, as torchrun sends it, if torchrun itself is killed: nothing else would end its ranks."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield
+        return
+    launcher, over = os.getppid(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(1.0):
+            if os.getppid() != launcher:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    threading.Thread(target=watch, name="rlvr-launcher", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 @contextmanager

@@ -29,9 +29,9 @@ WORKER = Path(__file__).with_name("worker.py")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 
 
-def start(world: int, *args: object) -> subprocess.Popen:
+def start(world: int, *args: object, restarts: int = 0) -> subprocess.Popen:
     """So many ranks; one of them is a process without torchrun."""
-    launcher = (*TORCHRUN, world) if world > 1 else ()
+    launcher = (*TORCHRUN, world, "--max-restarts", restarts) if world > 1 else ()
     command = [sys.executable, "-W", "ignore", *launcher, WORKER, *args]
     return subprocess.Popen(
         [str(part) for part in command],
@@ -228,6 +228,42 @@ def test_a_run_killed_at_any_moment_goes_on_as_if_nothing_had_been(tmp_path, set
         kill(process)
     train(2, tmp_path / "b", **settings)
     assert same(learned(tmp_path / "a", 9), learned(tmp_path / "b", 9))
+
+
+def until_saved(process: subprocess.Popen, folder: Path) -> None:
+    """Wait for the first checkpoint."""
+    until = time.monotonic() + 200
+    while process.poll() is None and not newest(folder) and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_killed_costs_one_restart(tmp_path, rank):
+    """torchrun's store still has the addresses of the dead, which the new ranks must not wait for."""
+    settings = {"steps": 30, "checkpoint_every": 3}
+    train(2, tmp_path / "a", **settings)
+    process = start(2, "run", tmp_path / "b", json.dumps(settings), restarts=1)
+    until_saved(process, tmp_path / "b")
+    ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    [pid] = [
+        int(pid) for pid in ranks if f"\0RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text()
+    ]
+    os.kill(pid, signal.SIGKILL)
+    assert "continuing after step" in finish(process)
+    assert same(learned(tmp_path / "a", 30), learned(tmp_path / "b", 30))
+
+
+def test_ranks_end_with_their_launcher(tmp_path):
+    """torchrun gets SIGKILL, as by a scheduler: its ranks save their step and end."""
+    settings = {"steps": 10_000, "checkpoint_every": 10_000}
+    process = start(2, "run", tmp_path / "a", json.dumps(settings))
+    log, until = tmp_path / "a" / "metrics.jsonl", time.monotonic() + 200
+    while not (log.is_file() and log.stat().st_size) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.kill()
+    said, _ = process.communicate(timeout=120)  # until the last rank has closed its output
+    assert "stopped after step" in said, said[-2000:]
+    assert newest(tmp_path / "a")
 
 
 def newest(folder: Path) -> str:
