@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -58,7 +60,7 @@ class WeightFiles:
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Those of a folder.
+        """Those of a folder that transformers reads: of `model.safetensors`, else of the files that its index names.
 
         Args:
             folder: of a saved model.
@@ -67,7 +69,7 @@ class WeightFiles:
             ValueError, KeyError, OSError: its files are not whole, or of a kind that is not known here.
         """
         places: dict[str, _Place] = {}
-        for path in sorted(folder.glob("*.safetensors")):
+        for path, its_names in _files_of(folder).items():
             with path.open("rb") as file:
                 length = int.from_bytes(file.read(8), "little")
                 header = json.loads(file.read(length))
@@ -75,7 +77,8 @@ class WeightFiles:
             size = path.stat().st_size - 8 - length
             if max((one["data_offsets"][1] for one in header.values()), default=0) != size:
                 raise ValueError(f"{path} is cut short")
-            for name, one in header.items():
+            for name in header.keys() if its_names is None else its_names:
+                one = header[name]
                 start = 8 + length + one["data_offsets"][0]
                 places[name] = _Place(path, _DTYPES[one["dtype"]], tuple(one["shape"]), start)
         return cls(places)
@@ -137,6 +140,18 @@ class WeightFiles:
         """A checksum of each file."""
         files = sorted({place.file for place in self._places.values()})
         return " ".join(f"{file.name} {crc32_of(file):08x}" for file in files)
+
+
+def _files_of(folder: Path) -> Mapping[Path, list[str] | None]:
+    """The files of a folder's weights, each with the names to read from it; None for all."""
+    whole = folder / "model.safetensors"
+    if whole.is_file():
+        return {whole: None}
+    index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
+    names: dict[Path, list[str]] = defaultdict(list)
+    for name, file in index["weight_map"].items():
+        names[folder / file].append(name)
+    return dict(names)
 
 
 def _read_part(file: BinaryIO, dtype: torch.dtype, like: Tensor) -> Tensor:
