@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import contextlib
 import json
 import os
 import signal
@@ -18,6 +19,13 @@ from tests.sandbox.sandboxes import USERS
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
 )  # as in the Makefile: torch's threads wait for each other, at full speed
+
+with contextlib.suppress(ImportError):  # environments of one engine or peer do not have it
+    import hypothesis
+
+    # A wall clock says nothing of a property, and a suite that draws anew each time is not the same twice.
+    hypothesis.settings.register_profile("rlvr", deadline=None, derandomize=True, database=None)
+    hypothesis.settings.load_profile("rlvr")
 
 FOR_BOTH_USERS = ("escapes/", "sandbox/test_sandbox_honest.py")
 """Tables of programs whose ending is the same whether root or an ordinary user runs the sandbox."""

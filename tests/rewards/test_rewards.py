@@ -294,7 +294,7 @@ def test_numpys_numbers_scale_and_add():
         (
             0.5 * Correct(MathVerifier(policy=GSM8K, markers=("####",)), name="strict"),
             "0.5 * strict(math-verifier-v3, policy=MathPolicy(percent='ignore', units='ignore', convert_units=False, "
-            "rounding='exact', symbolic=False), "
+            "rounding='exact', decimal='point', symbolic=False), "
             "markers=('####',))",
         ),
         (Correct(str.__eq__), "correct(str.__eq__)"),
