@@ -35,7 +35,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "sampling": (
         "completions and episodes",
         "stop overlong overlong_cache max_turns step_s turn_schedule max_tries vine_k "
-        "max_staleness",
+        "max_staleness stage",
     ),
     "scoring": (
         "who scores, reward models, teachers",

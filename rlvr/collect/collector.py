@@ -9,6 +9,7 @@ A batch is the first groups that can be trained on, in the order of tasks; how f
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -169,6 +170,7 @@ class Collector:
         self._flight = Flight(self.groups)
         self._activity = activity or Activity()
         self._has_warned = self._has_warned_of_length = False
+        self._places: dict[str, Any] = {}
 
     def close(self) -> None:
         """End the threads, and the workers unless a scorer was given."""
@@ -408,6 +410,7 @@ class Collector:
             "epoch": self._cursor.epoch,
             "flight": self._flight.state_dict(),
             "share": [self._share.kept, self._share.seen],
+            **({"places": self._places} if self._places else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -431,6 +434,34 @@ class Collector:
         self._closed, self._flight = self._cursor.state_dict(), flight
         self._cursor.take(len(flight))
         self._share = _Share(*state["share"])
+        self._places = dict(state.get("places", {}))
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where it stands in the tasks of each environment that it or those before it went through, as plain JSON."""
+        return {**self._places, self._tasks: {"env": self.env.id, "at": self._closed}}
+
+    def go_on_from(self, place: Mapping[str, Any]) -> None:
+        """Go through the tasks from where another collector stood.
+
+        An environment that had its turn before goes on where it was, and so does a mixture's with other weights.
+
+        Args:
+            place: of the other one, whose environment, lengths or group size were others.
+        """
+        self._places = dict(place)
+        last = next(reversed(self._places.values()))
+        known = self._places.pop(self._tasks, None) or last
+        if known["env"] == self.env.id:
+            self._cursor.adopt(known["at"])
+        self._closed = self._cursor.state_dict()
+
+    @property
+    def _tasks(self) -> str:
+        """What its tasks are: equal texts are equal tasks."""
+        about = {**self._identity(), "config": self.env.config}
+        about.pop("group_size")
+        return json.dumps(about, sort_keys=True, default=str)
 
     def _identity(self) -> dict[str, Any]:
         """What the order of rollouts depends on."""

@@ -93,6 +93,14 @@ class Cursor:
         """
         self.position = int(state["position"])
 
+    def adopt(self, state: Mapping[str, Any]) -> None:
+        """Continue where a cursor of the same environment was, perhaps with other options.
+
+        Args:
+            state: what its `state_dict` returned.
+        """
+        self.position = int(state["position"])
+
     def _permutation(self, epoch: int) -> list[int]:
         assert self.size is not None
         order = list(range(self.size))

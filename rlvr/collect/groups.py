@@ -105,6 +105,15 @@ class Groups:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def sample_with(self, sampling: Sampling) -> None:
+        """Sample otherwise from here on.  Nothing may be under way.
+
+        Args:
+            sampling: how.
+        """
+        self.sampling = sampling
+        self.player.sample_with(sampling)
+
     def task(self, index: int) -> Task:
         """The task at an index.
 

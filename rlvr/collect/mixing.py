@@ -198,6 +198,16 @@ class MixtureCursor:
         for name, member in self._members.items():
             member.load_state_dict(state["members"][name])
 
+    def adopt(self, state: Mapping[str, Any]) -> None:
+        """Continue where a mixture with other weights or members was: each member that there was goes on.
+
+        Args:
+            state: what its `state_dict` returned.
+        """
+        self.position = int(state["position"])
+        for name in self._members.keys() & state["members"].keys():
+            self._members[name].load_state_dict({**state["members"][name], "credit": 0.0})
+
 
 def cursor_of(env: Environment, *, seed: int, shuffle: bool = True) -> Cursor | MixtureCursor:
     """The cursor of an environment.

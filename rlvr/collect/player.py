@@ -171,6 +171,15 @@ class Player:
                 own.close()
         self._own.clear()
 
+    def sample_with(self, sampling: Sampling) -> None:
+        """Sample otherwise from here on.
+
+        Args:
+            sampling: how.
+        """
+        self.close()
+        self.sampling = sampling
+
     def task(self, index: int) -> Task:
         """The task at an index.
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
-from tyro.conf import Suppress, arg
+from tyro.conf import Suppress, UseAppendAction, arg
 
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
@@ -27,6 +27,7 @@ from rlvr.errors import UsageError, brief
 from rlvr.samplers.chat import ChatMode, ChatSettings, require_chat_mode
 from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT
 from rlvr.scoring.identity import require_acceptable
+from rlvr.train.stage import read_stages
 from rlvr.train.update_sizes import LEAST_GROUPS, LEAST_ROWS, updates_of
 from rlvr.validate import (
     nearest,
@@ -169,6 +170,9 @@ class Config:
         canary: Largest difference allowed between the sampler's and the trainer's log-probabilities of a token.
             None: 0.001, or 0.5 in bf16.  Infinity switches the check off.
         seed: Seed of tasks, rollouts and mini-batches.
+        stage: What the run changes on its way, such as at=2000,max_tokens=16384,reset=all; may be repeated.  It begins
+            after that many steps, or at=stalled:3 (validations without a new best) or at=truncated:0.2 (share of
+            completions).  NAME=linear(TO), cosine(TO, STEPS) or towards(METRIC, TARGET) is a schedule.
 
     Raises:
         UsageError: a setting is out of its range, or settings contradict each other.
@@ -257,6 +261,10 @@ class Config:
     accept: tuple[str, ...] = ()
     canary: float | None = None
     seed: int = 0
+    stage: Annotated[
+        UseAppendAction[tuple[str, ...]],
+        arg(metavar="TEXT", help_behavior_hint="(may be repeated)"),
+    ] = ()
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
@@ -567,6 +575,11 @@ class ResolvedConfig(Config):
         return self
 
     @property
+    def as_written(self) -> Mapping[str, Any]:
+        """The settings as they were written, by name."""
+        return self._written
+
+    @property
     def validation_by_default(self) -> bool:
         """Whether `validation_tasks` was not given, so that it may be fewer."""
         return self._written["validation_tasks"] is None
@@ -743,6 +756,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "reward_model_bounds": _or_none(_require_score_bounds),
     "reward_range": _or_none(_require_range),
     "lora_targets": _require_texts,
+    "stage": read_stages,
     "accept": _require_accepted,
     "lora_alpha": _or_none(partial(require_number, above=0)),
     "eval_temperature": _or_none(partial(require_number, least=0)),

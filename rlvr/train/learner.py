@@ -9,8 +9,8 @@ names none.  Denominators are those of the whole update, so the gradient does no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,13 +26,14 @@ from rlvr.algo.papers.base import Inputs
 from rlvr.algo.ratios import RatioStats, log_ratio, ratio_stats
 from rlvr.display import Activity, Advance, uncounted
 from rlvr.errors import DataError, RlvrError, UsageError
-from rlvr.train.config import Config
+from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.credit import Batch
 from rlvr.train.part import LearnerPart, Micro
 from rlvr.train.parts import parts_of
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
-from rlvr.train.schedule import scheduled
+from rlvr.train.schedule import LrClock, scheduled
+from rlvr.train.teacher import Reference
 from rlvr.types import Group, Rollout
 
 __all__ = ["Diverged", "Learner"]
@@ -88,7 +89,11 @@ class Learner:
             )
         self.optimizer = self.fresh_optimizer()
         self.updates = self.bad = self._bad_in_a_row = 0
-        self.parts = parts_of(self)
+        self._clock = LrClock(self.config.total_updates, self.config.warmup_steps)
+        self._take_parts(parts_of(self))
+
+    def _take_parts(self, parts: list[LearnerPart]) -> None:
+        self.parts = parts
         self._mover = next((part for part in self.parts if part.replaces_step), None)
         self._reader = next((part for part in self.parts if part.makes_logprobs), None)
         self._needs_entropy = "entropies" in self.algorithm.reads or any(
@@ -118,14 +123,7 @@ class Learner:
     @property
     def lr(self) -> float:
         """Learning rate of the next update."""
-        config = self.config
-        return scheduled(
-            config.lr,
-            config.schedule,
-            done=self.updates,
-            warmup=config.warmup_steps,
-            updates=config.total_updates,
-        )
+        return scheduled(self.config.lr, self.config.schedule, self._clock, self.updates)
 
     def begin_at(self, step: int) -> None:
         """Let the parts know where a run continues.
@@ -144,6 +142,43 @@ class Learner:
         """
         for part in self.parts:
             part.end_step(step)
+
+    def change(self, config: ResolvedConfig) -> None:
+        """Go on with other settings; what adapts stays as it is, unless these say otherwise.
+
+        Args:
+            config: settings of the next step.
+        """
+        before, now, own = self.config.algorithm, config.algorithm, self.algorithm
+        adapted = {
+            name: getattr(own, name)
+            for name in (one.name for one in fields(own))
+            if getattr(own, name) != getattr(before, name) == getattr(now, name)
+        }
+        self.config, self.algorithm = config, now.copy_with(**adapted)
+        self._take_parts(parts_of(self, self.parts))
+
+    def begin_stage(self, changes: Collection[str], reset: str, left_steps: int) -> None:
+        """See the beginning of a stage, whose settings `change` has taken.
+
+        Args:
+            changes: names of the settings that the stage has.
+            reset: what starts afresh: "reference", "optimizer", "all" or "".
+            left_steps: steps that are left of the run.
+        """
+        config = self.config
+        self._clock = self._clock.begin_again(
+            self.updates,
+            left_steps * self.algorithm.epochs * config.updates_per_batch,
+            schedule="schedule" in changes,
+            warmup=config.warmup_steps if "warmup_steps" in changes else None,
+        )
+        if reset == "all":
+            self.reset()
+        elif reset == "reference" and (reference := self.part(Reference)) is not None:
+            reference.reset()
+        if reset in ("optimizer", "all"):
+            self.optimizer = self.fresh_optimizer()
 
     def reset(self) -> None:
         """Let the parts start afresh: ProRL's reset (arXiv:2505.24864, 2.3.1).
@@ -442,6 +477,7 @@ class Learner:
             "policy": self.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "counts": [self.updates, self.bad, self._bad_in_a_row],
+            "clock": asdict(self._clock),
             "parts": {part.name: part.state() for part in self.parts if part.name},
         }
 
@@ -457,6 +493,8 @@ class Learner:
         self.policy.load_state_dict(state["policy"])
         self.ranks.load_optimizer(self.optimizer, state["optimizer"], self.parameters)
         self.updates, self.bad, self._bad_in_a_row = state["counts"]
+        if "clock" in state:  # runs of before there were stages have none
+            self._clock = LrClock(**state["clock"])
         known = state["parts"] if "parts" in state else self._earlier_parts(state)
         for part in self.parts:
             if part.name and part.name not in known:

@@ -42,7 +42,7 @@ from rlvr.train.alarm import (
     lr_alarm,
 )
 from rlvr.train.canary import Canary
-from rlvr.train.config import Config
+from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.costs import step_costs
 from rlvr.train.credit import Batch, collate, credit, rows_of, update_rows
 from rlvr.train.learner import Learner
@@ -69,7 +69,9 @@ from rlvr.train.setup import (
     policy_from_config,
     prepare_policy,
     say_prompts,
+    stage_env,
 )
+from rlvr.train.stages import Stages, collects_otherwise
 from rlvr.train.validation import Standing, validation_split
 from rlvr.types import Task
 from rlvr.workers.threads import Threads
@@ -98,6 +100,7 @@ class Trainer:
     Attributes:
         config: the settings, as they were given.
         step: training steps done so far.
+        stages: which have begun, and the settings that follow.
         reports: evaluations made by this object, by step.
         forecast: the memory that the run will take.
 
@@ -117,6 +120,7 @@ class Trainer:
         second_opinion: SecondOpinion | None = None,
     ) -> None:
         self.config, self._settings = config, config.resolve()
+        self.stages, self._given_env = Stages(config), env
         config = self._settings
         self.step = 0
         self.reports: dict[int, EvaluationReport] = {}
@@ -175,6 +179,7 @@ class Trainer:
                 self._say(line)
                 if config.on_alarm == "stop":
                     raise AlarmRaised("on_alarm is 'stop', and lr is too high; see the line above")
+            self._take_settings()
             self._load_checkpoint()
             self._open = (
                 self._open.pop_all()
@@ -186,13 +191,30 @@ class Trainer:
         self.sampler = sampler or self._open.enter_context(
             open_sampler(self.policy, config, self.ranks.world)
         )
-        self.collector = self._open.enter_context(
+        self._collecting = self._open.enter_context(ExitStack())
+        self._open_collector()
+        self._eval_scorer = self._scorer(self.eval_env, self._open)
+        prompt_tokens = longest_prompt(self.collector.groups)
+        self.forecast = forecast(
+            self.policy, self.stages.longest, prompt_tokens=prompt_tokens, world=self.ranks.world
+        )
+        require_room(self.forecast, config)
+        if config.algorithm.examples is None:
+            self._say(config.updates_line)
+        self._say(str(self.forecast))
+        self._thread = Threads(1, "trainer")
+        self._open.callback(self._thread.close)
+
+    def _open_collector(self) -> None:
+        """What is made anew where a stage changes how rollouts are collected."""
+        config = self._settings
+        self.collector = self._collecting.enter_context(
             Collector(
                 self.env,
                 self.sampler,
                 group_size=config.group_size,
                 sampling=self._sampling(config.temperature),
-                scorer=self._scorer(self.env),
+                scorer=self._scorer(self.env, self._collecting),
                 seed=config.seed,
                 dynamic=config.algorithm.dynamic_sampling,
                 overlong="mask"
@@ -206,19 +228,8 @@ class Trainer:
                 activity=self._activity,
             )
         )
-        self._eval_scorer = self._scorer(self.eval_env)
-        self._validation_scorer = self._scorer(self.validation_env)
-        prompt_tokens = longest_prompt(self.collector.groups)
-        self.forecast = forecast(
-            self.policy, config, prompt_tokens=prompt_tokens, world=self.ranks.world
-        )
-        require_room(self.forecast, config)
-        if config.algorithm.examples is None:
-            self._say(config.updates_line)
-        self._say(str(self.forecast))
+        self._validation_scorer = self._scorer(self.validation_env, self._collecting)
         self._canary = Canary(self.collector.groups, config.canary)
-        self._thread = Threads(1, "trainer")
-        self._open.callback(self._thread.close)
 
     def run(self) -> None:
         """Train until the last step, or until SIGTERM or SIGINT; then the current step is finished and saved.
@@ -230,7 +241,7 @@ class Trainer:
             NothingScored: every rollout was UNSCORED in `bad_steps` steps in a row.
             AlarmRaised: `on_alarm` is "stop", and a step raised an alarm; it is saved.
         """
-        config = self._settings
+        config = self.config.resolve()
         ranks = self.ranks
         with self._loggers() as log, checkpoint.stop_requested(self._say) as stopped:
             self._set_generators()  # last, so that numbers drawn during the set-up do not change the run
@@ -245,10 +256,12 @@ class Trainer:
                 numbers = self._one_step() if ranks.first else self._one_step_of_others()
                 numbers |= self._looks(False)
                 self.learner.end_step(self.step)
+                stalled = self._standing.stalled
                 if ranks.from_first(self._wants_reset(numbers) if ranks.first else None):
                     self.learner.reset()
                     self._standing.reset()
                     numbers["reset"] = 1.0
+                numbers |= self._begin_stages(numbers, stalled)
                 if ranks.first:
                     numbers |= self._costs(numbers, time.perf_counter() - started)
                     for line in self._alarms.check(numbers):
@@ -285,7 +298,7 @@ class Trainer:
         trained = sampled
         for part in self.learner.parts:
             trained = part.extend(trained, self.step, self.collector.groups)
-        if self._settings.max_staleness and self.step + 1 < self._settings.steps:
+        if self._settings.max_staleness and self.step + 1 < self._last_of_stage:
             later = self._thread.submit(self._collect, self.step + 1)
         numbers = {
             **trained.stats,
@@ -320,9 +333,70 @@ class Trainer:
             self.collector,
             config.prompts,
             parts=self.learner.parts,
-            ahead=min(max(0, config.max_staleness - 1), config.steps - 1 - step),
+            ahead=min(max(0, config.max_staleness - 1), self._last_of_stage - 1 - step),
             trained_at=step,
         )
+
+    @property
+    def _last_of_stage(self) -> int:
+        """The last step that is known to have the settings of this one: no batch is collected beyond it."""
+        return self.stages.next_step(self.step) or self._settings.steps
+
+    def _begin_stages(self, numbers: Mapping[str, float], stalled: int) -> dict[str, float]:
+        """Let stages begin and schedules move, behind a step; returns what is logged of them.
+
+        Args:
+            numbers: what the step logs.
+            stalled: validations in a row without a new best, before a reset of this step.
+        """
+        if not self.stages:
+            return {}
+        if self.ranks.first:
+            self.stages.end_step(self.step, numbers, stalled)
+        self.stages.load_state_dict(self.ranks.from_first(self.stages.state_dict()))
+        self._take_settings()
+        begun = self.stages.begun_at(self.step)
+        for stage in begun:
+            self.learner.begin_stage(stage.changes, stage.reset, self._settings.steps - self.step)
+            self._standing.reset()
+            self._say(f"step {self.step}: a stage begins, {stage.text}")
+        logged = {f"stage/{name}": value for name, value in self.stages.moving.items()}
+        if begun:
+            logged["stage"] = float(1 + max(map(self.stages.stages.index, begun)))
+        return logged
+
+    def _take_settings(self) -> None:
+        """Go on with the settings of the next step."""
+        before, now = self._settings, self.stages.settings
+        if now == before:
+            return
+        self._settings = now
+        self.learner.change(now)
+        if not self.ranks.first:
+            return
+        is_warmer = now.temperature != before.temperature
+        if collects_otherwise(before, now) or (is_warmer and now.max_staleness):
+            self._collect_anew(before)
+        elif is_warmer:
+            self.collector.groups.sample_with(self._sampling(now.temperature))
+
+    def _collect_anew(self, before: ResolvedConfig) -> None:
+        """Make the collector of these settings; groups under way are dropped, and their tasks come again."""
+        now, place = self._settings, self.collector.place
+        for scorer in self._scorers[:]:
+            if scorer is not self._eval_scorer:
+                self._identity.add(scorer.identity().without("settings"))
+                self._scorers.remove(scorer)
+        self._collecting.close()
+        env, _ = environments(now, stage_env(self.config, now, self._given_env), self.eval_env)
+        self.env, self.validation_env = validation_split(now, env)
+        self._open_collector()
+        self.collector.go_on_from(place)
+        has_other_tasks = (before.env, before.env_options) != (now.env, now.env_options)
+        if has_other_tasks:
+            self._standing = Standing()  # the best on other tasks is no best on these
+        if has_other_tasks or before.temperature != now.temperature:
+            self._ahead = None
 
     def _learn(self, sampled: RolloutBatch | None) -> dict[str, float]:
         """Compute advantages and update the policy.
@@ -563,6 +637,8 @@ class Trainer:
             checkpoint.rng_state(self.policy.device),
         )
         state = dict(zip(_STATE, parts, strict=True))
+        if self.stages:
+            state["stages"] = self.stages.state_dict()
         return write(state)
 
     def _load_checkpoint(self) -> None:
@@ -580,6 +656,8 @@ class Trainer:
                 f"steps is {self._settings.steps}, and the run in {self._settings.run} has done {self.step}; give more "
                 "steps"
             )
+        self.stages.continue_from(state.get("stages"), self.step)
+        self._take_settings()
         self.learner.load_state_dict(state["learner"])
         self.learner.begin_at(self.step)
         if self.ranks.first:
@@ -606,7 +684,7 @@ class Trainer:
             self._console,
             done=self.step,
             track=config.track,
-            config=config.recorded,
+            config=self.config.resolve().recorded,
         )
 
     def _set_generators(self) -> None:
@@ -622,13 +700,13 @@ class Trainer:
             max_tokens=self._settings.max_tokens, temperature=temperature, stop=self._settings.stop
         )
 
-    def _scorer(self, env: Environment | None) -> Scorer | None:
+    def _scorer(self, env: Environment | None, opened: ExitStack) -> Scorer | None:
         if env is None:
             return None
         settings = self._settings
         engine = None if settings.scorer is None else engine_of(settings.scorer)
         scorer = Scorer(env, workers=settings.workers, engine=engine, accept=settings.accept)
-        self._scorers.append(self._open.enter_context(scorer))
+        self._scorers.append(opened.enter_context(scorer))
         return scorer
 
     def _say(self, line: str) -> None:

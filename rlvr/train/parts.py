@@ -412,13 +412,29 @@ _PARTS: tuple[type[LearnerPart], ...] = (
 """All parts, in the order in which they are called."""
 
 
-def parts_of(learner: Learner) -> list[LearnerPart]:
+def parts_of(learner: Learner, kept: Sequence[LearnerPart] = ()) -> list[LearnerPart]:
     """The parts that a learner's algorithm asks for, in their order.
 
     Args:
         learner: with policy, config and algorithm.
+        kept: parts that there are already; those that are still asked for stay as they are.
     """
-    return [part for kind in _PARTS if (part := kind.of(learner)) is not None]
+    there = {type(part): part for part in kept}
+    made = [
+        there.get(kind) if kind in there and _is_wanted(kind, learner) else kind.of(learner)
+        for kind in _PARTS
+    ]
+    return [part for part in made if part is not None]
+
+
+def _is_wanted(kind: type[LearnerPart], learner: Learner) -> bool:
+    """Whether an algorithm asks for a part, which may be a model, without making it."""
+
+    class Unmade(kind):  # type: ignore[misc, valid-type]  # made for this question
+        def __init__(self, learner: Learner) -> None:
+            pass
+
+    return Unmade.of(learner) is not None
 
 
 def _squared_gradient(loss: Tensor, logprobs: Tensor) -> Tensor:

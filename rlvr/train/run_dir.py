@@ -17,6 +17,7 @@ from rlvr.samplers.chat import CHAT_FILE, ChatFormat, ChatSettings, recorded_for
 from rlvr.scoring.identity import Identity, IdentityFile, identity_of, read_identity
 from rlvr.train.config import Config
 from rlvr.train.metrics import versions
+from rlvr.train.stage import has_open_end, require_ahead
 
 __all__ = ["chat_of_run", "claim_run_dir", "examine_run_dir", "identity_of_run", "keep_chat"]
 
@@ -46,6 +47,7 @@ _ADDED: Final[Mapping[str, Any]] = {
     "lora_alpha": None,
     "lora_targets": [],
     "reward_model_bounds": [0.0, 1.0],
+    "stage": [],
     **{
         field.name: field.default
         for field in dataclasses.fields(Config)
@@ -270,6 +272,9 @@ def _changed(
         for name in sorted(before | now)
         if before.get(name) != now.get(name) and not _is_same_place(before.get(name), now.get(name))
     }
+    if "settings.stage" in differing:
+        stages, wanted = differing["settings.stage"]
+        require_ahead(stages or [], wanted or [], run)
     fixed = [name for name in differing if not _may_change(name, ours["settings"])]
     if fixed:
         listed = "; ".join(
@@ -301,10 +306,10 @@ def _is_same_place(before: Any, now: Any) -> bool:
 
 
 def _may_change(name: str, settings: Mapping[str, Any]) -> bool:
-    if name == "settings.steps":
-        return bool(
-            settings["schedule"] == "constant"
-        )  # the other schedules depend on the number of steps
+    if name == "settings.steps":  # on which schedules without an end of their own depend
+        return settings["schedule"] == "constant" and not has_open_end(settings["stage"])
+    if name == "settings.stage":  # `require_ahead` has looked at them
+        return True
     if name in ("settings.eval_n", "settings.eval_temperature", "settings.eval_top_p"):
         return not settings.get("validation_tasks")  # which is sampled with these
     if name.startswith(("settings.eval_", "eval_env")):

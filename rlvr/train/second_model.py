@@ -11,7 +11,7 @@ from torch import nn
 from rlvr.errors import DataError
 from rlvr.train.part import LearnerPart
 from rlvr.train.policy import Policy
-from rlvr.train.schedule import scheduled
+from rlvr.train.schedule import LrClock, scheduled
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
@@ -50,6 +50,7 @@ class SecondModel(LearnerPart):
         super().__init__(learner)
         self.model, self._lr, self._head = model, lr, head
         self._schedule = schedule or learner.config.schedule
+        self._clock = LrClock(learner.config.total_updates, learner.config.warmup_steps)
         self.updates = self.steps = 0
         model.shard(learner.ranks)
         weights = model.model.parameters() if learns_layers else []
@@ -63,14 +64,7 @@ class SecondModel(LearnerPart):
     @property
     def lr(self) -> float:
         """Learning rate of the next update."""
-        config = self.learner.config
-        return scheduled(
-            self._lr,
-            self._schedule,
-            done=self.updates,
-            warmup=config.warmup_steps,
-            updates=config.total_updates,
-        )
+        return scheduled(self._lr, self._schedule, self._clock, self.updates)
 
     def clip_gradient(self) -> float:
         """Clip the gradient as the policy's is clipped; returns its norm before."""

@@ -17,6 +17,7 @@ from rlvr.algo.papers.numbers import Number, from_record, number_of, numbers, ty
 from rlvr.errors import UsageError
 from rlvr.samplers.chat import require_chat_mode
 from rlvr.train.config import Config
+from rlvr.train.stage import read_stages
 from rlvr.validate import nearest
 
 __all__ = ["merged", "read_settings"]
@@ -89,6 +90,8 @@ def _setting(name: str, value: Any, hints: Mapping[str, Any], algorithm: Algorit
         return value if isinstance(value, str) else algorithm
     if name == "chat" and isinstance(value, bool):  # of before there was "auto"
         return require_chat_mode(name, value)
+    if name == "stage":  # texts, or tables
+        return read_stages(name, value)
     if name in hints:
         return typed(name, value, hints[name])
     known: Mapping[str, Number] = numbers(type(algorithm))

@@ -36,6 +36,7 @@ __all__ = [
     "prepare_policy",
     "require_end",
     "say_prompts",
+    "stage_env",
 ]
 
 _COUNTED: Final = 10_000
@@ -85,6 +86,25 @@ def environments(
         env = _with_range(env, *config.reward_range)
     _require_siblings(env, config.resolve())
     return _with_overlong(env, config.resolve()), eval_env
+
+
+def stage_env(config: Config, now: Config, env: Environment | None) -> Environment:
+    """The training environment of a stage, before anything is added to its reward.
+
+    Args:
+        config: settings of the run.
+        now: settings of the stage.
+        env: the training environment that the run was given; None if it made it.
+
+    Raises:
+        UsageError: there is no such environment, or it has no such options.
+    """
+    if env is None or now.env != config.env:
+        return make(now.env, **{"split": "train", **now.env_options})
+    if now.env_options == config.env_options:
+        return env
+    made = make(now.env, **{**env.config, **now.env_options})
+    return made if "reward" in now.env_options else made.with_reward(env.reward)
 
 
 def _require_siblings(env: Environment, config: ResolvedConfig) -> None:

@@ -220,6 +220,8 @@ def _events(run: RunSource, metrics: RunMetrics) -> list[tuple[int, str]]:
     """(step, what) of what happened in a run beside its steps."""
     steps, values = metrics.points("reset")
     found = [(int(step), "reset") for step in steps[values > 0]]
+    steps, values = metrics.points("stage")
+    found += [(int(step), f"stage {number:g}") for step, number in zip(steps, values, strict=True)]
     folder = run.path / "checkpoints"
     if folder.is_dir() and not folder.is_symlink():
         matches = (_CHECKPOINT.fullmatch(path.name) for path in folder.iterdir())
