@@ -130,6 +130,11 @@ _BOXES = ("\\boxed", "\\fbox", "\\framebox")
 _EATEN_BOX = "\x08oxed"  # what JSON makes of one backslash and `boxed`
 _TAG, _TAG_END = ANSWER_TAGS
 _OPENERS = (*_BOXES, _TAG)
+_ANY_TAG = re.compile(r"</?answer>", re.IGNORECASE)
+_TURN_ENDS = (  # what follows is no part of the reply
+    *("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>"),
+    "<｜end▁of▁sentence｜>",
+)
 _WINDOW = (
     20_000  # characters within which a box must close; no answer within the limits is that long
 )
@@ -144,9 +149,19 @@ _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
 _SENTENCE_END = re.compile(r"(?<!\\)[.!?][$)*\]]{0,4}(?:\s|$)")
 _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
     r"答案(?:是|为|為)?[:：]?|"
-    r"^[#*_ \t]{0,12}(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:}]{0,6}",
+    r"^[#*_ \t]{0,12}(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:}]{0,6}"
+    r"(?:(?:clearly|therefore|thus|hence|simply|definitely|indeed|obviously)\b[*_ \t,:]{1,6})?",
     re.IGNORECASE | re.MULTILINE,
 )
+_WEAK_PHRASE = re.compile(  # what marks an answer only where nothing above does
+    r"\banswer\b[*_ ]{0,4}(?:should|must|would|will|has to) be\b[*_ \t:]{0,6}|"
+    r"\b(?:correct|right|best) (?:answer )?(?:option|choice)[*_ ]{0,4}(?:is\b|:)[*_ \t:]{0,6}|"
+    r"\bi (?:would )?(?:choose|pick|select|go with)\b[*_ \t:]{0,6}|"
+    r"^[#*_ \t]{0,12}(?:ans|antwort|réponse|respuesta|risposta|resposta|ответ|정답|答え|回答|解答)"
+    r"[*_ \t]{0,8}[:：][*_ \t]{0,6}",
+    re.IGNORECASE | re.MULTILINE,
+)
+_REASON = re.compile(r",? (?:because|since)\b", re.IGNORECASE)
 _BLANK = re.compile(r"[*_ \t]{0,8}(?:\n[ \t\n]{0,8})?(?:(?:\$\$|\\\[)[ \t]{0,8}\n[ \t]{0,8})?")
 _EMPTY_LINE = re.compile(r"\n[ \t]*\n")
 _NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,4}\}?)?|[A-Za-z]{3,20}) {0,2}[=:] {0,2}\$?$")
@@ -172,6 +187,11 @@ _COMMAND = re.compile(
 )
 _BEFORE, _AFTER = 200, 1500  # characters around an answer in which it may be withdrawn
 _NEAR = 80  # characters before it in which it may be denied
+_ASIDE = r"(?:(?:no|wait|hmm|actually|sorry|oops|unfortunately)[\s,.!…—–-]{1,4})"
+_CORRECTION = re.compile(  # "The answer is Paris. No, Lyon."
+    rf"\A[\s.,;:!$*—–-]*{_ASIDE}{{1,3}}(?:it(?:['’]s| is) )?[^\s.!?]{{1,40}}(?: [^\s.!?]{{1,40}}){{0,3}}[.!]?\s*\Z",
+    re.IGNORECASE,
+)
 _ENDING = 300  # characters at the end in which the last line and sentence are looked for
 _NOT = ("not", "never", "n't", "n’t", "anything")  # one of them is in what denies
 _DOUBTS = (  # and one of these in what withdraws
@@ -207,7 +227,6 @@ _IT_IS_NOT = (
     rf"{_IT}(?:(?: is|'s|’s| was| seems| looks| must be) {_NOT_RIGHT}|"
     r" (?:cannot|can't|can’t) be (?:right|correct)\b)"
 )
-_ASIDE = r"(?:(?:no|wait|hmm|actually|sorry|oops|unfortunately)[\s,.!…—–-]{1,4})"
 _WITHDRAWN = re.compile(
     rf"\A[\s.,;:!—–-]*(?:(?:but|and|however),? )?{_ASIDE}{{0,3}}"
     rf"(?:(?:is|was|seems|looks|would be|must be) {_NOT_RIGHT}|{_IT_IS_NOT})|"
@@ -251,6 +270,11 @@ _REVERSED = re.compile(  # "5 is the answer"
     r"is (?:the|my) (?:final |correct |right )?answer[*_ \t]{0,8}[.!]?\s{0,8}\Z",
     re.IGNORECASE | re.MULTILINE,
 )
+_OPTION_IS = re.compile(  # "Option B is correct"
+    r"\b(?:option|choice|answer) (?P<answer>\(?[A-Z]\)?)[*_ \t]{1,8}is (?:the )?(?:correct|right)"
+    r"(?: (?:answer|option|choice|one))?[*_ \t]{0,8}[.!]?\s{0,8}\Z",
+    re.IGNORECASE,
+)
 _LAST_LINE = re.compile(  # as GSM8K and other data end
     r"^(?:#{4}[ \t]+|[*_ \t]{0,8}answer[*_ \t]{1,8}[-–—][ \t]+)(?P<answer>[^\n]{1,200}?)\s{0,8}\Z",
     re.IGNORECASE | re.MULTILINE,
@@ -258,6 +282,7 @@ _LAST_LINE = re.compile(  # as GSM8K and other data end
 _PHRASE_FIRST = re.compile(
     r"(?:the )?(?:final |correct |right )?answer(?: is\b:?|:)\s*", re.IGNORECASE
 )
+_HEADING = re.compile(r"#{1,6}[ \t]+(?=\S)")
 _PLAIN_EDGES = _EDGES.replace("*", "")
 
 
@@ -272,10 +297,12 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
     begin = after_thinking(text)
     if begin is None:
         return None
+    text = _as_sent(text, begin)
     found = _last_explicit(text, begin, _openers(text))
     if found is None and markers:
         found = _last_line(text, begin, _marker_pattern(tuple(markers)), "marker")
     found = found or _last_line(text, begin, _PHRASE, "phrase")
+    found = found or _last_line(text, begin, _WEAK_PHRASE, "phrase")
     return None if found is None else _as_meant(text, found)
 
 
@@ -312,6 +339,7 @@ def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Ver
     begin = after_thinking(text)
     if begin is None:
         return Verdict(Outcome.UNPARSED, why="unfinished-thinking")
+    text = _as_sent(text, begin)
     if form.program:
         program = _program(text[begin:].replace("\r\n", "\n"), form)
         return program if program.text.strip() else Verdict(Outcome.UNPARSED, why="no-answer")
@@ -332,6 +360,16 @@ def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Ver
     if not said:
         return Verdict(Outcome.UNPARSED, why="no-answer")
     return Answer(said, "" if task is None else prompt_text(task.prompt), found.method)
+
+
+def _as_sent(text: str, begin: int) -> str:
+    """The text up to the end of the model's turn, with tags in lower case; all positions stay."""
+    if "<|" in text or "<｜" in text or "<end_of" in text:
+        ends = [at for end in _TURN_ENDS if (at := text.find(end, begin)) >= 0]
+        text = text[: min(ends, default=len(text))]
+    if "<A" in text or "</A" in text:
+        text = _ANY_TAG.sub(lambda tag: tag[0].lower(), text)
+    return text
 
 
 def unwrapped(answer: str) -> str:
@@ -358,6 +396,8 @@ def unwrapped(answer: str) -> str:
             [block, *others] = fenced_blocks(inner)
             rest = inner[block.end :] if block.closed else ""
             inner = inner if others or rest.strip("`~ ") else block.code.strip()
+        elif inner.startswith("#") and (heading := _HEADING.match(inner)) is not None:
+            inner = inner[heading.end() :]
         elif (phrase := _PHRASE_FIRST.match(inner)) is not None:
             inner = inner[phrase.end() :].strip()
         if inner == answer:
@@ -387,6 +427,7 @@ def _formed(text: str, begin: int, form: Form) -> Extraction | None:
         found = _last_line(shown, begin, _marker_pattern(form.markers), "marker", lines=form.lines)
         found = found or _last_line(shown, begin, _PHRASE, "phrase", lines=form.lines)
         found = found or _ending(shown, begin)
+        found = found or _last_line(shown, begin, _WEAK_PHRASE, "phrase")
         found = found and _as_meant(shown, found)
     if found is None and form.bare and rest:
         found = Extraction(rest, begin, len(text), "bare")
@@ -396,7 +437,8 @@ def _formed(text: str, begin: int, form: Form) -> Extraction | None:
 def _ending(text: str, begin: int) -> Extraction | None:
     """The answer of a last line or sentence that marks it."""
     tail = max(begin, len(text.rstrip()) - _ENDING)
-    found = _LAST_LINE.search(text, tail) or _REVERSED.search(text, tail)
+    patterns = (_LAST_LINE, _REVERSED, _OPTION_IS)
+    found = next(filter(None, (pattern.search(text, tail) for pattern in patterns)), None)
     return _trimmed(text, *found.span("answer"), "phrase") if found else None
 
 
@@ -507,11 +549,18 @@ def _as_meant(text: str, found: Extraction) -> Extraction:
     before = text[max(0, found.start - _NEAR) : found.start].lower()
     if after.startswith("?") and found.method in ("box", "bare-box", "tag"):
         flaw = "asked"
-    elif any(word in after for word in _DOUBTS) and _WITHDRAWN.search(after):
+    elif _is_withdrawn(after):
         flaw = "retracted"
     elif any(word in before for word in _NOT) and _DENIED.search(before):
         flaw = "denied"
     return replace(found, flaw=flaw) if flaw else found
+
+
+def _is_withdrawn(after: str) -> bool:
+    """Whether what follows an answer takes it back, or puts another one in its place."""
+    if any(word in after for word in _DOUBTS) and _WITHDRAWN.search(after):
+        return True
+    return len(after) < _ENDING and _CORRECTION.match(after) is not None
 
 
 def _together(text: str, first: int, between: str) -> bool:
@@ -738,4 +787,6 @@ def _line(text: str, start: int, method: ExtractionMethod) -> Extraction | None:
         if text[end.start()] == "?":
             return None
         stop = end.start()
+    if (reason := _REASON.search(text, start, stop)) and text[start : reason.start()].strip(_EDGES):
+        stop = reason.start()  # what follows is why it is the answer
     return _trimmed(text, start, stop, method)

@@ -14,6 +14,7 @@ from rlvr.types import Outcome, Verdict
 from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.math import MathPolicy, MathVerifier
+from rlvr.verifiers.short_answers import kept_of_two, tokens, within_sentence
 
 __all__ = ["ChoiceVerifier", "Choices", "LETTERS"]
 
@@ -23,7 +24,7 @@ LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NAMED = (
     r"(?:the )?(?:final |best |correct |right )?(?:answer|option|choice)(?: (?:is|would be))?[: ]*"
 )
-_LETTER = re.compile(rf"(?:{_NAMED})*[(\[]?\s*([A-Za-z])\s*[)\]]?[.):]?", re.IGNORECASE)
+_LETTER = re.compile(rf"(?:{_NAMED})*[(\[{{]?\s*([A-Za-z])\s*[)\]}}]?[.):]?", re.IGNORECASE)
 _LETTER_AND_TEXT = re.compile(
     rf"(?i:{_NAMED})*(?:\(([A-Z])\)[.:,]?|([A-Z])[.):,]|([A-Z]) ?[-–—=]|([A-Z])(?= \())\s*(\S.*)",
     re.DOTALL,
@@ -120,6 +121,10 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
         """
         said = unicodedata.normalize("NFKC", answer.text)
         named = _named(said, reference.options)
+        if not named and (kept := kept_of_two(said)) != said:
+            named = _named(kept, reference.options)
+        if named is None:
+            named = _within(said, answer.prompt, reference.options)
         if named is None:
             why = f"no-such-choice: {said[:80]!r}"
             return Verdict(Outcome.UNPARSED, why=why, answer=answer.text)
@@ -195,6 +200,21 @@ def _named(answer: str, options: tuple[str, ...]) -> frozenset[int] | None:
         return same
     letters = {one for one in _LISTED.findall(said) if one <= LETTERS[len(options) - 1]}
     return frozenset() if len(letters) > 1 or found else None
+
+
+def _within(said: str, prompt: str, options: tuple[str, ...]) -> frozenset[int] | None:
+    """The option whose text a sentence holds that has no other words than the question; None if there is none."""
+    if set(_LISTED.findall(said)) & set(LETTERS[1 : len(options)]):
+        return None  # a letter beside the text, of another option
+    own = _words_of(options)
+    longest = max(option.count(" ") + 1 for option in options)
+    cores = within_sentence(said, prompt, own, longest)
+    return next(filter(None, (_matching(core, options) for core in cores)), None)
+
+
+@lru_cache(maxsize=2048)
+def _words_of(options: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(word.casefold() for option in options for word in tokens(option))
 
 
 def _equal_number(said: str, options: tuple[str, ...]) -> frozenset[int]:

@@ -25,17 +25,38 @@ _LONGEST: Final = 300  # characters of an answer that is looked at
 _TIMES: Final = r"(?:\\times|\\cdot|×|·|\*|x)"
 _TEN: Final = rf"\s*{_TIMES}\s*10\s*\^\s*(?:\{{\s*[+\-−]?\d{{1,3}}\s*\}}|[+\-−]?\d{{1,3}})"
 _NUMBER: Final = (
-    rf"[+\-−]?\s*(?:\d{{1,3}}(?:,\d{{3}})+|\d+)?(?:\.\d+)?(?:{_TEN}|[eE][+\-−]?\d{{1,3}})?"
+    r"[+\-−]?\s*(?:\d{1,3}(?:,\d{3})+|\d+,(?!\d{3}(?!\d))\d+|\d+)?(?:\.\d+)?"
+    rf"(?:{_TEN}|[eE][+\-−]?\d{{1,3}})?"
 )
-_NAME: Final = r"(?:[A-Za-z\\][A-Za-z_\\{}\d ]{0,20}=\s*)?(?:\\approx|\\sim|≈|~)?\s*"
+_NAME: Final = (
+    r"(?:[A-Za-z\\][A-Za-z_\\{}\d ]{0,20}(?:=|(?=\\approx|≈)))?\s*"
+    r"(?:\\approx|\\sim|≈|~|(?i:approximately|about|roughly|approx\.?)(?= ))?\s*"
+)
+_WAY: Final = re.compile(  # a reference says no direction, so an answer may
+    r",?\s*\(?(?:(?:directed|pointing|acting|vertically|horizontally|due) )*(?:(?:down|up|in|out|for|back)wards?|"
+    r"to the (?:right|left|north|south|east|west)|(?:north|south|east|west)(?:wards?)?)\)?\Z",
+    re.IGNORECASE,
+)
+_COMMA: Final = re.compile(r"(?<=\d),(?!\d{3}(?!\d))(?=\d)")
+_SPACING: Final = re.compile(r"\\[,;:! ](?!\d)")
+_SIUNITX: Final = re.compile(r"\\(?:SI|qty)\s*\{([^{}]{1,60})\}\s*\{")
+_RAISED_TEN: Final = re.compile(r"(?<=10)[⁻−]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _QUANTITY: Final = re.compile(rf"{_NAME}(?P<number>{_NUMBER})(?P<unit>(?:1\s*/|[^\d.,])[^,;=]*)?")
 _MARKUP: Final = re.compile(
     r"\\(?:text|mathrm|textrm|operatorname|mathbf|rm|unit|si)(?![A-Za-z])|\\[,;:! ]|~|\$"
 )
 _FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{([^{}]{1,40})\}\s*\{([^{}]{1,40})\}")
-_POWER: Final = re.compile(r"\^\s*\{?\s*\(?([+\-−]?\d)\)?\s*\}?")
+_POWER: Final = re.compile(r"\^\s*(?:\{\s*\(?([+\-−]?\d)\)?\s*\}|\(?([+\-−]?\d)\)?)")
+_HYPHEN: Final = re.compile(r"(?<=[A-Za-zΩ])-(?=[A-Za-zΩ])")
+_PREFIX: Final = re.compile(r"(?i)\b(kilo|mega|giga|milli|micro|nano|centi)-(?=[a-z])")
+_BRACES: Final = re.compile(r"(?<!frac)(?<!\})\{\s*([^{}]*?)\s*\}")
 _RAISED: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻−", "0123456789--")
 _RAISED_RUN: Final = re.compile("[⁻−]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_SIGNS: Final = (
+    *(("\\cdot", " "), ("·", " "), ("⋅", " "), ("*", " "), ("\\Omega", "Ω"), ("\\mu", "µ")),
+    *(("\\%", "%"), ("^\\circ", "°"), ("\\degree", "°")),
+)
+_NESTED: Final = 3  # braces within braces of a unit
 _SIGNIFICANT: Final = re.compile(r"\d[\d,]*(?:\.\d*)?|\.\d+")
 
 
@@ -170,46 +191,41 @@ def in_base_units(value: Any, unit: str) -> Any:
 
 def _with_unit(answer: str) -> str:
     r"""The answer with its unit in \text{}, if it is one number with a known unit; else as it is."""
-    found = _QUANTITY.fullmatch(answer.strip().strip("$").rstrip(". "))
+    plain = _RAISED_TEN.sub(
+        lambda run: f"^{{{run[0].translate(_RAISED)}}}", answer.strip().strip("$")
+    )
+    plain = _SPACING.sub(" ", plain)
+    plain = _WAY.sub("", _SIUNITX.sub(r"\1 {", plain)).rstrip(". ")
+    found = _QUANTITY.fullmatch(plain)
     if found is None or not any(map(str.isdigit, found["number"])):
         return answer
+    number = _COMMA.sub(".", found["number"])
     number = re.sub(
-        rf"\s*{_TIMES}\s*10\s*\^\s*\{{?\s*([+\-−]?\d+)\s*\}}?", r" \\times 10^{\1}", found["number"]
+        rf"\s*{_TIMES}\s*10\s*\^\s*\{{?\s*([+\-−]?\d+)\s*\}}?", r" \\times 10^{\1}", number
     )
+    number = number.replace("−", "-").strip()
     unit = _plain_unit(found["unit"] or "")
     if not unit:
-        return number.replace("−", "-").strip() if not (found["unit"] or "").strip() else answer
+        return answer if (found["unit"] or "").strip() else number
     name = canonical(unit)
     if name is None or (measure(name) is None and name not in TEMPERATURES):
         return answer
-    return f"{number.replace('−', '-').strip()} \\text{{ {name}}}"
+    return f"{number} \\text{{ {name}}}"
 
 
 def _plain_unit(text: str) -> str:
     """A unit as plain words: `\\frac{\\text{m}}{\\text{s}^2}` is `m/s^2`."""
     text = _MARKUP.sub(" ", text)
     text = _RAISED_RUN.sub(lambda run: f"^{run[0].translate(_RAISED)}", text)
-    text = (
-        text.replace("\\cdot", " ")
-        .replace("·", " ")
-        .replace("⋅", " ")
-        .replace("*", " ")
-        .replace("\\Omega", "Ω")
-    )
-    text = (
-        text.replace("\\mu", "µ")
-        .replace("\\%", "%")
-        .replace("^\\circ", "°")
-        .replace("\\degree", "°")
-    )
-    text = _POWER.sub(lambda power: f"^{power[1].replace('−', '-')}", text)
-    text = re.sub(
-        r"\{\s*([^{}]*?)\s*\}",
-        r"\1",
-        _FRACTION.sub(r"\1/\2", re.sub(r"\{\s*([A-Za-zµΩ]+)\s*\}", r"\1", text)),
-    )
+    text = _HYPHEN.sub(" ", _PREFIX.sub(r"\1", text))
+    for sign, plain in _SIGNS:
+        text = text.replace(sign, plain)
+    text = _POWER.sub(lambda power: f"^{(power[1] or power[2]).replace('−', '-')}", text)
+    for _ in range(_NESTED):
+        text = _BRACES.sub(r"\1", _FRACTION.sub(r"\1/\2", text))
     text = re.sub(r"(?:°|degrees?)\s*([CF])(?![A-Za-z])", _degrees, " ".join(text.split()))
     text = re.sub(r"(?<![A-Za-zµ])([mµn]?)M(?![A-Za-z])", r"\1mol/L", text)  # molar
+    text = re.sub(r"\bmolar\b", "mol/L", text)
     return text.removeprefix("1") if text.startswith(("1/", "1 /")) else text  # 1/s
 
 

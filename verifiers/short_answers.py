@@ -9,13 +9,22 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Collection, Iterator
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rlvr.verifiers.math.units import TEMPERATURES, canonical, measure
 
-__all__ = ["Amount", "is_question", "normal_form", "same_answer", "tokens"]
+__all__ = [
+    "Amount",
+    "is_question",
+    "kept_of_two",
+    "normal_form",
+    "same_answer",
+    "tokens",
+    "within_sentence",
+]
 
 _UNSEEN: Final = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
 _WIDE: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
@@ -56,7 +65,7 @@ _CURRENCIES: Final = {
 }
 _VULGAR: Final = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 _NUMBER: Final = re.compile(
-    rf"""(?P<sign>[-+−–]?)\s?(?P<before>[$€£¥]?)\s?(?P<minus>[-−]?)
+    rf"""(?P<sign>[-+−–]?)\s?(?:US(?=\$))?(?P<before>[$€£¥]?)\s?(?P<minus>[-−]?)
     (?:(?P<whole>\d{{1,3}}(?:,\d{{3}})+|\d{{1,40}})?(?P<part>\.\d{{1,40}})?
        (?:[eE](?P<power>[+-]?\d{{1,3}})|\s?(?:×|x|\*|\\times|·)\s?10\s?\^?\s?\{{?(?P<ten>[+\-−]?\d{{1,3}})\}}?)?
        (?:\s?(?P<vulgar>[{_VULGAR}])|\s?/\s?(?P<under>\d{{1,40}}))?)
@@ -87,6 +96,8 @@ _ROMAN_DIGITS: Final = {"I": 1, "V": 5, "X": 10}
 _SHORTENED: Final = {"mt": "mount", "st": "saint", "ft": "fort", "dr": "doctor", "vs": "versus"}
 _INITIALS: Final = re.compile(r"(?<![\w.])[A-Z]\.(?: ?[A-Z](?:\.|(?![\w.])))+")
 _PERCENT: Final = re.compile(r"\bper ?cent|%", re.IGNORECASE)
+_PER_CENT: Final = re.compile(r"\bper cent\b", re.IGNORECASE)
+_AND_LAST: Final = re.compile(r",? and ")
 _LEAD_IN: Final = re.compile(
     r"(?:(?:so|thus|hence|therefore),? )?(?:it|that|this|they)(?:['’]s|['’]re| is| was| are| were) ",
     re.IGNORECASE,
@@ -94,10 +105,29 @@ _LEAD_IN: Final = re.compile(
 _UNSURE: Final = r"(?!(?:only|just|merely|simply|sure|certain\w*|really|quite|\w+ly)\b)"
 _CHOSEN: Final = re.compile(
     rf"not {_UNSURE}[^,;]{{1,80}}?,? but (?:rather )?(?P<but>.{{1,200}})|"
-    rf"(?P<kept>[^,;]{{1,200}}?)(?:, (?:and )?not|,? rather than|,? instead of) {_UNSURE}[^,;]{{1,80}}",
+    rf"(?P<kept>[^,;]{{1,200}}?)(?:(?:, (?:and )?not|,? rather than|,? instead of) {_UNSURE}[^,;]{{1,80}}|"
+    r" \(not [^(),;]{1,80}\))",
     re.IGNORECASE,
 )
 _GLOSSED: Final = re.compile(r"(?P<said>[^()]{1,200}) \((?P<gloss>[^()]{1,80})\)\.?")
+_MOST_WORDS: Final = 30  # of a sentence that holds an answer
+_LONGEST_PROMPT: Final = 20_000
+_MOST_CORE: Final = 4  # words around the core of a sentence that may belong to the answer
+_NEUTRAL: Final = frozenset(
+    "a an the is are was were be been being am it it's its this that that's these those there there's here he she they "
+    "his her their we you i has have had having do does did of in on at by to for from with as named called known "
+    "exactly only just precisely simply so thus hence therefore sure certainly course year answer".split()
+)
+"""Words that say nothing beside an answer."""
+_DOUBTFUL: Final = frozenset(
+    "or and but not no never none neither nor cannot can't isn't aren't wasn't weren't don't doesn't didn't won't "
+    "without except unless if maybe perhaps possibly probably likely could might may either both more less fewer least "
+    "over under about around approximately almost nearly roughly up before after between until".split()
+)
+"""Words that change what stands beside them, in a question too."""
+_DENIALS: Final = frozenset("not n't isn't aren't wasn't weren't don't doesn't didn't".split())
+_WORD_EDGES: Final = ".,;:!\"'“”‘’`()[]*_—–"
+_ENDINGS: Final = ("ing", "ed", "es", "s", "d")
 _YES_NO: Final = {"yes": True, "true": True, "no": False, "false": False}
 
 
@@ -121,17 +151,88 @@ def same_answer(answer: str, gold: str, prompt: str = "") -> bool:
         return True
     if _same(said, right, prompt):
         return True
-    short, gloss = _restated(said)
-    return short != said and _same(short, right, prompt) and (not gloss or _same(gloss, right, ""))
+    kept = kept_of_two(_LEAD_IN.sub("", said))
+    glossed = _GLOSSED.fullmatch(kept)
+    short, gloss = (glossed["said"], glossed["gloss"]) if glossed else (kept, "")
+    if short != said and _same(short, right, prompt) and (not gloss or _same(gloss, right, "")):
+        return True
+    allowed = _DENIALS if _YES_NO.get(right.casefold().rstrip(".")) is False else frozenset()
+    count = right.count(" ") + 1
+    return any(
+        _same(core, right, prompt)
+        for core in within_sentence(kept, prompt, tokens(right), count, allowed)
+    )
 
 
-def _restated(said: str) -> tuple[str, str]:
-    """An answer without "it is", or the one that is kept of two; and what stands in brackets behind it."""
-    short = _LEAD_IN.sub("", said)
-    if (chosen := _CHOSEN.fullmatch(short)) is not None:
-        short = chosen["but"] or chosen["kept"]
-    glossed = _GLOSSED.fullmatch(short)
-    return (glossed["said"], glossed["gloss"]) if glossed else (short, "")
+def within_sentence(
+    said: str,
+    prompt: str,
+    own: Collection[str],
+    count: int = 1,
+    allowed: Collection[str] = (),
+) -> Iterator[str]:
+    """What an answer says that its question does not: "Paris" of "The capital of France is Paris".
+
+    The words around it are all of the question, or say nothing.  None where the question has the answer's words, and
+    might list others.
+
+    Args:
+        said: the answer.
+        prompt: the question.
+        own: words of the answers that are possible; in the question they are not passed over.
+        count: words of the right answer, of which the question may have some.
+        allowed: further words that say nothing.
+    """
+    words = said.split()
+    if not prompt or not 2 <= len(words) <= _MOST_WORDS:
+        return
+    possible = {word.casefold() for word in own}
+    asked = _question_words(prompt)
+    if len(possible) == 1 and possible <= asked:
+        return
+    passed = [_is_passed(word, asked, possible, allowed) for word in words]
+    if all(passed) or not any(passed):
+        return
+    first, last = passed.index(False), len(words) - 1 - passed[::-1].index(False)
+    around = min(count, _MOST_CORE)
+    for start in range(first, max(-1, first - around - 1), -1):
+        for stop in range(last + 1, min(len(words), last + around + 1) + 1):
+            yield " ".join(words[start:stop]).strip(_WORD_EDGES + " ")
+
+
+def _is_passed(
+    word: str, asked: frozenset[str], possible: Collection[str], allowed: Collection[str]
+) -> bool:
+    """Whether a word of an answer may be left out of it."""
+    plain = word.strip(_WORD_EDGES).casefold().replace("’", "'")
+    if plain in allowed or not plain:
+        return True
+    if plain in possible or plain in _DOUBTFUL:
+        return False
+    return plain in _NEUTRAL or plain in asked or _stem(plain) in asked
+
+
+@lru_cache(maxsize=512)
+def _question_words(prompt: str) -> frozenset[str]:
+    words = {word.strip(_WORD_EDGES + "?").casefold() for word in prompt[:_LONGEST_PROMPT].split()}
+    return frozenset(words | set(map(_stem, words)))
+
+
+def _stem(word: str) -> str:
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) > len(ending) + 2:
+            return word[: -len(ending)]
+    return word
+
+
+def kept_of_two(said: str) -> str:
+    """The answer that is kept of two: B of "not A but B" and of "B, not A"; any other as it is.
+
+    Args:
+        said: the answer.
+    """
+    chosen = _CHOSEN.fullmatch(said)
+    return said if chosen is None else str(chosen["but"] or chosen["kept"])
 
 
 def _same(said: str, right: str, prompt: str) -> bool:
@@ -149,7 +250,9 @@ def _same(said: str, right: str, prompt: str) -> bool:
         return found is not None and _same_amount(found, amount)
     if (truth := _YES_NO.get(right.casefold().rstrip("."))) is not None:
         return _YES_NO.get(said.casefold().rstrip(".")) is truth
-    return _same_words(said, right) or _same_words(_HYPHEN.sub("", said), _HYPHEN.sub("", right))
+    if _same_words(said, right) or _same_words(_HYPHEN.sub("", said), _HYPHEN.sub("", right)):
+        return True
+    return "," in right and _same_words(_AND_LAST.sub(", ", said), _AND_LAST.sub(", ", right))
 
 
 def is_question(answer: str) -> bool:
@@ -211,7 +314,7 @@ def tokens(text: str) -> tuple[str, ...]:
 
 def _plain(text: str) -> str:
     plain = _UNSEEN.sub("", unicodedata.normalize("NFC", text)).translate(_WIDE)
-    return " ".join(plain.split())
+    return _PER_CENT.sub("percent", " ".join(plain.split()))
 
 
 def _same_word(one: str, other: str) -> bool:

@@ -21,6 +21,7 @@ _DIFFERENT = Decision(False, "different-number")
 _SAME = Decision(True, "same-number")
 _ANGLES = {"degree", "radian"}
 _HALF_TURN = 180  # degrees in π
+_PI = Fraction(3141592653589793238462643383279, 10**30)  # for a tolerance
 _INFINITE = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1}
 
 
@@ -35,10 +36,10 @@ def numbers(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:
     ):
         return _temperatures(a, b, policy)
     unit, size = (_SAME_UNIT, None) if a.unit == b.unit else units(a, b, policy)
-    if {a.unit, b.unit} == _ANGLES:
-        return (
-            _SAME if a.value == b.value == 0 else _DIFFERENT_UNIT
-        )  # no rational number of degrees is one of radians
+    if {a.unit, b.unit} == _ANGLES:  # no rational number of degrees is one of radians
+        turned = _PI / _HALF_TURN if a.unit == "degree" else _HALF_TURN / _PI
+        near = policy.convert_units and policy.tolerance and within(a.value * turned, a, b, policy)
+        return _SAME if near or a.value == b.value == 0 else _DIFFERENT_UNIT
     if not _same_number(a.value if size is None else a.value * size, a, b, policy):
         return _DIFFERENT
     if not unit.equal:

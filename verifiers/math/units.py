@@ -108,6 +108,11 @@ eV electronvolt: kMGT = 801088317/5000000000000000000000000000 kg m^2 / s^2
 Wh: kMGT = 3600 kg m^2 / s^2
 cal calorie: k = cal
 bar: m = 100000 kg / m s^2
+Bq becquerel: kMG = / s
+Gy gray: mµ = m^2 / s^2
+Sv sievert: mµ = m^2 / s^2
+lm lumen: = cd
+lx lux: = cd / m^2
 t tonne: kM = 1000 kg
 """.strip()
 _PREFIXES: dict[str, tuple[str, int | Fraction]] = {
@@ -121,6 +126,7 @@ _PREFIXES: dict[str, tuple[str, int | Fraction]] = {
 _TABLE = """
 m: 127/5000 in | inch inche; 381/1250 ft | foot feet; 1143/1250 yd | yard; 201168/125 mi | mile; 1852 nautical-mile
 m: 149597870700 astronomical-unit; 9460730472580800 light-year lightyear
+m: 1/10000000000 Å | angstrom ångström ångstrom
 m^2: 10000 ha | hectare; 316160658/78125 acre
 kg: 1 | kilo; 45359237/1600000000 oz | ounce; 45359237/100000000 lbs | lb; 317514659/50000000 stone
 gallon: 1 gal | gallon; 1/4 qt | quart; 1/8 pt | pint; 1/16 | cup; 1/768 tsp | teaspoon; 1/256 tbsp | tablespoon
@@ -134,7 +140,9 @@ yen: 1 JPY | yen 円 日元
 rupee: 1 INR Rs | rupee
 krw: 1 KRW | won
 degree: 1 deg | degree ° 度; 1/60 arcmin | arcminute; 1/3600 arcsec | arcsecond
-kg m^-1 s^-2: 101325 atm | atmosphere
+kg m^-1 s^-2: 101325 atm | atmosphere; 20265/152 Torr mmHg | torr
+kg m s^-2: 1/100000 dyn | dyne
+kg m^2 s^-2: 1/10000000 erg
 m s^-1: 1397/3125 mph | miles-per-hour; 5/18 kph kmh kmph | kilometers-per-hour; 463/900 kn kt | knot
 radian: 1 rad rads | radian
 """
@@ -256,6 +264,10 @@ _NO_PRODUCTS = frozenset(
 )
 _WORD = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*|[°℃℉]|/|\^\(?\{?-?\d\}?\)?|[^\s]")
 _POWER = re.compile(r"\^\(?\{?(-?\d)\}?\)?")
+_TWO_WORDS = re.compile(
+    r"\b(electron|light|astronomical|nautical|mm)[ -](volt|year|unit|mile|Hg)(?=s?\b)"
+)
+_JOINED = {"astronomical": "-", "nautical": "-"}
 _IGNORED = frozenset(("a", "an", "the", "of", "all", "there", ".", "*", "·", "(", ")"))
 _LIKE_NUMBERS = (
     "fold",
@@ -285,6 +297,7 @@ def canonical(text: str) -> str | None:
         return None
     names: list[str] = []
     power, unknown, odd, stuff = "", 0, False, False
+    text = _TWO_WORDS.sub(lambda pair: f"{pair[1]}{_JOINED.get(pair[1], '')}{pair[2]}", text)
     words = _WORD.findall(text)
     if len(words) > 2 * _MOST_WORDS:
         return None
