@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, Literal
 
 from rlvr.text import (
@@ -419,6 +420,7 @@ def _formed(text: str, begin: int, form: Form) -> Extraction | None:
     if found is not None:
         return _as_meant(shown, replace(found, answer=text[found.start : found.stop]))
     if kept := [block for block in blocks if block.language in (form.fences or ())]:
+        kept = kept[_last_corrected(text[begin:], kept) :]
         contents = list(dict.fromkeys(block.code.strip() for block in kept))
         at = begin + kept[-1].start
         flaw: Flaw = "hedged" if len(contents) > 1 else "" if contents[-1] else "empty-box"
@@ -432,6 +434,15 @@ def _formed(text: str, begin: int, form: Form) -> Extraction | None:
     if found is None and form.bare and rest:
         found = Extraction(rest, begin, len(text), "bare")
     return found
+
+
+def _last_corrected(text: str, blocks: Sequence[FencedBlock]) -> int:
+    """The first of the blocks that count: the last one before which the text says that another one was wrong."""
+    corrected = 0
+    for at, (block, following) in enumerate(pairwise(blocks), 1):
+        if _WITHDRAWN.search(text[block.end : following.start].lstrip("`~")):
+            corrected = at
+    return corrected
 
 
 def _ending(text: str, begin: int) -> Extraction | None:

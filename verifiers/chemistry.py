@@ -63,7 +63,14 @@ _SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "01234
 _RAISED: Final = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]*[⁺⁻]")
 _CHARGE: Final = re.compile(r"\^\s*(?:\{\s*(\d?)\s*([+-])\s*\}|(\d?)([+-]))")
 _BARE_CHARGE: Final = re.compile(r"(?<=[A-Za-z\d)\]])(?:\+(?=\s*(?:\+|$))|-(?!>))")
-_TERM: Final = re.compile(r"(\d{1,5})?(\D.*)")
+_TERM: Final = re.compile(r"(?:\(?(\d{1,5})\)?[·*]?)?(\D.*)")
+_TAGS: Final = re.compile(r"<(/?)su([bp])>")
+_LEAD: Final = re.compile(  # "The formula is" and "Nickel(II) sulfate:"
+    r"(?:the )?(?:[a-z]{4,10} )?formula (?:(?:of|for) .{1,60}? )?is:? |"
+    r"(?:[a-z]{3,20}(?:\([IVX]+\))?[ -])*[a-z]{0,15}(?:ide|ate|ite|acid|ane|ene|ol|water|ammonia): ",
+    re.IGNORECASE,
+)
+_BALANCED: Final = re.compile(r"\s*\((?:already )?balanced\)\Z", re.IGNORECASE)
 _TOKEN: Final = re.compile(
     r"([A-Z][a-z]?)(\d{0,4})|([(\[])|([)\]])(\d{0,4})|[·.*](\d{0,2})|<(\d)([+-])>$"
 )
@@ -149,7 +156,7 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
         """
         text = answer.text.translate(WIDE_DIGITS).rstrip(". ")
         if isinstance(reference, Species):
-            said = read_formula(_NAMED.sub("", text))
+            said = read_formula(_NAMED.sub("", _LEAD.sub("", text, count=1)))
             if said is None:
                 return Verdict(Outcome.UNPARSED, why=f"no-formula: {text[:80]!r}", answer=text)
             if said != reference:
@@ -157,7 +164,7 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
             return Verdict(Outcome.CORRECT, why="same-formula", answer=text)
         if not isinstance(reference, tuple):
             return ScienceVerifier(self.tolerance).judge(answer, reference)
-        sides = read_equation(text)
+        sides = read_equation(_BALANCED.sub("", text))
         if sides is None:
             return Verdict(Outcome.UNPARSED, why=f"no-equation: {text[:80]!r}", answer=text)
         why = _why_not(sides, reference)
@@ -222,6 +229,8 @@ def _side(text: str) -> Side | None:
 
 def _plain(text: str) -> str:
     """Without markup; a charge becomes `<2+>`."""
+    if "<" in text:
+        text = _TAGS.sub(lambda tag: ("}" if tag[1] else "^{") if tag[2] == "p" else "", text)
     text = _RAISED.sub(
         lambda raised: f"^{{{raised[0].translate(_SUPERSCRIPTS)}}}", _MARKUP.sub(" ", text)
     )

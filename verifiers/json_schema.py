@@ -7,6 +7,7 @@ package `jsonschema` (extra `json`).
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -121,10 +122,17 @@ def _document(text: str) -> Any:
         start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=0)
         stop = max(text.rfind("}"), text.rfind("]")) + 1
         before, after = text[:start].rstrip(" \t"), text[stop:].lstrip(" \t")
-        is_apart = (not before or before[-1] in ":\n") and (not after or after[0] == "\n")
+        is_apart = (not before or before[-1] in ":\n.!") and _ENDS.match(after) is not None
         if not start < stop or not is_apart or (start == 0 and stop == len(text)):
             raise  # "{…} or nothing" is a hedge, and "not {…}" none
         return read_json(text[start:stop])
+
+
+_ENDS: Final = re.compile(
+    r"\Z|\n|(?!(?:or|alternatively|but|however|not|no|wait|actually|otherwise|else|unless)\b)[A-Z]",
+    re.IGNORECASE,
+)
+"""What may stand behind a document: nothing, a new line, or a sentence of its own that takes nothing back."""
 
 
 def read_json(text: str) -> Any:

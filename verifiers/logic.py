@@ -47,7 +47,7 @@ _WORD = re.compile(r"[^\W\d_][\w'’]*(?:-[^\W\d_][\w'’]*)*")
 _ROLES = frozenset(("knight", "knave", "spy", "liar", "normal", "truth-teller"))
 _LINKS = frozenset(
     "a an the is are was and both all so thus therefore hence while but also name names role roles person people "
-    "type identity".split()
+    "type identity only".split()
 )
 _BETWEEN = re.compile(r"(?:[\s.,;:=()\[\]|&\"'{}→>*•+\-–—]|\d{1,2}[.)])*")
 
@@ -120,6 +120,8 @@ def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]
     other word, such as "not", "or" and "if", may say anything.
     """
     roles = _ROLES | set(reference.values())
+    names = {name.casefold(): name for name in reference}
+    names = names if len(names) == len(reference) else {}
     runs: list[tuple[bool, list[str]]] = []  # whether of roles, and the words
     at = 0
     for word in _WORD.finditer(text):
@@ -127,23 +129,24 @@ def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]
             return repr(text[at : word.start()][:60])
         at, folded = word.end(), word[0].lower()
         role = next((one for one in (folded, folded[:-1], folded[:-2]) if one in roles), "")
-        if word[0] not in reference and not role:
+        name = word[0] if word[0] in reference else "" if role else names.get(folded, "")
+        if not name and not role:
             if folded in _LINKS:
                 continue
             if not word[0][0].isupper():
                 return repr(word[0][:60])
-        is_role = bool(role) and word[0] not in reference
+        is_role = bool(role) and not name
         if not runs or runs[-1][0] != is_role:
             runs.append((is_role, []))
-        runs[-1][1].append(role if is_role else word[0])
+        runs[-1][1].append(role if is_role else name or word[0])
     if not _BETWEEN.fullmatch(text, at):
         return repr(text[at:][:60])
     if len(runs) % 2 or any(len(words) > 1 for is_role, words in runs if is_role):
         return "a name without a role, or with two"
     said = []
     for (is_role, one), (_, other) in zip(runs[::2], runs[1::2], strict=True):
-        [role], names = (one, other) if is_role else (other, one)
-        said += [(name, role) for name in names]
+        [role], named = (one, other) if is_role else (other, one)
+        said += [(name, role) for name in named]
     return said
 
 
@@ -156,13 +159,17 @@ _LABEL = re.compile(
 )
 _RULE = re.compile(r"[-:|+= ]+")
 _ROWS: Final = re.compile(r"\]\s*,?\s*\[")
+_BULLET: Final = re.compile(r"\A[-*•+] +(?=\S)")
+_DASHES: Final = re.compile(r" [-–—] ")
+_CELL_NAME: Final = re.compile(r"[A-Za-z][A-Za-z ]{0,20}[:=]\s*(?=\S)")
 
 
 def _lines(text: str, count: int) -> list[str]:
     """The lines of a grid, without markup, frames and what stands on a line for looks alone."""
     plain = _ROWS.sub("\n", text.replace("\\\\", "\n").strip())
     plain = _MARKUP.sub("", plain)
-    lines = [one.strip(" \t[](),;'\"") for one in plain.split("\n")]
+    lines = [_BULLET.sub("", one.strip(), count=1) for one in plain.split("\n")]
+    lines = [one.strip(" \t[](),;'\"") for one in lines]
     lines = [one for one in lines if one and not _RULE.fullmatch(one)]
     if len(lines) == 1 and count > 1:
         lines = [one.strip() for one in re.split(r"\s*(?:;|/|\|\|)\s*", lines[0]) if one.strip()]
@@ -252,9 +259,11 @@ def _cells(line: str, width: int) -> tuple[str, list[str]]:
         label = _LABEL.match(line)
         if label:
             number, line = label[1] or label[2], line[label.end() :].strip(" [](")
-        cells = line.split(",")
+        cells = line.split(",") if "," in line else _DASHES.split(line)
     elif len(cells) == width + 1 and (label := _LABEL.fullmatch(cells[0])):
         number, cells = label[1] or label[2], cells[1:]
+    if len(cells) == width and all(map(_CELL_NAME.match, map(str.strip, cells))):
+        cells = [_CELL_NAME.sub("", cell.strip(), count=1) for cell in cells]
     return number, [" ".join(cell.split()).strip(" .'\"").casefold() for cell in cells]
 
 
@@ -305,7 +314,9 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
         bare = _ROWS.sub("\n", answer.text.replace("\\\\", "\n"))
         bare = re.sub(r"\\?(?:begin|end)\{[a-z]{1,10}\}|\\hline", "", bare)
         bare = re.sub(r"[ \t,|;&\[\]*`$]+", "", bare.translate(WIDE_DIGITS)).rstrip(".")
-        lines = [line for line in bare.split("\n") if line.strip("-+=")]
+        lines = [line for line in re.split(r"[\n/]", bare) if line.strip("-+=")]
+        if len(lines) == size:
+            lines = [_unnumbered(line, row) for row, line in enumerate(lines, 1)]
         if len(lines) == 1 and len(lines[0]) == size**2:
             lines = [lines[0][at : at + size] for at in range(0, size**2, size)]
         if len(lines) != size or any(
@@ -341,6 +352,12 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
             return None
         rows = (" ".join(map(str, row)) for row in solutions[0])
         return "<answer>\n" + "\n".join(rows) + "\n</answer>"
+
+
+def _unnumbered(line: str, row: int) -> str:
+    """A row of digits without `Row 1:` or `1.` before it, where the number is its own."""
+    label = re.match(r"-?(?:row)?(\d)[:.)]", line, re.IGNORECASE)
+    return line[label.end() :] if label and int(label[1]) == row else line
 
 
 # -------------------------------------------------------------------------------------------------- expressions
@@ -515,10 +532,10 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
             sides = [expression_value(one) for one in _plain(text).split("=")]
         except ValueError as error:
             return _unread(str(error), text)
-        if len(sides) > 2:
-            return _unread("more than one =", text)
+        if len(sides) > 2 and any(value != target for value, _ in sides):
+            return _unread(f"more than one =, and not all are {target}", text)
         alone = [len(used) == 1 and value == target for value, used in sides]
-        if len(sides) == 2 and not any(alone):
+        if len(sides) >= 2 and not any(alone):
             return Verdict(Outcome.WRONG, why=f"stated: neither side is {target}", answer=text)
         value, used = sides[0] if alone[-1] or len(sides) == 1 else sides[1]
         if over := Counter(used) - Counter(reference.numbers):
@@ -538,4 +555,5 @@ def _plain(text: str) -> str:
         text, count = _FRACTION.subn(r"((\1)/(\2))", text)
         if not count:
             break
+    text = text.replace("{", "(").replace("}", ")") if "\\" not in text else text
     return _TIMES.sub("*", text.translate(_SIGNS)).strip(" $.")

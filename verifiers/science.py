@@ -29,6 +29,7 @@ _NUMBER: Final = (
     rf"(?:{_TEN}|[eE][+\-−]?\d{{1,3}})?"
 )
 _NAME: Final = (
+    r"(?:(?i:the|its) [A-Za-z ]{2,60}? (?i:is|are|was|equals) )?"
     r"(?:[A-Za-z\\][A-Za-z_\\{}\d ]{0,20}(?:=|(?=\\approx|≈)))?\s*"
     r"(?:\\approx|\\sim|≈|~|(?i:approximately|about|roughly|approx\.?)(?= ))?\s*"
 )
