@@ -53,6 +53,13 @@ _EMPTY: Final = re.compile(
     r"i hope this helps|let me know[^.!?\n]*)[\s.,!:;…-]*",
     re.IGNORECASE,
 )
+_FILLER: Final = re.compile(
+    r"\s*[\[(<]?(?:todo\b|(?:insert|your) [\w ]{1,40} here\b)|.{0,80}?\blorem ipsum\b|"
+    r"\s*(?:sorry,? )?i (?:really |honestly )?(?:do not|don['’]?t) know\b|"
+    r"\s*(?:sure[,!.]? |okay[,!.]? )?(?:i['’]?ll|i will|let me|i am going to|i['’]?m going to) (?:now )?"
+    r"(?:write|create|compose|draft|provide|give|make|explain|describe|answer)\b[^.!?\n]*[.!?:]*\s*\Z",
+    re.IGNORECASE,
+)
 _LONG: Final = re.compile(
     r"\b(?:essay|stor(?:y|ies)|article|blog|speech|letter|e-?mail|report|script|review|resume|cv|proposal|summary|"
     r"summari[sz]e|explain|elaborate|itinerary|lyrics|dialogue|advertisement|biography|guide|rap|"
@@ -124,6 +131,8 @@ def senseless(
     refusal = _REFUSAL.search(prose[:250]) if counts.total() < 60 else None
     if refusal is not None:
         return f"refusal: {refusal[0]!r}"
+    if counts.total() < 60 and (filler := _FILLER.match(prose)) is not None:
+        return f"says-nothing: {filler[0].strip()[:40]!r}"
     rest = prose.strip()
     while rest and (found := _EMPTY.match(rest)) is not None:
         rest = rest[found.end() :]

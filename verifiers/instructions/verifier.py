@@ -21,6 +21,7 @@ __all__ = ["InstructionVerifier"]
 
 _LONGEST = 1_000_000  # characters of an answer
 _MARKUP = re.compile(r"\\[A-Za-z]{1,40}|</?[A-Za-z]{1,40}>")  # such as \boxed and <answer>
+_OF_CODE = 4  # different words of a short program
 _LISTS = frozenset(("keywords:no_adjacent_consecutive", "count:count_unique"))
 _NO_PROSE = frozenset(
     (
@@ -173,7 +174,7 @@ def _flaw(answer: str, asked: Sequence[Instruction], prompt: str) -> str:
     """Why an answer says nothing, whatever the instructions; "" if it says something."""
     whole = any(one.kind.whole for one in asked)
     fewest = min(one.kind.least(one.arguments) for one in asked)
-    needed = min(fewest, least_words(prompt))
+    needed = min(fewest, least_words(prompt), _OF_CODE if "```" in answer else _LONGEST)
     given = " ".join(" ".join(_texts(value)) for one in asked for value in one.arguments.values())
     keywords = different_words(given, _LONGEST) if given else set()
     if not whole and not any(one.kind.name in _NO_PROSE for one in asked):

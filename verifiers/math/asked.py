@@ -151,9 +151,11 @@ def _content(factor: Node) -> int:
 
 
 def _is_expanded(tree: Node) -> bool:
-    """No product with a sum, and no power of one."""
+    """No product with a sum, such as x(x+1), and no power of one."""
     return tree.op in ("add", "neg", "mul", "pow", "sym", "num") and not any(
-        any(factor.op == "add" for factor in node.args) if node.op == "mul" else _is_sum_power(node)
+        any(factor.op == "add" for factor in node.args)
+        if node.op in ("mul", "apply")
+        else _is_sum_power(node)
         for node in walk(tree)
     )
 
@@ -218,7 +220,7 @@ FORMS = (
         _pattern(r"\bexpand|\bmultipl(?:y|ied) out|\bwithout (?:parentheses|brackets)"),
         _is_expanded,
         r"x^2-9 | 2x+2",
-        r"(x+3)(x-3) | 2(x+1) | (x+1)^2",
+        r"(x+3)(x-3) | 2(x+1) | (x+1)^2 | x(x+2)+1",
     ),
     NamedForm(
         "a percentage",

@@ -29,7 +29,7 @@ from rlvr.verifiers.math.parameters import letters, renamed
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.quantity import measured
 from rlvr.verifiers.math.reading import as_ratio, read
-from rlvr.verifiers.math.residues import same_classes
+from rlvr.verifiers.math.residues import remainder, same_classes
 from rlvr.verifiers.math.shapes import (
     both_sides,
     components,
@@ -119,6 +119,8 @@ class _Comparison:
                 return Decision(False, form.reason)
         if (alike := same_classes(a, b)) is not None:
             return Decision(True, "same-set") if alike else Decision(False, "different-set")
+        if isinstance(b, Quantity) and b.value is not None and (least := remainder(a)):
+            return self.decide(read(least), b)
         if isinstance(a, Family) or isinstance(b, Family):
             return self._families(a, b)
         if isinstance(a, Named) or isinstance(b, Named):
@@ -325,6 +327,9 @@ class _Comparison:
         if "either" in kinds:
             return matched(a.items, b.items, self.decide) if len(kinds) == 1 else _DIFFERENT_KIND
         if kinds <= _UNORDERED:
+            named = [any(isinstance(item, Named) for item in side.items) for side in (a, b)]
+            if named == [True, False]:
+                a = without_indices(a, b) or a
             return self._unordered(a, b)
         if kinds == {"row", "[]"}:  # [[1, 2], [3, 4]] against a matrix
             return self._in_order(a.items, b.items)

@@ -90,6 +90,13 @@ _ALL_BUT = re.compile(
     r"(?:x ?= ?)?(?P<gone>.+)",
     re.IGNORECASE,
 )
+# Beside an exact reference only the value counts.
+_NEARLY = re.compile(r'(?:\\approx(?![a-zA-Z])|"approximately") ?(?=[-+\d\\.(])')
+_TRANSPOSED = re.compile(  # (1, 2)^T is a column
+    r"(?:[\[(](?P<list>[^\[\]();]{1,400},[^\[\]();]{1,400})[\])]"
+    r"|\\begin ?\{[bp]matrix\}(?P<cells>(?:[^\\]|\\(?!\\|end)){1,800})\\end ?\{[bp]matrix\})"
+    r" ?\^ ?(?:T|\{ ?(?:T|\\top|\\intercal|\\(?:mathsf|mathrm|text) ?\{ ?T ?\}) ?\}|\\top|\\intercal)"
+)
 _LEADING_ZERO = re.compile(r"(?<!\d)0\d")
 _WHOLE, _MOST_COUNTED = re.compile(r"-?\d{1,6}"), 200
 _RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}?")
@@ -106,6 +113,12 @@ def read(text: str) -> Form:
 def _read(text: str) -> Form:
     if number := literal(text):
         return number
+    if text[:1] in '\\"' and (nearly := _NEARLY.match(text)):
+        return read(text[nearly.end() :])
+    if "^" in text[-16:] and (row := _TRANSPOSED.fullmatch(text)) is not None:
+        cells = cut(row["list"], _COMMAS) if row["list"] else row["cells"].split("&")
+        column = "\\\\ ".join(cells)
+        return read(rf"\begin{{pmatrix}} {column} \end{{pmatrix}}")
     if (day := date(text)) is not None:
         return day
     if text[-1:] in ('"', ")") and (remark := _REMARK.search(text)):

@@ -16,13 +16,14 @@ from rlvr.verifiers.math.forms import Family, Form, Items, Named, Quantity
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.tree import free_symbols, num, replaced, sym
 
-__all__ = ["Classes", "same_classes"]
+__all__ = ["Classes", "remainder", "same_classes"]
 
 Classes: TypeAlias = tuple[str, int, frozenset[int]]
 """The letter that lies in them, "" if none was said; the modulus; the residues."""
 
 _MOST = 100_000  # residues of a common modulus
 _SAID = re.compile(r"\\equiv|\\p?b?mod(?![a-zA-Z])|multiples of|(?:odd|even) (?:integers|numbers)")
+_REMAINDER = re.compile(r"(\d{1,9}) ?\\p?b?mod ?(?:\{ ?)?(\d{1,9})(?: ?\})?")
 _IN_WORDS = re.compile(
     r"(?:all |the )?(?:integers? )?(?:multiples of (?P<step>\d{1,6})|(?P<kind>odd|even) (?:integers|numbers))"
 )
@@ -45,6 +46,16 @@ def same_classes(a: Form, b: Form) -> bool | None:
         return False
     modulus = math.lcm(left[1], right[1])
     return None if modulus > _MOST else _lifted(left, modulus) == _lifted(right, modulus)
+
+
+def remainder(form: Form) -> str:
+    r"""The 2 of `2 \pmod 7`, which is a remainder of 7; "" for anything else.
+
+    Args:
+        form: of an answer beside a number.
+    """
+    found = _REMAINDER.fullmatch(form.text)
+    return found[1] if found and int(found[1]) < int(found[2]) else ""
 
 
 def _says_so(form: Form) -> bool:

@@ -13,6 +13,7 @@ from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.quantity import compound
 from rlvr.verifiers.math.reading import as_list, as_ratio, read
 from rlvr.verifiers.math.relations import closed_sides, measures, sides, stated
+from rlvr.verifiers.math.residues import remainder
 
 __all__ = [
     "as_stated",
@@ -119,6 +120,8 @@ def as_stated(answer: Form, reference: Form) -> Form:
             return reference
         size = len(vector(reference)) if reference.kind == "matrix" else len(reference.items)
         return components(answer, size) or point(answer) or answer
+    if least := remainder(answer):
+        return read(least)
     if (is_relation(answer) or is_congruence(answer)) and not is_relation(reference):
         said = stated_value(answer, reference, trusted=False)
         equation = both_sides(answer)
@@ -348,13 +351,14 @@ def spread(form: Form, other: Form) -> Items | None:
 
 
 def without_indices(form: Form, other: Form) -> Items | None:
-    """`x_1 = 2, x_2 = 3` as `2, 3` beside the values of x."""
-    if not isinstance(form, Items) or not isinstance(other, Named) or form.kind != "list":
+    """`x_1 = 2, x_2 = 3` as `2, 3` beside the values of x, or beside values without a name."""
+    if not isinstance(form, Items) or form.kind != "list":
         return None
     named = [item for item in form.items if isinstance(item, Named)]
-    if len(named) < len(form.items) or not all(
-        item.name.startswith(f"{other.name}_") for item in named
-    ):
+    if not named or len(named) < len(form.items):
+        return None
+    letter = other.name if isinstance(other, Named) else named[0].name.partition("_")[0]
+    if not all(item.name.startswith(f"{letter}_") for item in named):
         return None
     return Items(form.text, "list", tuple(item.body for item in named))
 
