@@ -340,10 +340,10 @@ def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Ver
     begin = after_thinking(text)
     if begin is None:
         return Verdict(Outcome.UNPARSED, why="unfinished-thinking")
-    text = _as_sent(text, begin)
     if form.program:
         program = _program(text[begin:].replace("\r\n", "\n"), form)
         return program if program.text.strip() else Verdict(Outcome.UNPARSED, why="no-answer")
+    text = _as_sent(text, begin)
     found = _formed(text, begin, form)
     if found is None:
         return Verdict(Outcome.UNPARSED, why="no-answer")

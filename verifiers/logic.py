@@ -532,9 +532,9 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
             sides = [expression_value(one) for one in _plain(text).split("=")]
         except ValueError as error:
             return _unread(str(error), text)
-        if len(sides) > 2 and any(value != target for value, _ in sides):
-            return _unread(f"more than one =, and not all are {target}", text)
         alone = [len(used) == 1 and value == target for value, used in sides]
+        if len(sides) > 2 and (any(value != target for value, _ in sides) or any(alone[1:-1])):
+            return _unread(f"more than one =, and no working that stays {target}", text)
         if len(sides) >= 2 and not any(alone):
             return Verdict(Outcome.WRONG, why=f"stated: neither side is {target}", answer=text)
         value, used = sides[0] if alone[-1] or len(sides) == 1 else sides[1]

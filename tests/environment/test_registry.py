@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +250,16 @@ def test_a_retired_id_names_its_successor(retired: str, successor: str):
     said = refusal(lambda: make(retired), UnknownEnvironment)
     assert f"{retired!r} is retired" in said
     assert said.endswith(f"its successor is {successor!r}")
+
+
+def test_every_retired_id_leads_to_one_that_exists():
+    """Successors are the bundled ids, and no version between the first and the present one is left out."""
+    bundled = {point.name for point in entry_points(group="rlvr.envs")}
+    assert set(registry._RETIRED.values()) <= bundled
+    for id in bundled - {"mixture-v1"}:
+        name, _, version = id.rpartition("-v")
+        older = {f"{name}-v{number}": id for number in range(1, int(version))}
+        assert older.items() <= registry._RETIRED.items()
 
 
 def test_without_any_id_the_installation_is_at_fault():

@@ -1,0 +1,53 @@
+"""Completions as models write them: what they say is paid, and what only looks alike is not.
+
+The rows of `what_models_write.jsonl` were written first and labelled by reading them; none was made for a rule.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr import Task
+from rlvr.verifiers.calls import CallsVerifier
+from rlvr.verifiers.chemistry import ChemistryVerifier
+from rlvr.verifiers.choices import ChoiceVerifier
+from rlvr.verifiers.instructions import InstructionVerifier
+from rlvr.verifiers.json_schema import JSONVerifier
+from rlvr.verifiers.logic import ExpressionVerifier, GridVerifier, RolesVerifier, SudokuVerifier
+from rlvr.verifiers.qa import QAVerifier
+from rlvr.verifiers.science import ScienceVerifier
+
+VERIFIERS = {
+    kind.__name__: kind()
+    for kind in (
+        *(CallsVerifier, ChemistryVerifier, ChoiceVerifier, ExpressionVerifier, GridVerifier),
+        *(
+            InstructionVerifier,
+            JSONVerifier,
+            QAVerifier,
+            RolesVerifier,
+            ScienceVerifier,
+            SudokuVerifier,
+        ),
+    )
+}
+LINES = Path(__file__).with_suffix("").with_name("what_models_write.jsonl").read_text().splitlines()
+GROUPS = [json.loads(line) for line in LINES]
+
+
+@pytest.mark.parametrize(
+    "group", GROUPS, ids=lambda group: f"{group['verifier']}-{group['prompt'][:30]}"
+)
+def test_what_models_write(group: dict[str, Any]):
+    """Each verdict is the label; all texts of a group are shown whose verdict is not."""
+    verifier = VERIFIERS[group["verifier"]]
+    task = Task("t", group["prompt"], group["reference"])
+    other = []
+    for right in (True, False):
+        for text in group["right" if right else "wrong"]:
+            verdict = verifier.verify(text, group["reference"], task)
+            if verdict.correct is not right:
+                other.append((text, verdict.why))
+    assert not other
