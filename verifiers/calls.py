@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from rlvr.environment.call_formats import FORMATS
 from rlvr.errors import DataError, brief
 from rlvr.text import after_thinking
 from rlvr.types import Outcome, Task, Verdict
@@ -29,16 +28,9 @@ _LONGEST: Final = 20_000
 _MOST: Final = 50
 _TAGGED: Final = re.compile(r"<tool_call>([^<]*+)</tool_call>")
 _AFTER_PROSE: Final = re.compile(r"^(?:[\[{]|[A-Za-z_][\w.]*\().*\Z", re.MULTILINE | re.DOTALL)
-_KEYS: Final = frozenset(
-    ("name", "function", "arguments", "parameters", "input", "args", "id", "type")
-)
-_WIRES: Final = (  # what a wire format's calls are told by, and its reader
-    ("<function=", "qwen-xml"),
-    ("[TOOL_CALLS]", "mistral"),
-    ("<|python_tag|>[", "pythonic"),
-    ("<|python_tag|>", "llama"),
-    ("<|tool_call>", "gemma"),
-)
+_KEYS: Final = frozenset(("name", "arguments", "parameters", "input", "args", "id", "type"))
+_BEGINS: Final = re.compile(r"\A\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>)")  # as Mistral and Llama do
+_BARE_CALL: Final = r'<tool_call>{"name": "\1", "arguments": \2}</tool_call>'
 _BARE_XML: Final = re.compile(r"<function=([\w.-]{1,100})>\s*(\{[^<]*\})\s*</function>")
 _FOLDED: Final = re.compile(r"[ ,./\-_*^]")
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
@@ -125,13 +117,10 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
         """The calls of a completion.
 
         Args:
-            text: the completion: calls in JSON or Python, alone, marked, in one fenced block or in <tool_call> tags,
-                or in a model's wire format.
-            task: its reference has the schemas, which say what arguments without a type are.
+            text: the completion: calls in JSON or Python, alone, marked, in one fenced block or in <tool_call> tags.
+            task: not looked at.
         """
-        asked = None if task is None else task.reference
-        schemas = asked.get("functions") if isinstance(asked, Mapping) else None
-        return read_calls(text, schemas if isinstance(schemas, list) else ())
+        return read_calls(text)
 
     def judge(self, answer: list[Call], reference: _Wanted) -> Verdict:
         """The verdict on calls.
@@ -177,23 +166,17 @@ def _first(value: Any) -> Any:
     return [_first(one) for one in value] if isinstance(value, list) else value
 
 
-def read_calls(text: str, schemas: Sequence[Mapping[str, Any]] = ()) -> list[Call] | Verdict:
+def read_calls(text: str) -> list[Call] | Verdict:
     """The calls of a completion, or the verdict that says why there are none.
 
     Args:
         text: the completion: a JSON object `{"name": …, "arguments": {…}}` or a list of them, `[f(a=1), g(b="x")]`,
-            such objects each in <tool_call> tags, or one of the wire formats of `rlvr.environment.call_formats`.
-        schemas: of the functions, for formats whose arguments are texts of any type.
+            or such objects each in <tool_call> tags, or `<function=f>{…}</function>`.
     """
     begin = after_thinking(text)
     if begin is not None and len(text) - begin <= _LONGEST:
-        rest = _BARE_XML.sub(
-            r'<tool_call>{"name": "\1", "arguments": \2}</tool_call>', text[begin:]
-        )
-        text, begin = (rest, 0) if len(rest) != len(text) - begin else (text, begin)
-        for sign, name in _WIRES:
-            if sign in rest:
-                return _on_the_wire(name, rest.strip(), schemas)
+        rest = _BEGINS.sub("", text[begin:])
+        text, begin = _BARE_XML.sub(_BARE_CALL, rest), 0
     if begin is not None and "<tool_call>" in text[begin:]:
         rest = text[begin : begin + _LONGEST]
         pieces = _TAGGED.findall(rest)
@@ -215,18 +198,6 @@ def read_calls(text: str, schemas: Sequence[Mapping[str, Any]] = ()) -> list[Cal
     if not found:
         return Verdict(Outcome.UNPARSED, why="no-calls: an empty list")
     return found
-
-
-def _on_the_wire(
-    name: str, text: str, schemas: Sequence[Mapping[str, Any]]
-) -> list[Call] | Verdict:
-    """Calls in a model's own format."""
-    if name == "pythonic":
-        text = text.removeprefix("<|python_tag|>")
-    asks = FORMATS[name](text, schemas).calls
-    if not asks or len(asks) > _MOST or any(ask.fault for ask in asks):
-        return Verdict(Outcome.UNPARSED, why="unfinished-call", answer=text[:200])
-    return [Call(ask.name, dict(ask.arguments)) for ask in asks]
 
 
 def _json_values(text: str) -> list[Any]:
@@ -289,7 +260,7 @@ def _from_json(value: Any) -> Call | None:
     if isinstance(value.get("function"), dict) and value.keys() <= {"type", "id", "function"}:
         value = value["function"]  # as chat APIs write them
     if isinstance(value.get("function"), str) and "name" not in value:
-        value = {**value, "name": value["function"]}
+        value = {("name" if key == "function" else key): one for key, one in value.items()}
     if "name" in value:
         written = [
             value[key] for key in ("arguments", "parameters", "input", "args") if key in value

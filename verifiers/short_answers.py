@@ -122,9 +122,12 @@ _NEUTRAL: Final = frozenset(
 _DOUBTFUL: Final = frozenset(
     "or and but not no never none neither nor cannot can't isn't aren't wasn't weren't don't doesn't didn't won't "
     "without except unless if maybe perhaps possibly probably likely could might may either both more less fewer least "
-    "over under about around approximately almost nearly roughly up before after between until".split()
+    "over under about around approximately almost nearly roughly up before after between until half twice double "
+    "triple quarter minus negative plus times squared cubed root reciprocal inverse opposite former".split()
 )
 """Words that change what stands beside them, in a question too."""
+_TURNING: Final = frozenset("of than like as".split())
+"""Words behind which another thing is named: the mother of Ann is not Ann."""
 _DENIALS: Final = frozenset("not n't isn't aren't wasn't weren't don't doesn't didn't".split())
 _WORD_EDGES: Final = ".,;:!\"'“”‘’`()[]*_—–"
 _ENDINGS: Final = ("ing", "ed", "es", "s", "d")
@@ -196,6 +199,8 @@ def within_sentence(
     first, last = passed.index(False), len(words) - 1 - passed[::-1].index(False)
     around = min(count, _MOST_CORE)
     for start in range(first, max(-1, first - around - 1), -1):
+        if start and words[start - 1].casefold() in _TURNING:
+            continue
         for stop in range(last + 1, min(len(words), last + around + 1) + 1):
             yield " ".join(words[start:stop]).strip(_WORD_EDGES + " ")
 

@@ -256,9 +256,9 @@ def test_every_retired_id_leads_to_one_that_exists():
     """Successors are the bundled ids, and no version between the first and the present one is left out."""
     bundled = {point.name for point in entry_points(group="rlvr.envs")}
     assert set(registry._RETIRED.values()) <= bundled
-    for id in bundled - {"mixture-v1"}:
-        name, _, version = id.rpartition("-v")
-        older = {f"{name}-v{number}": id for number in range(1, int(version))}
+    for present in bundled - {"mixture-v1"}:
+        name, _, version = present.rpartition("-v")
+        older = {f"{name}-v{number}": present for number in range(1, int(version))}
         assert older.items() <= registry._RETIRED.items()
 
 

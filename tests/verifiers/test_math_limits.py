@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.verifiers.math import MathPolicy, engine
+from rlvr.verifiers.math import MathPolicy, engine, given
 from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.latex.budget import MOST_STEPS_OF_PAIR
 from rlvr.verifiers.math.limits import exceeded, too_long
@@ -79,3 +79,14 @@ def test_all_parts_of_a_pair_share_one_limit():
     limit = f"limit: more than {MOST_STEPS_OF_PAIR} steps for all its parts"
     assert engine.handle((left, right, policy, False)) == (False, limit)
     assert engine.handle(("|x-1|", "|1-x|", policy, False))[0]
+
+
+def test_of_a_prompt_with_hundreds_of_formulas_the_last_are_facts():
+    """4,000 characters of formulas are read, once; a question stands behind its examples."""
+    texts = [rf"\frac{{{n}x^2 + {n}}}{{\sqrt{{{n}y}}}} = {n}" for n in range(2, 402)]
+    given._of_formula.cache_clear()
+    known = given.facts(" and ".join(f"${text}$" for text in texts))
+    assert given._of_formula.cache_info().misses <= 4_000 // min(map(len, texts))
+    first, last = (given._of_formula(text)[0] for text in (texts[0], texts[-1]))
+    assert last <= known
+    assert not first <= known

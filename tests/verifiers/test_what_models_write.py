@@ -16,6 +16,7 @@ from rlvr.verifiers.choices import ChoiceVerifier
 from rlvr.verifiers.instructions import InstructionVerifier
 from rlvr.verifiers.json_schema import JSONVerifier
 from rlvr.verifiers.logic import ExpressionVerifier, GridVerifier, RolesVerifier, SudokuVerifier
+from rlvr.verifiers.math import MathVerifier
 from rlvr.verifiers.qa import QAVerifier
 from rlvr.verifiers.science import ScienceVerifier
 
@@ -23,14 +24,8 @@ VERIFIERS = {
     kind.__name__: kind()
     for kind in (
         *(CallsVerifier, ChemistryVerifier, ChoiceVerifier, ExpressionVerifier, GridVerifier),
-        *(
-            InstructionVerifier,
-            JSONVerifier,
-            QAVerifier,
-            RolesVerifier,
-            ScienceVerifier,
-            SudokuVerifier,
-        ),
+        *(InstructionVerifier, JSONVerifier, MathVerifier, QAVerifier, RolesVerifier),
+        *(ScienceVerifier, SudokuVerifier),
     )
 }
 LINES = Path(__file__).with_suffix("").with_name("what_models_write.jsonl").read_text().splitlines()

@@ -33,6 +33,7 @@ __all__ = ["facts", "formulas", "given"]
 
 _MOST_CHARS = 20_000  # of a prompt
 _MOST_FORMULAS = 400
+_MOST_READ = 4_000  # characters of formulas
 _MOST_QUANTITIES = 200
 _FORMULA = re.compile(
     r"\$\$(.{1,4000}?)\$\$|(?<!\\)\$(.{1,4000}?)(?<!\\)\$|\\\((.{1,4000}?)\\\)|\\\[(.{1,4000}?)\\\]"
@@ -137,37 +138,45 @@ def facts(prompt: str) -> frozenset[Any]:
     """The spellings of what a prompt gives: each formula, each expression in one, each quantity of its prose.
 
     Args:
-        prompt: its text; of a long one the beginning counts.
+        prompt: its text; of a long one the end counts.
     """
     found: set[Any] = set()
-    for text in formulas(prompt):
-        for piece in dict.fromkeys((text, *_PIECES.split(text))):
-            found |= _of_formula(piece)
-    for form in itertools.islice(_quantities(prompt[:_MOST_CHARS]), _MOST_QUANTITIES):
+    left = _MOST_READ
+    for text in reversed(formulas(prompt)):  # the question stands behind examples
+        if (left := left - len(text)) < 0:
+            break
+        whole, is_read = _of_formula(text)
+        found |= whole
+        if not is_read:
+            for piece in dict.fromkeys(_PIECES.split(text)):
+                found |= _of_formula(piece)[0]
+    for form in itertools.islice(_quantities(prompt[-_MOST_CHARS:]), _MOST_QUANTITIES):
         found.add(spelling(as_tree(form)))
     return frozenset(found)
 
 
 @lru_cache(maxsize=4096)
-def _of_formula(text: str) -> frozenset[Any]:
+def _of_formula(text: str) -> tuple[frozenset[Any], bool]:
+    """The spellings, and whether the formula was read, so that its pieces are among them."""
     folded = "" if not text or too_long(text) else fold(text)
     if not folded or exceeded(folded):
-        return frozenset()
+        return frozenset(), False
     tree = as_tree(read(folded))
     inner = [node for node in walk(tree) if node.op not in _ATOMS | _GROUPS]
     if tree.op == "named" and (equation := equation_of(folded)) is not None:
         inner.append(equation)
     relations = [balance(node) for node in inner if node.op == "rel"]
-    return frozenset((*map(spelling, inner), *relations, ("text", squeeze(folded))))
+    spellings = frozenset((*map(spelling, inner), *relations, ("text", squeeze(folded))))
+    return spellings, tree.op == "rel"
 
 
 def formulas(prompt: str) -> list[str]:
     """What stands between dollars and the like, and runs of plain text without words; without `= ?` at the end.
 
     Args:
-        prompt: its text; of a long one the beginning counts.
+        prompt: its text; of a long one the end counts.
     """
-    found = itertools.islice(_formulas(prompt[:_MOST_CHARS]), _MOST_FORMULAS)
+    found = itertools.islice(_formulas(prompt[-_MOST_CHARS:]), _MOST_FORMULAS)
     stripped = (_ENVIRONMENT.sub(" ", formula).strip() for formula in found)
     return [text for formula in stripped if (text := _ASKED.sub("", formula).strip())]
 
