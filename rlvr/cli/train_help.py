@@ -54,7 +54,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "evaluation": (
         "evaluation and validation",
-        "eval_split eval_n eval_temperature eval_top_p validation_every",
+        "eval_split eval_env eval_n eval_temperature eval_top_p validation_every",
     ),
     "files": (
         "checkpoints, logs, preferences from a file",

@@ -122,6 +122,7 @@ def evaluate(
     n: int = 1,
     k: int | Sequence[int] | None = None,
     limit: int | None = None,
+    rows: Sequence[int] | None = None,
     scorer: Scorer | None = None,
     seed: int = 0,
     level: float = 0.95,
@@ -149,6 +150,7 @@ def evaluate(
         k: one or several numbers up to n, for pass@k and maj@k; None for 1 and n.
         limit: evaluate only the first tasks, this many, of each environment of a mixture; needed if an environment
             generates tasks without end.
+        rows: evaluate only the tasks of these indices, ascending; None for those of `limit`.
         scorer: a scorer of `env`; None for a new one with a worker per core.
         seed: of the completions.
         level: of the confidence intervals.
@@ -166,7 +168,7 @@ def evaluate(
     for name, value in (("n", n), *(("k", one) for one in ks)):
         require_whole(name, value, 1)
     earlier = {result.index: result for result in known}
-    indices = _indices(env, limit)
+    indices = _indices(env, limit) if rows is None else rows
     if max(ks, default=0) > n:
         raise UsageError(f"k is {max(ks)} and n is {n}; sample at least k completions of each task")
     if sampling.temperature == 0 and n > 1:

@@ -111,6 +111,8 @@ def read_results(path: Path, name: str | None = None, *, cluster: str | None = N
 
 def _last_evaluation(run: Path) -> Path:
     folder = run / "evaluations"
+    if not folder.is_dir() and run.parent.name == folder.name:  # of a further evaluation
+        folder = run
     found = {
         int(match[1]): path
         for path in (folder.iterdir() if folder.is_dir() else ())

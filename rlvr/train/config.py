@@ -27,6 +27,7 @@ from rlvr.errors import UsageError, brief
 from rlvr.samplers.chat import ChatMode, ChatSettings, require_chat_mode
 from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT
 from rlvr.scoring.identity import require_acceptable
+from rlvr.train.evaluations import read_eval_sets
 from rlvr.train.stage import read_stages
 from rlvr.train.update_sizes import LEAST_GROUPS, LEAST_ROWS, updates_of
 from rlvr.validate import (
@@ -152,6 +153,9 @@ class Config:
             None: 25.
         eval_tasks: Number of evaluation tasks; all tasks of the split if it has fewer.
         eval_n: Completions per evaluation task.
+        eval_env: A further evaluation, such as math-v3:data=aime2024,n=32,temperature=1,top_p=0.7,rows=all; may be
+            repeated.  The environment's options, and n, k, temperature, top_p, max_tokens, rows (a sample, or
+            all), every (steps) and name; each is that of the other evaluations where it is left out.
         eval_temperature: Sampling temperature of evaluations.  None: that of training.
         eval_top_p: Top-p of evaluations.  1 keeps all tokens.
         checkpoint_every: Steps between checkpoints.  One is always written at the end and on SIGTERM or Ctrl-C.
@@ -247,6 +251,10 @@ class Config:
     validation_every: int | None = None
     eval_tasks: int = 100
     eval_n: int = 1
+    eval_env: Annotated[
+        UseAppendAction[tuple[str, ...]],
+        arg(metavar="TEXT", help_behavior_hint="(may be repeated)"),
+    ] = ()
     eval_temperature: float | None = None
     eval_top_p: float = 1.0
     checkpoint_every: int = 50
@@ -446,6 +454,10 @@ class ResolvedConfig(Config):
             raise UsageError(
                 f"pairs is {str(self.pairs)!r}, and the algorithm learns from rewards of its own completions; choose "
                 "one of preferences, such as 'dpo', or leave pairs out"
+            )
+        if self.pairs is not None and self.eval_env:
+            raise UsageError(
+                "pairs with eval_env: a run on a file evaluates on env alone; leave one out, or use rlvr eval"
             )
         if "file" in algorithm.needs and self.pairs is None:
             raise UsageError(
@@ -757,6 +769,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "reward_range": _or_none(_require_range),
     "lora_targets": _require_texts,
     "stage": read_stages,
+    "eval_env": read_eval_sets,
     "accept": _require_accepted,
     "lora_alpha": _or_none(partial(require_number, above=0)),
     "eval_temperature": _or_none(partial(require_number, least=0)),

@@ -25,6 +25,7 @@ from rlvr.engines import engine_of
 from rlvr.environment import Environment
 from rlvr.scoring import Scorer
 from rlvr.train.config import Config, ResolvedConfig
+from rlvr.train.evaluations import eval_sets
 from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.run_dir import examine_run_dir
 from rlvr.train.sampling import open_sampler
@@ -37,6 +38,7 @@ from rlvr.train.setup import (
     say_prompts,
 )
 from rlvr.train.speed import CutSampler, Speed, measure_speed
+from rlvr.train.stages import Stages
 from rlvr.train.validation import validation_split
 from rlvr.types import Group
 
@@ -76,6 +78,10 @@ def dry_run(
     device_of(config.device)
     env, eval_env = environments(config, env, eval_env)
     env, _ = validation_split(settings, env)
+    for stage in Stages(config).stages:
+        _line(out, f"stage: {stage.text}")
+    for one in eval_sets(settings, env):
+        _line(out, one.line)
     _, changes = examine_run_dir(config.run, describe_run(config, env, eval_env))
     for name, (before, now) in changes.items():
         _line(out, f"{name} would be {now!r} from here on, and was {before!r}")

@@ -45,6 +45,7 @@ from rlvr.train.canary import Canary
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.costs import step_costs
 from rlvr.train.credit import Batch, collate, credit, rows_of, update_rows
+from rlvr.train.evaluations import Evaluated, eval_sets
 from rlvr.train.learner import Learner
 from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.metrics import (
@@ -194,6 +195,11 @@ class Trainer:
         self._collecting = self._open.enter_context(ExitStack())
         self._open_collector()
         self._eval_scorer = self._scorer(self.eval_env, self._open)
+        self._eval_sets = eval_sets(config, self.env)
+        for one in self._eval_sets:
+            self._say(one.line)
+        for stage in self.stages.beyond:
+            self._say(f"the stage {stage.text} lies behind the last step, and does not begin")
         prompt_tokens = longest_prompt(self.collector.groups)
         self.forecast = forecast(
             self.policy, self.stages.longest, prompt_tokens=prompt_tokens, world=self.ranks.world
@@ -552,6 +558,10 @@ class Trainer:
             )
             keep_evaluation(config.run, self.step, report)
             numbers = evaluation_metrics(report)
+        if self.ranks.first:
+            for one in self._eval_sets:
+                if before or self._is_due(one.every):
+                    numbers |= self._evaluate_on(one)
         if config.validation_tasks and (before or self._is_due(config.validation_every)):
             is_best = False
             if self.ranks.first:
@@ -565,6 +575,38 @@ class Trainer:
         if numbers:
             numbers["eval_s"] = time.perf_counter() - started
         return numbers
+
+    def _evaluate_on(self, one: Evaluated) -> dict[str, float]:
+        """A further evaluation; its tasks' results are kept in a folder of its own."""
+        config = self._settings
+        with ExitStack() as opened:
+            scorer = self._scorer(one.env, opened)
+            report = evaluate(
+                one.env,
+                self.sampler,
+                sampling=Sampling(
+                    max_tokens=one.max_tokens or config.max_tokens,
+                    temperature=one.temperature,
+                    top_p=one.top_p,
+                    stop=config.stop,
+                ),
+                n=one.n,
+                k=one.ks,
+                rows=one.rows,
+                scorer=scorer,
+                seed=config.seed,
+                max_turns=config.max_turns,
+                step_s=config.step_s,
+                schedule=config.turn_schedule,
+                progress=self._activity,
+            )
+            assert scorer is not None
+            self._identity.add(scorer.identity().without("settings"))
+            self._scorers.remove(scorer)
+        keep_evaluation(config.run, self.step, report, one.name)
+        shown = ", ".join(f"{name} {it}" for name, it in report.metrics.items())
+        self._say(f"step {self.step}, {one.name}: {shown}")
+        return evaluation_metrics(report, f"eval/{one.name}")
 
     def _report(
         self, env: Environment | None, scorer: Scorer | None, tasks: int

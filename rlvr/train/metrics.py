@@ -322,15 +322,16 @@ def evaluation_metrics(report: EvaluationReport, of: str = "eval") -> dict[str, 
     return numbers
 
 
-def keep_evaluation(run: Path, step: int, report: EvaluationReport) -> None:
+def keep_evaluation(run: Path, step: int, report: EvaluationReport, name: str = "") -> None:
     """Write the results of each task to RUN/evaluations, which `rlvr compare` reads.
 
     Args:
         run: the run's folder.
         step: at which the policy was evaluated.
         report: of the evaluation.
+        name: of a further evaluation, which has a folder of its own.
     """
-    path = run / "evaluations" / f"step-{step}.json"
+    path = run / "evaluations" / name / f"step-{step}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report.as_dict() | {"model": f"{run.name}, step {step}"}, default=str)
     write_whole(path, text.encode() + b"\n")

@@ -48,6 +48,7 @@ _ADDED: Final[Mapping[str, Any]] = {
     "lora_targets": [],
     "reward_model_bounds": [0.0, 1.0],
     "stage": [],
+    "eval_env": [],
     **{
         field.name: field.default
         for field in dataclasses.fields(Config)

@@ -18,7 +18,15 @@ from rlvr.train.metrics import read_metrics
 from rlvr.train.schedule import Schedule
 from rlvr.validate import require_number, require_one_of, require_whole
 
-__all__ = ["RESETS", "Stage", "has_open_end", "read_stages", "require_ahead", "stage_of"]
+__all__ = [
+    "RESETS",
+    "Stage",
+    "has_open_end",
+    "pairs_of",
+    "read_stages",
+    "require_ahead",
+    "stage_of",
+]
 
 RESETS: Final = ("reference", "optimizer", "all")
 """What a stage can start afresh; all is both, and whatever else ProRL's reset does."""
@@ -152,7 +160,15 @@ def _split(text: str) -> Iterable[str]:
     yield text[begun:]
 
 
-def _pairs_of(text: str) -> dict[str, Any]:
+def pairs_of(text: str) -> dict[str, Any]:
+    """The NAME=VALUE pairs of a text; values are JSON where they can be, or else texts.
+
+    Args:
+        text: with commas between pairs; those in brackets and quotes are of values.
+
+    Raises:
+        UsageError: one is no pair, or is there twice.
+    """
     pairs: dict[str, Any] = {}
     for word in _split(text):
         name, equals, value = (part.strip() for part in word.partition("="))
@@ -206,7 +222,7 @@ def stage_of(one: Any) -> Stage:
         UsageError: it is none.
     """
     if isinstance(one, str):
-        return Stage.of(_pairs_of(one))
+        return Stage.of(pairs_of(one))
     if isinstance(one, Mapping):
         return Stage.of(one)
     raise UsageError(f"it is a {type(one).__name__}; {_WAYS}")

@@ -125,6 +125,12 @@ class Stages:
 
     # ------------------------------------------------------------------------------ what
 
+    @property
+    def beyond(self) -> list[Stage]:
+        """The stages behind the run's last step, which never begin: a recipe's, in a shorter run."""
+        last = self._first.steps
+        return [one for one in self.stages if one.step is not None and one.step >= last]
+
     def begun_at(self, step: int) -> list[Stage]:
         """The stages that have begun behind a step.
 
@@ -236,8 +242,6 @@ class Stages:
         first, algorithm = self._first, self._first.algorithm
         if first.pairs is not None:
             raise UsageError("pairs trains on a file without stages; leave stages or pairs out")
-        if stage.step is not None and stage.step >= first.steps:
-            raise UsageError(f"at is {stage.step}, and the run has {first.steps} steps")
         if stage.step == 0 and (stage.values or stage.options or stage.reset):
             raise UsageError(
                 "at is 0, where only schedules begin; give the other settings to the run itself"
@@ -293,6 +297,8 @@ class Stages:
         other = deepcopy(self)
         every = [self._first]
         for number, stage in enumerate(other.stages):
+            if stage in self.beyond:
+                continue
             other._begin(number, stage.step or 0)
             every.append(other._settings_at(stage.step or 0))
         return max(every, key=lambda one: (one.max_tokens, one.prompts * one.group_size))

@@ -68,7 +68,6 @@ def test_a_stage_is_recorded_in_one_form_which_reads_as_itself(text, recorded):
         (["at=5,reset=everything"], "reset is 'everything'"),
         (["at=5,lr=1", "at=5,grad_clip=1"], "two stages begin at step 5"),
         (["at=5,lr=1", "at=4,grad_clip=1"], "give them in order"),
-        (["at=99,lr=1"], "at is 99, and the run has 20 steps"),
         (["at=0,lr=1"], "at is 0, where only schedules begin"),
         (["at=5,model=x"], "model is the same in all of a run"),
         (["at=5,seed=2"], "seed is the same in all of a run"),
@@ -174,6 +173,13 @@ def test_conditions_are_met_one_after_another_and_count_anew():
         "at=12,lr=0.1": 12,
     }
     assert (made.settings.max_tokens, made.settings.lr) == (64, 0.1)
+
+
+def test_a_stage_behind_the_end_does_not_begin():
+    """A recipe's, in a shorter run; nor does it ask for memory."""
+    made = Stages(config("at=5,lr=0.1", "at=20,max_tokens=4096"))
+    assert [stage.step for stage in made.beyond] == [20]
+    assert made.longest.max_tokens == 512
 
 
 def test_settings_follow_from_the_stages_that_have_begun():

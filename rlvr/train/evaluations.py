@@ -1,0 +1,239 @@
+"""Further evaluations of a run, each with its own environment, numbers and sampling, as papers report them.
+
+One is a text, `math-v3:data=aime2024,n=32,temperature=1,top_p=0.7,rows=all`: an environment's id, and with
+commas between them its options and the numbers of the evaluation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rlvr.environment import Environment, seeded
+from rlvr.environment.registry import defaults_of, make, read_option
+from rlvr.errors import UsageError, brief
+from rlvr.train.stage import pairs_of
+from rlvr.validate import require_number, require_one_of, require_whole
+
+if TYPE_CHECKING:  # which has their texts
+    from rlvr.train.config import ResolvedConfig
+
+__all__ = ["EvalSet", "Evaluated", "eval_sets", "read_eval_sets"]
+
+_TEXT: Final = re.compile(r"(.*?)(?::([A-Za-z_][\w.-]*\s*=.*))?", re.DOTALL)
+_NUMBERS: Final = ("name", "n", "k", "temperature", "top_p", "max_tokens", "rows", "every")
+_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSet:
+    """One further evaluation, as it was written.
+
+    Attributes:
+        text: all of it.
+        env: id of the environment.
+        options: of the environment; texts are read by their options' types.
+        numbers: those of the evaluation that are given: see `Evaluated`, and `rows`, a number or "all".
+    """
+
+    text: str
+    env: str
+    options: Mapping[str, Any]
+    numbers: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, text: Any) -> EvalSet:
+        """The evaluation that a text says.
+
+        Args:
+            text: see the module.
+
+        Raises:
+            UsageError: it says none.
+        """
+        match = _TEXT.fullmatch(text.strip()) if isinstance(text, str) else None
+        if match is None or not match[1]:
+            raise UsageError(
+                "give ID:NAME=VALUE,…, such as math-v3:data=aime2024,n=32,temperature=1,rows=all"
+            )
+        pairs = pairs_of(match[2]) if match[2] else {}
+        numbers = {name: pairs.pop(name) for name in _NUMBERS if name in pairs}
+        options = {name.removeprefix("option."): value for name, value in pairs.items()}
+        _require_numbers(numbers)
+        return cls(text.strip(), match[1], options, numbers)
+
+    @property
+    def name(self) -> str:
+        """What its metrics are called: its name, or its data's, or the environment's."""
+        written = self.numbers.get("name") or self.options.get("data") or self.env
+        words = re.findall(r"[\w.-]+", str(written).rsplit("/", 1)[-1])
+        return "-".join(words)
+
+
+def _require_numbers(numbers: Mapping[str, Any]) -> None:
+    for name in ("n", "k", "max_tokens"):
+        if name in numbers:
+            require_whole(name, numbers[name], 1)
+    if "every" in numbers:
+        require_whole("every", numbers["every"], 0)
+    if "temperature" in numbers:
+        require_number("temperature", numbers["temperature"], 0)
+    if "top_p" in numbers:
+        require_number("top_p", numbers["top_p"], above=0, most=1)
+    if isinstance(numbers.get("rows"), str):
+        require_one_of("rows", numbers["rows"], ("all",))
+    elif "rows" in numbers:
+        require_whole("rows", numbers["rows"], 1)
+    if "name" in numbers and not _NAME.fullmatch(str(numbers["name"])):
+        raise UsageError(
+            f"name is {brief(numbers['name'])}; letters, digits, '.', '_' and '-' only"
+        )
+
+
+def read_eval_sets(name: str, value: Any) -> tuple[str, ...]:
+    """The further evaluations of a run as texts.
+
+    Args:
+        name: of the setting.
+        value: texts.
+
+    Raises:
+        UsageError: one cannot be read, or two have one name.
+    """
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise UsageError(f"{name} is {brief(value)}; give a list of texts")
+    sets: list[EvalSet] = []
+    for one in value:
+        try:
+            sets.append(EvalSet.read(one))
+        except UsageError as error:
+            raise UsageError(f"{name} {brief(one)}: {error}") from None
+    names = [one.name for one in sets]
+    for one in sets:
+        if names.count(one.name) > 1:
+            raise UsageError(
+                f"{name}: two evaluations are called {one.name!r}; give one of them another name, name=…"
+            )
+    return tuple(one.text for one in sets)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """One further evaluation of a run, with everything that it needs.
+
+    Attributes:
+        name: before its metrics.
+        env: its environment.
+        rows: indices of the tasks, ascending: all, or a sample by the run's seed.
+        n: completions per task.
+        ks: of pass@k and maj@k.
+        temperature: of its sampling; at 0 the most likely tokens.
+        top_p: likewise.
+        max_tokens: most tokens of a completion; None for those of training.
+        every: steps between two; 0 before the first and after the last alone.
+        shared: how many of its prompts are trained on.
+    """
+
+    name: str
+    env: Environment
+    rows: tuple[int, ...]
+    n: int
+    ks: tuple[int, ...]
+    temperature: float
+    top_p: float
+    max_tokens: int | None
+    every: int
+    shared: int
+
+    @property
+    def line(self) -> str:
+        """What it is, for the first lines of a run."""
+        limit = "" if self.max_tokens is None else f", at most {self.max_tokens} tokens"
+        shared = f"; {self.shared} of its prompts are trained on" if self.shared else ""
+        return (
+            f"evaluates {self.name}: {len(self.rows)} tasks × {self.n}, temperature "
+            f"{self.temperature:g}, top-p {self.top_p:g}{limit}{shared}"
+        )
+
+
+def eval_sets(config: ResolvedConfig, env: Environment) -> list[Evaluated]:
+    """The further evaluations of a run.
+
+    Args:
+        config: settings of the run.
+        env: the training environment.
+
+    Raises:
+        UsageError: an environment cannot be made, has no rows, or more than one in a hundred of its prompts is
+            trained on.
+    """
+    sets = [EvalSet.read(text) for text in config.eval_env]
+    trained = _prompts(env) if sets else frozenset()
+    made = []
+    for one in sets:
+        try:
+            made.append(_evaluated(one, config, trained))
+        except UsageError as error:
+            raise UsageError(f"eval_env {one.text!r}: {error}") from None
+    return made
+
+
+def _evaluated(one: EvalSet, config: ResolvedConfig, trained: frozenset[str]) -> Evaluated:
+    defaults = defaults_of(one.env)
+    split = {"split": config.eval_split} if "split" in defaults else {}
+    options = {
+        name: read_option(name, defaults.get(name), value) if isinstance(value, str) else value
+        for name, value in one.options.items()
+    }
+    env = make(one.env, **{**split, **options})
+    n = one.numbers.get("n", config.eval_n)
+    k = one.numbers.get("k")
+    temperature = float(one.numbers.get("temperature", config.eval_temperature))
+    if temperature == 0 and n > 1:
+        raise UsageError(
+            f"temperature is 0, where all n={n} completions would be the same; give n=1"
+        )
+    if k is not None and k > n:
+        raise UsageError(f"k is {k} and n is {n}; sample at least k completions of each task")
+    rows = _rows(env, one.numbers.get("rows", config.eval_tasks), config.seed)
+    shared = sum(str(env.task(index).prompt) in trained for index in rows)
+    if 100 * shared > len(rows):
+        raise UsageError(
+            f"{shared} of its {len(rows)} prompts are trained on; leave them out of the training data, or leave this "
+            "evaluation out"
+        )
+    return Evaluated(
+        one.name,
+        env,
+        rows,
+        n,
+        tuple(sorted({1, n} if k is None else {1, k, n})),
+        temperature,
+        float(one.numbers.get("top_p", config.eval_top_p)),
+        one.numbers.get("max_tokens"),
+        one.numbers.get("every", config.eval_every or 0),
+        shared,
+    )
+
+
+def _rows(env: Environment, wanted: int | str, seed: int) -> tuple[int, ...]:
+    """Indices of the tasks: all, the first of generated ones, or a sample."""
+    if env.size is None or env.shares:
+        if wanted == "all":
+            raise UsageError(f"{env.id} makes its tasks, or is a mixture; give rows a number")
+        return tuple(range(env.first(int(wanted)) or 0))
+    if not env.size:
+        raise UsageError(f"{env.id} has no tasks in split {env.split!r}")
+    if wanted == "all" or int(wanted) >= env.size:
+        return tuple(range(env.size))
+    draw = seeded("evaluation", env.id, env.split, seed)
+    return tuple(sorted(draw.sample(range(env.size), int(wanted))))
+
+
+def _prompts(env: Environment) -> frozenset[str]:
+    """The prompts that are trained on, of tasks that are listed."""
+    members = env.members.values() if env.shares else [env]
+    listed = [(one, index) for one in members for index in range(one.size or 0)]
+    return frozenset(str(one.task(index).prompt) for one, index in listed)
