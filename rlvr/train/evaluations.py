@@ -59,7 +59,7 @@ class EvalSet:
                 "give ID:NAME=VALUE,…, such as math-v3:data=aime2024,n=32,temperature=1,rows=all"
             )
         pairs = pairs_of(match[2]) if match[2] else {}
-        numbers = {name: pairs.pop(name) for name in _NUMBERS if name in pairs}
+        numbers: dict[str, Any] = {name: pairs.pop(name) for name in _NUMBERS if name in pairs}
         options = {name.removeprefix("option."): value for name, value in pairs.items()}
         _require_numbers(numbers)
         return cls(text.strip(), match[1], options, numbers)
