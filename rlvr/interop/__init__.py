@@ -14,10 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlvr.interop.atif import to_atif
     from rlvr.interop.gymnasium import to_gymnasium
     from rlvr.interop.harbor import from_harbor
     from rlvr.interop.harbor_validation import validate_harbor
     from rlvr.interop.harbor_write import to_harbor
+    from rlvr.interop.nemo_gym import from_nemo_gym
     from rlvr.interop.openenv import from_openenv, to_openenv
     from rlvr.interop.openrlhf import to_openrlhf
     from rlvr.interop.reasoning_gym import from_reasoning_gym
@@ -29,10 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "from_harbor",
+    "from_nemo_gym",
     "from_openenv",
     "from_reasoning_gym",
     "from_trl",
     "from_verifiers",
+    "to_atif",
     "to_gymnasium",
     "to_harbor",
     "to_openenv",

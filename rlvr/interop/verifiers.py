@@ -36,6 +36,7 @@ from rlvr.interop.adapter import (
     task_as_json,
     task_of,
 )
+from rlvr.interop.verifiers_loop import VerifiersLoopEnv
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Outcome, Prompt, Task, Verdict
 from rlvr.validate import require_number, require_one_of, require_optional_whole
@@ -125,25 +126,40 @@ def from_verifiers(
     best: float = 1.0,
     failure: str = "wrong",
     split: str = "train",
+    loop: str = "ours",
+    harness: str = "null",
     **options: Any,
-) -> VerifiersEnv:
+) -> Any:
     """A taskset of `verifiers` as an `Environment`.
+
+    What is scored by its trace alone is played here.  What has hooks, a runtime, tool servers, users or several agents
+    owns its loop: with `loop="theirs"` verifiers plays it on our endpoint, and its reward is recorded:
+
+        door = from_verifiers(taskset, loop="theirs")
+        env = AgentEnv(env=door, program=door.play)
 
     An episode has toolsets of its own, also where the taskset would share them.  The verdict is about the weighted sum
     of the task's rewards over the recorded messages: `best` or more is CORRECT, and the value is its share of `best`.
 
     Args:
-        taskset: an object of a class derived from `vf.Taskset`.
+        taskset: an object of a class derived from `vf.Taskset`; with `loop="theirs"` also of `vf.Env`.
         tasks: number of its tasks; None for all of a finite one.
         best: the most that an episode can earn.
         failure: the outcome where a reward method raises, which the policy's words may have caused: "wrong", or
             "unscored", which says that they never do.
         split: name of the tasks' split.
+        loop: "ours" or "theirs".
+        harness: that plays with `loop="theirs"`, such as "null", a chat with tools, or "bash".
         options: its limits: `turns`, `calls`, `call_seconds`, `episode_seconds`, `reply_chars`.
 
     Raises:
         UsageError: it is no taskset, has no end and `tasks` is None, or needs a runtime or a harness of verifiers.
     """
+    require_one_of("loop", loop, ("ours", "theirs"))
+    if loop == "theirs":
+        return VerifiersLoopEnv(
+            theirs=taskset, count=tasks, best=best, harness=harness, split=split, **options
+        )
     return VerifiersEnv(
         taskset=taskset, count=tasks, best=best, failure=failure, split=split, **options
     )
@@ -316,8 +332,8 @@ def _require_plain(one: Any) -> None:
             ", ".join([*needs, *(f"{name}(runtime)" for name in required)]) or "a user that begins"
         )
         raise UsageError(
-            f"{kind.__name__} needs {what}, which only verifiers' own harness and runtime have; tasks that are scored "
-            "by their trace alone are taken"
+            f"{kind.__name__} needs {what}, which only verifiers' own harness and runtime have: give "
+            'loop="theirs" and let AgentEnv play it'
         )
 
 
