@@ -314,11 +314,12 @@ def _prompt(row: Any, number: int) -> list[Message]:
 def _content(content: Any, number: int) -> str:
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list) else [None]
-    for part in parts:
+    texts: list[str] = []
+    for part in content if isinstance(content, list) else [None]:
         if not isinstance(part, Mapping) or part.get("type") not in _TEXTS:
             raise DataError(f"row {number}: its input has {brief(part)}; only texts are taken")
-    return "".join(str(part["text"]) for part in parts)
+        texts.append(str(part.get("text", "")))
+    return "".join(texts)
 
 
 def _tools(row: Any, number: int) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from rlvr.types import Task
 
 try:
     import verifiers.v1 as vf
+    from verifiers.v1.configs.agent import agent_config_fields
     from verifiers.v1.runtimes import SubprocessConfig
 except ImportError as error:
     raise MissingDependency(
@@ -52,6 +53,8 @@ class VerifiersLoopEnv(ReportedEnv):
         taskset = self.theirs.taskset if self._env is not None else self.theirs
         if not isinstance(taskset, vf.Taskset):
             raise UsageError(f"{brief(self.theirs)} is no taskset and no environment of verifiers")
+        if self._env is not None:
+            _require_here(self._env)
         kind = type(taskset).__name__
         if self.count is None and not taskset.bounded:
             raise UsageError(f"{kind} has no end: say how many, tasks=1000")
@@ -118,6 +121,17 @@ def _reported(traces: list[Any], errors: list[Any]) -> str:
         raise Unscored(f"verifiers gave no number for its rewards {sorted(rewards)}")
     mean = sum(float(trace.reward) for trace in own) / len(own)
     return report(mean, rewards, own[-1].last_reply)
+
+
+def _require_here(env: Any) -> None:
+    """Refuse agents on machines that cannot reach our endpoint."""
+    for name, spec in agent_config_fields(env.config).items():
+        place = spec.runtime.type
+        if place not in ("subprocess", "docker", "apptainer"):
+            raise UsageError(
+                f"{type(env).__name__}: its agent {name!r} runs on {place!r}, which cannot reach our endpoint: "
+                'give {"runtime": {"type": "subprocess"}} in its configuration'
+            )
 
 
 def _missing(one: Any, *, alone: bool) -> str:

@@ -121,3 +121,63 @@ def test_what_needs_its_own_loop_is_refused():
         from_verifiers("math")
     with pytest.raises(UsageError, match="best"):
         from_verifiers(Sums(vf.TasksetConfig()), best=0)
+
+
+# ---------------------------------------------------------------------------------------------- what owns its loop
+
+
+class FileTask(vf.Task[SumData]):
+    """Needs verifiers' own runtime: it writes a file before, and reads it after."""
+
+    async def setup(self, trace, runtime) -> None:
+        await runtime.write("answer.txt", str(self.data.answer).encode())
+
+    @vf.reward
+    async def same(self, trace: vf.Trace, runtime) -> float:
+        if trace.last_reply == "crash":
+            raise RuntimeError("cannot read")
+        return float((await runtime.read("answer.txt")).decode() == trace.last_reply)
+
+
+class Files(vf.Taskset[FileTask, vf.TasksetConfig]):
+    def load(self) -> Iterable[FileTask]:
+        return [FileTask(SumData(prompt="Say 3.", answer=3))]
+
+
+class Pictures(vf.Taskset[vf.Task, vf.TasksetConfig]):
+    def load(self) -> Iterable[vf.Task]:
+        return [vf.Task(vf.TaskData(prompt="Look.", image="ubuntu"))]
+
+
+def test_what_owns_its_loop_names_the_other_door_and_what_it_lacks():
+    """Hooks are refused here by name; a container is refused there as well, as the tasks are loaded."""
+    with pytest.raises(UsageError, match=r'setup.*same.runtime.*loop="theirs"'):
+        from_verifiers(Files(vf.TasksetConfig()))
+    door = from_verifiers(Files(vf.TasksetConfig()), loop="theirs")
+    assert [task.prompt for task in door.tasks()] == ["Say 3."]
+    with pytest.raises(UsageError, match="needs a container"):
+        from_verifiers(Pictures(vf.TasksetConfig()), loop="theirs")
+    with pytest.raises(UsageError, match="it must be one of 'ours', 'theirs'"):
+        from_verifiers(Files(vf.TasksetConfig()), loop="other")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "outcome", "why"),
+    [("3", "correct", "full-reward"), ("4", "wrong", "reward"), ("crash", "wrong", "agent-failed")],
+)
+def test_their_loop_runs_on_our_endpoint_and_its_reward_is_recorded(text, outcome, why):
+    agents = pytest.importorskip("rlvr.agents")
+    collect = pytest.importorskip("rlvr.collect")
+    from rlvr.collect.flight import sample_groups
+
+    door = from_verifiers(Files(vf.TasksetConfig()), loop="theirs")
+    env = agents.AgentEnv(env=door, program=door.play)
+    settings = {"sampling": collect.Sampling(max_tokens=200), "group_size": 1, "step_s": 300.0}
+    scripted = collect.ScriptedSampler([text])
+    with collect.Groups(env, scripted, scorer=rlvr.Scorer(env, workers=0), **settings) as made:
+        [(_, group)] = sample_groups(made, [(0, 0)])
+    [rollout] = group.rollouts
+    assert rollout.score.verdict.outcome == outcome, rollout.score.verdict
+    assert rollout.score.verdict.why.startswith(why)
+    assert len(rollout.completion_ids) == len(text) + 1
