@@ -125,6 +125,11 @@ COMMANDS: dict[str, ListedCommand] = {
         "StepCommand",
         "Recompute a recorded training step in float64 (verify), compare two files (diff), or show one.",
     ),
+    "whatif": ListedCommand(
+        "whatif",
+        "WhatifCommand",
+        "Say how other verdicts, another reward or another algorithm would have turned the steps of a run.",
+    ),
     "referee": ListedCommand(
         "referee",
         "RefereeCommand",

@@ -58,7 +58,8 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "files": (
         "checkpoints, logs, preferences from a file",
-        "pairs checkpoint_every keep rollouts_every step_files token_logprobs show_rollouts track",
+        "pairs checkpoint_every keep rollouts_every step_files step_sketches verify_every "
+        "token_logprobs show_rollouts track",
     ),
 }
 """Name → (what it holds, the settings of a run in it)."""

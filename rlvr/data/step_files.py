@@ -200,6 +200,9 @@ def _require_shapes(path: str, arrays: Mapping[str, NDArray[Any]], updates: int)
     parts = arrays.get("score_parts")
     if parts is not None and (parts.ndim != 2 or len(parts) != rows):
         raise DataError(f"{path}: score_parts has shape {parts.shape}; it must be ({rows}, K)")
+    sketches = arrays.get("row_sketches")
+    if sketches is not None and (sketches.ndim != 2 or len(sketches) != rows):
+        raise DataError(f"{path}: row_sketches has shape {sketches.shape}; it must be ({rows}, K)")
     for name, values in (("turns", "turn_rewards"), ("prefixes", "prefix_values")):
         if name in arrays:
             _require_size(path, values, arrays, len(arrays[name]))

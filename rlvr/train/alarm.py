@@ -121,7 +121,7 @@ class Alarms:
         self._is_first = True
         self._in_a_row: dict[str, int] = {}
         self._trends = trends()
-        self._limits = {"clip": _CLIP_STEPS}
+        self._limits = {"clip": _CLIP_STEPS, "departs": 1}
         self._limits |= {one.name: one.in_a_row for one in self._trends if one.in_a_row}
 
     def check(self, numbers: Mapping[str, Any]) -> list[str]:
@@ -195,6 +195,16 @@ class Alarms:
                 f"{begin}every completion had the same reward, {reward:g}: what moves the policy is noise, or the "
                 "critic's errors. Choose tasks nearer to what the policy can do (`rlvr filter`), give partial credit, "
                 "or look whether the verifier can tell completions apart (`rlvr check`)",
+            )
+        departs = [name for name in numbers if name.startswith("departs/")]
+        if departs:
+            names = ", ".join(name.partition("/")[2] for name in departs)
+            yield (
+                "departs",
+                f"alarm: this step is not what its algorithm says: {names} departs from what is recomputed, by "
+                f"{numbers[departs[0]]:.3g} times what rounding allows; `rlvr step verify` on the step's file in "
+                "RUN/steps names row and token. It is a fault of rlvr, of the machine, or of changed code: please "
+                "report it",
             )
         if numbers.get("truncated") == 1:
             yield (

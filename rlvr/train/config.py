@@ -165,6 +165,10 @@ class Config:
             policy that sampled them and after the step.  Takes one more pass over the batch.
         step_files: Steps after which a training step is written to RUN/steps again, for `rlvr step verify`.  0: never.
             Updates that are not finite are written always.
+        step_sketches: Write a sketch of each row's gradient into these files too, for `rlvr whatif`: a backward pass
+            for each row of such a step, on one rank alone.
+        verify_every: Steps after which a step is judged in float64, and its first update computed again in another
+            layout; what departs is an alarm, and the step is written to RUN/steps.  0: never.
         show_rollouts: Completions of each step that are printed as a table.  0: none.
         track: Package that logs the metrics too: wandb, or one with the same interface.
         bad_steps: How many in a row end the run: mini-batches whose loss or gradient is not finite, or steps in which
@@ -262,6 +266,8 @@ class Config:
     rollouts_every: int = 10
     token_logprobs: bool = False
     step_files: int = 0
+    step_sketches: bool = False
+    verify_every: int = 200
     show_rollouts: int = 0
     track: str | None = None
     bad_steps: int = 3
@@ -398,6 +404,10 @@ class Config:
                     f"{name} is {brief(getattr(self, name))}, and nothing reads it with {algorithm.label}: it is of "
                     f"{reader}; leave it out"
                 )
+        if self.step_sketches and not self.step_files:
+            raise UsageError(
+                "step_sketches is True, and step_files 0: there are no files that sketches go to; give --step-files 10"
+            )
         if not soft and algorithm.overlong_share != type(algorithm).overlong_share:
             raise UsageError(
                 f"overlong_share is {algorithm.overlong_share}, and overlong {self.overlong or algorithm.overlong!r} "
@@ -733,7 +743,15 @@ _FROM_1: Final = (
 _CHECKS: Final[Mapping[str, _Check]] = {
     **dict.fromkeys(_FROM_1, partial(require_whole, least=1)),
     **dict.fromkeys(
-        ("warmup_steps", "rollouts_every", "step_files", "show_rollouts", "seed", "max_staleness"),
+        (
+            "warmup_steps",
+            "rollouts_every",
+            "step_files",
+            "verify_every",
+            "show_rollouts",
+            "seed",
+            "max_staleness",
+        ),
         partial(require_whole, least=0),
     ),
     **dict.fromkeys(

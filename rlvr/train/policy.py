@@ -434,6 +434,19 @@ class Policy:
         twin.shard(self.ranks)
         return twin
 
+    def in_another_layout(self) -> Policy:
+        """The same weights, whose rows lie otherwise: in smaller micro-batches, padded, each with its own prompt.
+
+        In float32 where this one computes in another type, but with flash attention, which knows no float32.
+        """
+        twin = copy.copy(self)
+        twin.packing = twin._shares_prompts = False
+        twin.max_tokens = max(1, self.max_tokens // 2)
+        kind = str(getattr(self.model.config, "_attn_implementation", ""))
+        if not kind.startswith("flash"):
+            twin.autocast = None
+        return twin
+
     def copied(self) -> Policy:
         """A policy with weights of its own; on one rank, frozen weights are the same tensors.
 

@@ -23,7 +23,7 @@ from rlvr.samplers.protocol import TokenRow
 from rlvr.train.gradient_sketch import sketch, weights_digest
 from rlvr.train.policy import Policy
 
-__all__ = ["StepModel", "gradient_of", "logprobs_of", "verify_with_models"]
+__all__ = ["StepModel", "compare_gradients", "gradient_of", "logprobs_of", "verify_with_models"]
 
 _TIMES: Final = 8
 """How many times as far as the measured rounding a number may be off: another layout sums in another order."""
@@ -148,6 +148,33 @@ def gradient_of(
             loss = (both[0][0] * own).sum()
             loss = loss + (both[1][0] * _tensor(entropy_weights[n], policy)).sum()
         loss.backward()
+
+
+def compare_gradients(
+    step: StepFile, model: StepModel, taken: _Array, other: _Array
+) -> tuple[float, float | None]:
+    """The cosine of the gradients of two sets of weights, and the second's norm over the first's.
+
+    Args:
+        step: with prompts.
+        model: the policy before the step.
+        taken, other: weights of all tokens of the step.
+
+    Raises:
+        DataError: the model's weights are not those before the step.
+    """
+    _same_weights(step, model)
+    own = spans(step.arrays["offsets"])
+    each = []
+    for weights in (taken, other):
+        rows = [i for i, place in enumerate(own) if weights[place].any()]
+        if not rows:
+            return 0.0, None
+        gradient_of(step, model.exact, rows, [weights[own[i]] for i in rows])
+        grads = [p.grad for p in model.exact.model.parameters() if p.grad is not None]
+        each.append(torch.cat([grad.reshape(-1) for grad in grads]))
+    a, b = (float(one.norm()) for one in each)
+    return (float(each[0] @ each[1]) / (a * b) if a and b else 0.0), (b / a if a else None)
 
 
 def _tensor(values: NDArray[Any], policy: Policy) -> torch.Tensor:

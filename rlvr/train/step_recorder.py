@@ -5,7 +5,9 @@ Log-probabilities and their gradients are those of the update's own graph; docs/
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,19 +19,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlvr.algo.papers.base import Absent, Algorithm
+from rlvr.algo.papers.numbers import algorithm_numbers, plain_number
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues
 from rlvr.data.step_files import StepFile, write_step
+from rlvr.errors import UsageError
 from rlvr.train.credit import Batch
-from rlvr.train.gradient_sketch import sketch, weights_digest
+from rlvr.train.gradient_sketch import PLACES, sketch, weights_digest
 from rlvr.train.part import LearnerPart, Micro
 from rlvr.train.rollout_batch import RolloutBatch
+from rlvr.train.self_check import departures, other_layout
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
 
-__all__ = ["StepRecorder", "algorithm_numbers", "step_of_batch"]
+__all__ = ["StepRecorder", "step_of_batch"]
 
 _TOKEN_ARRAYS = (
     "behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values implicit_rewards "
@@ -57,9 +61,17 @@ class _Update:
     head: dict[str, Any] = field(default_factory=dict)
     sketch: NDArray[np.float64] | None = None
 
+    def rows_in_order(self) -> dict[int, dict[str, NDArray[Any]]]:
+        """Arrays of the computed rows, in the order of the update."""
+        return {row: self.computed[row] for row in self.rows if row in self.computed}
+
 
 class StepRecorder(LearnerPart):
-    """Writes every `step_files`-th step, and every update whose loss or gradient is not finite, to RUN/steps."""
+    """Writes every `step_files`-th step, and every update whose loss or gradient is not finite, to RUN/steps.
+
+    Every `verify_every`-th step is judged as it is made, and written if a number departs: a metric `departs/QUANTITY`,
+    over what rounding allows, which is an alarm.
+    """
 
     def __init__(self, learner: Learner) -> None:
         super().__init__(learner)
@@ -70,15 +82,32 @@ class StepRecorder(LearnerPart):
         self._updates: list[_Update] = []
         self._more: dict[str, Any] = {}
         self._prefixes: Sequence[PrefixValues] | None = None
+        self._sketches: NDArray[np.float32] | None = None
+        self._off: dict[str, float] = {}
+        self._batch_rows: Sequence[Any] = ()
+        if learner.config.step_sketches and learner.ranks.world > 1:
+            raise UsageError(
+                "step_sketches takes a gradient for each row, and sharded weights have none in one place: record "
+                "them on one rank, or leave step_sketches out"
+            )
 
     @classmethod
     def of(cls, learner: Learner) -> StepRecorder | None:
         return cls(learner)
 
     @property
-    def _is_due(self) -> bool:
+    def _is_written(self) -> bool:
         every = self.learner.config.step_files
         return bool(every) and self._step % every == 0
+
+    @property
+    def _is_judged(self) -> bool:
+        every = self.learner.config.verify_every
+        return bool(every) and (self._step + 1) % every == 0
+
+    @property
+    def _is_due(self) -> bool:
+        return self._is_written or self._is_judged
 
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
         self._prefixes = sampled.values
@@ -88,11 +117,28 @@ class StepRecorder(LearnerPart):
         learner = self.learner
         self._updates, self._open, self._micro = [], None, None
         self._index = {id(row): i for i, row in enumerate(batch.rows)}
+        self._batch_rows = batch.rows
         average = _part(learner, "average")
         self._more = {"average": None if average is None else average.average}
-        if self._is_due and learner.ranks.world == 1:
+        if self._is_written and learner.ranks.world == 1:
             self._more["weights_before"] = weights_digest(learner.policy.model)
+        self._sketches = None
+        self._off = {}
+        if self._is_written and learner.config.step_sketches:
+            self._sketches = np.stack([self._sketch_of(row) for row in batch.rows])
         return batch
+
+    def _sketch_of(self, row: Any) -> NDArray[np.float32]:
+        """Of the gradient of the summed log-probabilities of a row's trained tokens."""
+        policy = self.learner.policy
+        logprobs = policy.logprobs([row], self.learner.config.temperature)[0]
+        mask = torch.tensor(row.completion_mask, device=policy.device)
+        if not mask.any():
+            return np.zeros(PLACES, np.float32)
+        logprobs[mask].sum().backward()  # type: ignore[no-untyped-call]
+        found = sketch(policy.model).astype(np.float32)
+        self.learner.optimizer.zero_grad(set_to_none=True)
+        return found
 
     def select(self, mini: Any) -> Any:
         self._open = None
@@ -141,6 +187,10 @@ class StepRecorder(LearnerPart):
             scale = min(1.0, self.learner.config.grad_clip / (norm + 1e-6))  # as torch clips
             update.head["gradient_scale"] = scale
             update.sketch = sketch(self.learner.policy.model)
+            if self._is_judged and not self._updates and math.isfinite(norm):
+                self._off = other_layout(
+                    self.learner, self._batch_rows, update.rows_in_order(), scale, update.sketch
+                )
 
     def moved(self, numbers: Mapping[str, float]) -> None:
         self._close(numbers)
@@ -176,12 +226,20 @@ class StepRecorder(LearnerPart):
                 del self._updates[:-1]
 
     def after(self, batch: Batch) -> dict[str, float]:
-        if isinstance(batch, Batch) and self._is_due:
-            if self.learner.ranks.world == 1:
-                self._more["weights_after"] = weights_digest(self.learner.policy.model)
-            self._write(f"step-{self._step + 1:08d}", batch, self._updates)
-        self._updates = []
-        return {}
+        updates, self._updates = self._updates, []
+        if not isinstance(batch, Batch) or not self._is_due:
+            return {}
+        if self._is_written and self.learner.ranks.world == 1:
+            self._more["weights_after"] = weights_digest(self.learner.policy.model)
+        step = self._step_file(batch, updates)
+        departs = dict[str, float]()
+        if step is not None and self._is_judged:
+            departs = {
+                f"departs/{name}": by for name, by in {**departures(step), **self._off}.items()
+            }
+        if step is not None and (self._is_written or departs):
+            self._save(step, f"step-{self._step + 1:08d}")
+        return self.learner.ranks.from_first(departs) if self._is_judged else {}
 
     def end_step(self, step: int) -> None:
         self._step = step
@@ -190,12 +248,21 @@ class StepRecorder(LearnerPart):
         self._step = step
 
     def _write(self, name: str, batch: Any, updates: Sequence[_Update]) -> None:
+        step = self._step_file(batch, updates)
+        if step is not None:
+            self._save(step, name)
+
+    def _save(self, step: StepFile, name: str) -> None:
+        write_step(self.learner.config.run / "steps" / f"{name}.safetensors", step)
+
+    def _step_file(self, batch: Any, updates: Sequence[_Update]) -> StepFile | None:
+        """What a file has of a step; None on other ranks than the first."""
         ranks, config = self.learner.ranks, self.learner.config
         if ranks.world > 1:
             mine = [(update.computed, update.sketch) for update in updates]
             every = ranks.from_all(mine)
             if not ranks.first:
-                return
+                return None
             updates = [_joined(update, each) for update, *each in zip(updates, *every, strict=True)]
         if isinstance(batch, StepFile):
             step = batch
@@ -205,6 +272,8 @@ class StepRecorder(LearnerPart):
         arrays = dict(step.arrays)
         if self._prefixes and len(self._prefixes) == len(step.arrays["offsets"]) - 1:
             arrays |= _prefix_arrays(self._prefixes)
+        if self._sketches is not None and len(self._sketches) == len(step.arrays["group"]):
+            arrays["row_sketches"] = self._sketches
         for number, update in enumerate(updates):
             arrays |= _update_arrays(f"update{number}.", update)
         head = {
@@ -219,7 +288,7 @@ class StepRecorder(LearnerPart):
             **self._more,
             "updates": [update.head for update in updates],
         }
-        write_step(config.run / "steps" / f"{name}.safetensors", StepFile(head, arrays))
+        return StepFile(head, arrays)
 
 
 def _with_gradients(micro: Micro) -> Iterator[NDArray[Any] | None]:
@@ -278,28 +347,8 @@ def _numbers_now(learner: Learner) -> dict[str, Any]:
     found: dict[str, Any] = {"entropy_now": 0.0 if bonus is None else bonus.coefficient}
     for name in ("kl", "trust"):
         if getattr(algorithm, name) is not None:
-            found[name] = _plain(getattr(algorithm, name))
+            found[name] = plain_number(getattr(algorithm, name))
     return found
-
-
-def algorithm_numbers(algorithm: Algorithm, max_tokens: int) -> dict[str, Any]:
-    """An algorithm as plain JSON: what the judge reads of it.
-
-    Args:
-        algorithm: any.
-        max_tokens: the length of a constant aggregation, if the algorithm has none of its own.
-    """
-    names = {name for name in vars(Absent) if not name.startswith("_")}
-    names |= {one.name for one in dataclasses.fields(algorithm)}
-    numbers = {name: _plain(getattr(algorithm, name)) for name in sorted(names)}
-    numbers["length_tokens"] = algorithm.length_tokens or max_tokens
-    return {"name": algorithm.spec or algorithm.name, "digest": algorithm.digest, **numbers}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
 def step_of_batch(batch: Batch, algorithm: Mapping[str, Any]) -> StepFile:
@@ -364,8 +413,35 @@ def step_of_batch(batch: Batch, algorithm: Mapping[str, Any]) -> StepFile:
         for i, score in enumerate(scores)
         if score is not None and score.total is None
     }
-    head = {"algorithm": dict(algorithm), "parts": parts, "tasks": names, "unscored": why}
+    head = {
+        "algorithm": dict(algorithm),
+        "parts": parts,
+        "tasks": names,
+        "unscored": why,
+        "texts": [_text_of(row) for row in rows],
+        "groups": {str(number): _task_of(row) for number, row in zip(group, rows, strict=True)},
+    }
     return StepFile(head, arrays)
+
+
+def _text_of(row: Any) -> str | None:
+    """What is scored of a row; None of an episode, whose text alone is not enough."""
+    several = len(getattr(row, "turns", ())) > 1 or getattr(row, "episode", None) is not None
+    return None if several else getattr(row, "text", None)
+
+
+def _task_of(row: Any) -> dict[str, Any]:
+    """A row's task as columns from which it is scored again."""
+    task = getattr(row, "task", None)
+    if task is None:
+        return {}
+    found: dict[str, Any] = {"task": task.id}
+    for name in ("prompt", "reference"):
+        value = getattr(task, name)
+        with contextlib.suppress(TypeError, ValueError):  # a reference of any type: left out
+            json.dumps(value)
+            found[name] = value
+    return found
 
 
 def _prefix_arrays(prefixes: Sequence[PrefixValues]) -> dict[str, NDArray[Any]]:

@@ -15,9 +15,9 @@ from rlvr.algo.judge.losses import LOSSES, UpdateLoss
 from rlvr.algo.judge.rows import Setting, advantage_rows, update_rows
 from rlvr.algo.judge.verify import verify
 from rlvr.algo.papers import load_algorithm
+from rlvr.algo.papers.numbers import algorithm_numbers
 from rlvr.data.step_files import StepFile
 from rlvr.errors import DataError
-from rlvr.train.step_recorder import algorithm_numbers
 
 LENGTHS = [3, 5, 2, 4, 6, 1, 4]
 GROUP = [0, 0, 0, 1, 1, 1, 2]

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin,
 
 import docstring_parser
 
-from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.papers.base import Absent, Algorithm
 from rlvr.algo.parts import Correction
 from rlvr.errors import UsageError, brief
 from rlvr.validate import nearest
@@ -24,12 +24,14 @@ from rlvr.validate import nearest
 __all__ = [
     "Number",
     "OF_THE_RUN",
+    "algorithm_numbers",
     "changed",
     "flag_of",
     "from_record",
     "number_of",
     "numbers",
     "parsed",
+    "plain_number",
     "record",
     "typed",
 ]
@@ -352,3 +354,30 @@ _RULES: Final[Mapping[Any, str]] = {
     str: "a text",
     Mapping: "a table",
 }
+
+
+def algorithm_numbers(algorithm: Algorithm, max_tokens: int) -> dict[str, Any]:
+    """An algorithm as plain JSON: what the judge reads of it.
+
+    Args:
+        algorithm: any.
+        max_tokens: the length of a constant aggregation, if the algorithm has none of its own.
+    """
+    names = {name for name in vars(Absent) if not name.startswith("_")}
+    names |= {one.name for one in dataclasses.fields(algorithm)}
+    numbers = {name: plain_number(getattr(algorithm, name)) for name in sorted(names)}
+    numbers["length_tokens"] = algorithm.length_tokens or max_tokens
+    return {"name": algorithm.spec or algorithm.name, "digest": algorithm.digest, **numbers}
+
+
+def plain_number(value: Any) -> Any:
+    """A number or part as JSON has it.
+
+    Args:
+        value: of a field.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            one.name: plain_number(getattr(value, one.name)) for one in dataclasses.fields(value)
+        }
+    return [plain_number(one) for one in value] if isinstance(value, tuple) else value

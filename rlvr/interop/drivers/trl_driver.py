@@ -20,13 +20,9 @@ import torch  # noqa: E402
 import trl  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: E402
-from transformers import (  # noqa: E402
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    TrainerCallback,
-)
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
+from trl_watch import watch  # noqa: E402
 
 __all__ = ["CONVENTIONS", "run"]
 
@@ -68,23 +64,6 @@ def _model(folder: Path, tokenizer: Any) -> Any:
     return Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
-class _Recorder(GRPOTrainer):  # type: ignore[misc]  # of a package that may be absent
-    """Keeps what each micro-batch's loss reads, and log-probabilities whose gradient is wanted."""
-
-    seen: list[list[tuple[dict[str, Any], Any]]]
-
-    def _compute_loss(self, model: Any, inputs: Any) -> Any:
-        self._inputs = inputs
-        return super()._compute_loss(model, inputs)
-
-    def _get_per_token_logps_and_entropies(self, *args: Any, **more: Any) -> Any:
-        found = super()._get_per_token_logps_and_entropies(*args, **more)
-        if found[0].requires_grad:
-            found[0].retain_grad()
-            self.seen[-1].append((self._inputs, found[0]))
-        return found
-
-
 def run(step: Step) -> tuple[str, dict[str, Any]]:
     """Train one batch of a case.
 
@@ -118,10 +97,6 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
             for p, ids in zip(prompts, completion_ids, strict=True)
         ]
 
-    class Cut(TrainerCallback):  # type: ignore[misc]
-        def on_pre_optimizer_step(self, *args: Any, **more: Any) -> None:
-            trainer.seen.append([])
-
     with tempfile.TemporaryDirectory() as folder:
         kl = numbers.get("kl")
         arguments = GRPOConfig(
@@ -150,22 +125,22 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
             gradient_checkpointing=False,
         )
         model = _model(Path(folder) / "model", tokenizer)
-        trainer = _Recorder(
+        trainer = GRPOTrainer(
             model,
             reward_funcs=[reward],
             args=arguments,
             train_dataset=Dataset.from_dict({"prompt": list(dict.fromkeys(prompts))}),
             processing_class=tokenizer,
             rollout_func=rollout,
-            callbacks=[Cut()],
         )
-        trainer.seen = [[]]
+        updates: list[Any] = []
+        watch(trainer, updates.append)
         draw = torch.Generator().manual_seed(5)
         with torch.no_grad():  # away from the reference
             for parameter in trainer.model.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=draw) * 0.03)
         trainer.train()
-    _record(step, rows, [one for one in trainer.seen if one])
+    _record(step, rows, updates)
     conventions = dict(CONVENTIONS)
     if numbers.get("kl") and getattr(arguments, "use_bias_correction_kl", False):
         conventions["kl_ratio"] = "token"  # its help: as in DeepSeek-V3.2, whose ratio is a token's

@@ -1,0 +1,217 @@
+"""What a recorded step would have been with other scores, or by another algorithm: no model is needed.
+
+scores or numbers ──advantages──▶ losses ──▶ ∂loss/∂log-probability of each token, beside those that were recorded
+
+The gradient is the sum of these weights with ∇log π.  Two steps are compared by the cosine of the weights of all
+tokens; where the file has a sketch of each row's ∇ Σ log π, by that of the gradients, with each row's mean weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rlvr.algo.judge.advantages import ADVANTAGES, advantages
+from rlvr.algo.judge.dual import Float64s
+from rlvr.algo.judge.head import of_update, setting_of, what_advantages_lack
+from rlvr.algo.judge.losses import LOSSES, UpdateLoss
+from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, update_rows
+from rlvr.data.step_files import StepFile, spans
+from rlvr.errors import DataError
+
+__all__ = ["Turned", "other_weights", "recorded_weights", "what_if"]
+
+
+_LEAST = 1e-3  # of the squared difference; what is less is rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A step beside what it would have been.
+
+    Attributes:
+        step: its number; None where the file has none.
+        rows: completions.
+        flipped: rows whose score differs, or that are scored in one of the two only.
+        changed: rows whose advantage has another sign.
+        cosine: of the gradient that was taken and the other; 0 where one of them is none.
+        norm: of the other over that of the one taken; None where none was taken.
+        by: what was compared: "token weights", "row sketches" or "gradients".
+        turning: rows that turn the gradient most, with their shares of the squared difference of the weights.
+    """
+
+    step: int | None
+    rows: int
+    flipped: int
+    changed: int
+    cosine: float
+    norm: float | None
+    by: str
+    turning: Sequence[tuple[int, float]]
+
+
+def what_if(
+    step: StepFile,
+    scores: Sequence[float | None] | None = None,
+    parts: Sequence[Mapping[str, float]] | None = None,
+    algorithm: Mapping[str, Any] | None = None,
+) -> Turned:
+    """Compare a step with what it would have been.
+
+    Args:
+        step: the file's.
+        scores: of each row, None for UNSCORED; None for those that it had.
+        parts: of each row's score, by name, for algorithms that read them.
+        algorithm: as a file's head has it; None for the file's own.
+
+    Raises:
+        DataError: the file lacks something that the algorithm reads, or the judge has no advantages or loss of it.
+    """
+    other = other_weights(step, scores, parts, algorithm)
+    taken = recorded_weights(step)
+    mask = step.arrays["mask"]
+    own = spans(step.arrays["offsets"])
+    by = "token weights"
+    pair = taken, other
+    if "row_sketches" in step.arrays:
+        by, sketches = "row sketches", step.arrays["row_sketches"].astype(float)
+        pair = tuple(_row_means(one, mask, own) @ sketches for one in (taken, other))
+    a, b = (float(np.linalg.norm(one)) for one in pair)
+    cosine = float(pair[0] @ pair[1]) / (a * b) if a and b else 0.0
+    shares = np.array([float(np.sum((other[one] - taken[one]) ** 2)) for one in own])
+    total = shares.sum()
+    order = np.argsort(-shares, kind="stable")[:5]
+    turning = [(int(i), float(shares[i] / total)) for i in order if shares[i] > _LEAST * total]
+    was, now = _scores(step), _scores(step) if scores is None else list(scores)
+    signs = [np.sign([one[place].sum() for place in own]) for one in (taken, other)]
+    number = step.head.get("step")
+    return Turned(
+        step=number if isinstance(number, int) else None,
+        rows=len(own),
+        flipped=sum(x != y for x, y in zip(was, now, strict=True)),
+        changed=int((signs[0] != signs[1]).sum()),
+        cosine=cosine,
+        norm=b / a if a else None,
+        by=by,
+        turning=turning,
+    )
+
+
+def recorded_weights(step: StepFile) -> Float64s:
+    """∂loss/∂log-probability of every token, over all updates of the step; 0 where none was computed.
+
+    Args:
+        step: the file's.
+    """
+    found = np.zeros(int(step.arrays["offsets"][-1]))
+    span = spans(step.arrays["offsets"])
+    for number in range(len(step.updates)):
+        weights = step.arrays.get(f"update{number}.weights")
+        if weights is None:
+            raise DataError(f"the file has no weights of update {number}")
+        start = 0
+        for row in step.arrays[f"update{number}.computed"].tolist():
+            length = span[row].stop - span[row].start
+            found[span[row]] += weights[start : start + length]
+            start += length
+    return found
+
+
+def other_weights(
+    step: StepFile,
+    scores: Sequence[float | None] | None = None,
+    parts: Sequence[Mapping[str, float]] | None = None,
+    algorithm: Mapping[str, Any] | None = None,
+) -> Float64s:
+    """The same with other scores or by another algorithm, at the log-probabilities that were recorded.
+
+    Rows that the step did not compute have those of before the step: their ratio is 1.
+
+    Args:
+        step, scores, parts, algorithm: see `what_if`.
+    """
+    file = _with_scores(step, scores, parts)
+    if algorithm is not None:
+        updates = [{k: v for k, v in one.items() if k != "numbers"} for one in file.updates]
+        head = {**file.head, "algorithm": dict(algorithm), "updates": updates}
+        file = StepFile(head, file.arrays)
+    setting = setting_of(file)
+    for known, what in ((ADVANTAGES, "advantages"), (LOSSES, "loss per token")):
+        if setting.name not in known:
+            raise DataError(f"the judge has no {what} of {setting.name}")
+    if missing := what_advantages_lack(file, setting):
+        raise DataError(f"the file has no {missing}, from which {setting.name} computes advantages")
+    with np.errstate(all="ignore"):
+        file = _with_advantages(file, setting)
+        found = np.zeros(int(file.arrays["offsets"][-1]))
+        for number in range(len(file.updates)):
+            _add_update(found, file, number, of_update(file, number, setting))
+    return found
+
+
+def _add_update(found: Float64s, file: StepFile, number: int, setting: Setting) -> None:
+    rows, computed = update_rows(file, number)
+    kl = setting.numbers.get("kl")
+    if kl and kl["place"] == "loss" and "ref_logprobs" not in file.arrays:
+        raise DataError(
+            f"the file has no ref_logprobs, which the KL penalty of {setting.name} reads"
+        )
+    there = {row.index: row for row in computed}
+    every = [there.get(row.index) or replace(row, new=row.old) for row in rows]
+    made = UpdateLoss(rows, every, setting)
+    start = file.arrays["offsets"]
+    for row, weights in zip(every, made.weights, strict=True):
+        found[int(start[row.index]) + row.at] += weights
+
+
+def _with_advantages(file: StepFile, setting: Setting) -> StepFile:
+    rows = advantage_rows(file)
+    owner = file.arrays.get("owner", np.arange(len(file.arrays["group"])))
+    by_row: dict[int, tuple[StepRow, Float64s]] = {
+        row.index: (row, own) for row, own in zip(rows, advantages(rows, setting), strict=True)
+    }
+    values = np.zeros(int(file.arrays["offsets"][-1]))
+    mask = file.arrays["mask"]
+    for index, place in enumerate(spans(file.arrays["offsets"])):
+        _, own = by_row[int(owner[index])]
+        at = np.flatnonzero(mask[place])
+        if int(owner[index]) == index:
+            values[place.start + at] = own
+        elif len(own):  # a branch has its rollout's, which is the same of all tokens
+            values[place.start + at] = own[-1]
+    return StepFile(file.head, {**file.arrays, "advantages": values})
+
+
+def _with_scores(
+    step: StepFile,
+    scores: Sequence[float | None] | None,
+    parts: Sequence[Mapping[str, float]] | None,
+) -> StepFile:
+    if scores is None:
+        return step
+    rows = len(step.arrays["group"])
+    if len(scores) != rows:
+        raise DataError(f"there are {len(scores)} scores for {rows} rows")
+    arrays = {**step.arrays}
+    arrays["score"] = np.array([0.0 if score is None else score for score in scores], float)
+    arrays["scored"] = np.array([score is not None for score in scores], bool)
+    arrays.pop("score_parts", None)
+    if parts:
+        names = sorted({name for one in parts for name in one})
+        arrays["score_parts"] = np.array(
+            [[one.get(name, 0.0) for name in names] for one in parts], float
+        ).reshape(rows, len(names))
+    return StepFile(step.head, arrays)
+
+
+def _scores(step: StepFile) -> list[float | None]:
+    pairs = zip(step.arrays["score"].tolist(), step.arrays["scored"].tolist(), strict=True)
+    return [score if scored else None for score, scored in pairs]
+
+
+def _row_means(weights: Float64s, mask: Any, own: Sequence[slice]) -> Float64s:
+    """The mean weight of each row's trained tokens."""
+    return np.array([weights[one].sum() / max(1, int(mask[one].sum())) for one in own])

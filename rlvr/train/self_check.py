@@ -1,0 +1,109 @@
+"""A run checks itself: a step is judged in float64, and its first update is computed again in another layout.
+
+The judge finds advantages, losses and weights of tokens that are not the paper's; the other layout, without packing,
+shared prompts and autocast, finds log-probabilities and gradients that depend on how rows lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rlvr.algo.judge.verify import verify
+from rlvr.data.step_files import StepFile
+from rlvr.train.gradient_sketch import sketch
+
+if TYPE_CHECKING:  # its recorder calls this
+    from rlvr.train.learner import Learner
+
+__all__ = ["departures", "other_layout"]
+
+_ALLOWED: Final = {"fp32": 1e-2, "bf16": 0.25}
+"""Of a gradient, relative to its norm.  Layouts differ by rounding alone: 1e-6 on CPUs, 1e-3 where a GPU rounds the
+factors of products to 10 bits, and a few hundredths in bfloat16."""
+
+
+def departures(step: StepFile) -> dict[str, float]:
+    """By how many times what rounding allows each quantity departs that the judge recomputes.
+
+    Args:
+        step: as a file has it.
+    """
+    found = dict[str, float]()
+    for one in verify(step):
+        if one.status != "departs":
+            continue
+        off = abs((one.recorded or 0.0) - (one.recomputed or 0.0))
+        found[one.quantity] = off / one.tolerance if one.tolerance else float("inf")
+    return {name: by if np.isfinite(by) else 1e9 for name, by in found.items()}
+
+
+def other_layout(
+    learner: Learner,
+    rows: Sequence[Any],
+    computed: Mapping[int, Mapping[str, NDArray[Any]]],
+    scale: float,
+    taken: NDArray[np.float64],
+) -> dict[str, float]:
+    """By how many times what is allowed log-probabilities and gradient differ in another layout.
+
+    The weights are those before the step, and the gradients of the update stay as they are.
+
+    Args:
+        learner: between the backward pass and the optimiser's step.
+        rows: of the batch.
+        computed: of the update, by row: logprobs, weights, and perhaps entropy weights.
+        scale: of the clip of gradients.
+        taken: the sketch of the gradient, clipped.
+    """
+    algorithm, config = learner.algorithm, learner.config
+    has_own = algorithm.critic is not None and algorithm.critic.backbone == "shared"
+    if learner.ranks.world > 1 or has_own or "divergence" in algorithm.reads or not computed:
+        return {}
+    policy, parameters = learner.policy.in_another_layout(), list(learner.policy.model.parameters())
+    kept = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    order, off = list(computed), 0.0
+    for part in policy.micro_batches([rows[i] for i in order]):
+        off = max(
+            off, _backward(policy, rows, [order[i] for i in part], computed, config.temperature)
+        )
+    other = scale * sketch(policy.model)
+    for parameter, grad in zip(parameters, kept, strict=True):
+        parameter.grad = grad
+    norm = float(np.linalg.norm(other))
+    apart = float(np.linalg.norm(other - taken)) / norm if norm else float(np.linalg.norm(taken))
+    found = {
+        "log-probabilities": off / (config.canary or 1.0),
+        "gradient": apart / _ALLOWED[config.precision],
+    }
+    return {name: by for name, by in found.items() if not by <= 1}
+
+
+def _backward(
+    policy: Any,
+    rows: Sequence[Any],
+    part: Sequence[int],
+    computed: Mapping[int, Mapping[str, NDArray[Any]]],
+    temperature: float,
+) -> float:
+    """Add the gradient of some rows; how far a log-probability is from the recorded one."""
+    both = policy.logprobs([rows[i] for i in part], temperature, with_entropy=True)
+    loss, off = both[0].sum() * 0.0, 0.0
+    for n, index in enumerate(part):
+        own = computed[index]
+        for values, name in zip(both, ("weights", "entropy_weights"), strict=True):
+            if name in own:
+                weights = torch.from_numpy(own[name]).to(values)
+                loss = loss + (values[n, : len(weights)] * weights).sum()
+        used = np.flatnonzero(rows[index].completion_mask)
+        now = both[0][n].detach().float().cpu().numpy()
+        if len(used):
+            off = max(off, float(np.abs(now[used] - own["logprobs"][used]).max()))
+    loss.backward()
+    return off
