@@ -123,7 +123,7 @@ COMMANDS: dict[str, ListedCommand] = {
     "step": ListedCommand(
         "step",
         "StepCommand",
-        "Recompute a recorded training step in float64 (verify), compare two files (diff), or show one.",
+        "Recompute a recorded training step in float64 (verify), compare two (diff), show one, or write test vectors.",
     ),
     "whatif": ListedCommand(
         "whatif",

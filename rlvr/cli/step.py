@@ -12,8 +12,9 @@ import numpy as np
 from rich.console import Console
 from tyro.conf import Positional, arg
 
+from rlvr.algo.judge.vectors import vectors
 from rlvr.algo.judge.verify import Quantity, verify
-from rlvr.data.step_files import StepFile, read_step
+from rlvr.data.step_files import StepFile, read_step, write_step
 from rlvr.errors import UsageError
 from rlvr.text import one_line
 
@@ -22,7 +23,7 @@ __all__ = ["StepCommand"]
 
 @dataclass
 class StepCommand:
-    """Recompute a recorded training step in float64 (verify), compare two files (diff), or show one.
+    """Recompute a recorded training step in float64 (verify), compare two (diff), show one, or write test vectors.
 
     Example: rlvr step verify RUN/steps/step-00000010.safetensors
 
@@ -31,10 +32,10 @@ class StepCommand:
     1 if a number departs by more than rounding allows.
     """
 
-    action: Positional[Literal["verify", "diff", "show"]]
+    action: Positional[Literal["verify", "diff", "show", "vectors"]]
     """What to do."""
     file: Positional[Path]
-    """File that `rlvr train --step-files N` or another trainer's recorder wrote."""
+    """File that `rlvr train --step-files N` or another trainer's recorder wrote; for vectors the folder to write to."""
     other: Positional[Annotated[Path | None, arg(metavar="[FILE]")]] = None
     """The second file of `diff`."""
     model: Annotated[str | None, arg(metavar="FOLDER")] = None
@@ -48,10 +49,12 @@ class StepCommand:
 
     def run(self, out: Console, err: Console) -> int:
         if (self.action == "diff") != (self.other is not None):
-            raise UsageError("diff takes two files, verify and show take one")
+            raise UsageError("diff takes two files, the others take one")
         models = self.model, self.reference, self.teacher
         if self.action != "verify" and any(models):
             raise UsageError("--model, --reference and --teacher are of verify")
+        if self.action == "vectors":
+            return _write_vectors(self.file, out)
         step = read_step(self.file)
         if self.action == "show":
             for line in _described(step):
@@ -72,6 +75,16 @@ class StepCommand:
             for finding in findings:
                 out.print(str(finding), markup=False, highlight=False, soft_wrap=True)
         return int(any(one.status == "departs" for one in findings))
+
+
+def _write_vectors(folder: Path, out: Console) -> int:
+    """Steps of every paper with what the judge makes of them, for other projects' tests."""
+    count = 0
+    for name, step in vectors():
+        write_step(folder / f"{name}.safetensors", step)
+        count += 1
+    out.print(f"{count} test vectors written to {one_line(folder)}", markup=False, soft_wrap=True)
+    return 0
 
 
 def _with_models(step: StepFile, *folders: str | None) -> list[Quantity]:

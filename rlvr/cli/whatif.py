@@ -150,8 +150,7 @@ def _rows(file: Path, step: StepFile) -> Iterator[dict[str, Any]]:
     """What is scored, one row for each rollout."""
     texts, groups = step.head.get("texts"), step.head.get("groups")
     count = len(step.arrays["group"])
-    whole = isinstance(texts, list) and len(texts) == count and isinstance(groups, Mapping)
-    if not whole:
+    if not (isinstance(texts, list) and len(texts) == count and isinstance(groups, Mapping)):
         raise DataError(
             f"{file} has no texts to score; this rlvr's `rlvr train --step-files` writes them"
         )

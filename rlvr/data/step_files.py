@@ -33,7 +33,7 @@ _DTYPES: Final = {
     "F64": np.dtype("<f8"),
 }
 _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
-_OF_ROWS = ("group", "score", "scored", "truncated", "owner", "bootstrap")
+_OF_ROWS = "group score scored truncated owner bootstrap row_weights margins".split()
 _OF_TOKENS = (
     "token_ids mask used kept behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values implicit_rewards "
     "advantages returns"
@@ -200,6 +200,9 @@ def _require_shapes(path: str, arrays: Mapping[str, NDArray[Any]], updates: int)
     parts = arrays.get("score_parts")
     if parts is not None and (parts.ndim != 2 or len(parts) != rows):
         raise DataError(f"{path}: score_parts has shape {parts.shape}; it must be ({rows}, K)")
+    labels = arrays.get("step_labels")
+    if labels is not None and (labels.ndim != 2 or labels.shape[1] != 4):
+        raise DataError(f"{path}: step_labels has shape {labels.shape}; it must be (N, 4)")
     sketches = arrays.get("row_sketches")
     if sketches is not None and (sketches.ndim != 2 or len(sketches) != rows):
         raise DataError(f"{path}: row_sketches has shape {sketches.shape}; it must be ({rows}, K)")
@@ -222,6 +225,19 @@ def _require_shapes(path: str, arrays: Mapping[str, NDArray[Any]], updates: int)
         for name in _OF_UPDATES:
             if prefix + name in arrays:
                 _require_size(path, prefix + name, arrays, width)
+        outputs = _outputs_of(arrays, arrays[prefix + "computed"])
+        for name in ("outputs", "output_weights"):
+            if prefix + name in arrays:
+                _require_size(path, prefix + name, arrays, outputs)
+
+
+def _outputs_of(arrays: Mapping[str, NDArray[Any]], computed: NDArray[Any]) -> int:
+    """How many numbers a head gives for these rows: one for each, or one for each of its steps."""
+    labels = arrays.get("step_labels")
+    if labels is None:
+        return len(computed)
+    steps = [int((labels[:, 0] == row).sum()) for row in computed.tolist()]
+    return sum(count or 1 for count in steps)
 
 
 def _last_offset(path: str, name: str, offsets: NDArray[Any]) -> int:

@@ -237,9 +237,9 @@ class _TrlBatches:
             conventions["denominator"] = "micro-batch"
         if beta and getattr(args, "use_bias_correction_kl", False):
             conventions["kl_ratio"] = "token"
-        clip = {"low": args.epsilon, "high": args.epsilon_high, "dual": args.delta}
+        clip = {"low": trainer.epsilon_low, "high": trainer.epsilon_high, "dual": args.delta}
         if name == "cispo":
-            clip = {"low": 1.0, "high": args.epsilon_high - 1, "dual": None}
+            clip = {"low": 1.0, "high": trainer.epsilon_high - 1, "dual": None}
         numbers = {
             "name": name,
             "aggregation": aggregation,

@@ -133,6 +133,7 @@ class OfflineTrainer:
             self.learner = learner(self.policy, settings, activity=self._activity)
             self._alarms = Alarms(settings.bad_steps)
             self._load_checkpoint()
+            self.learner.begin_at(self.step)
             self._open = self._open.pop_all()
 
     def run(self) -> None:
@@ -190,6 +191,7 @@ class OfflineTrainer:
         draw = torch.Generator().manual_seed(rollout_seed("minibatches", seed, self.step))
         numbers = self.learner.learn(examples, draw)
         self.step += 1
+        self.learner.end_step(self.step)
         epoch = self.step * self._settings.prompts / len(self.examples.rows)
         tokens = float(sum(one.tokens for one in examples.rows))
         return {

@@ -23,7 +23,7 @@ from rlvr.types import Group
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
 
-__all__ = ["LearnerPart", "Micro"]
+__all__ = ["ExampleMicro", "LearnerPart", "Micro"]
 
 
 @dataclass(slots=True)
@@ -47,6 +47,29 @@ class Micro:
     before: Float[Tensor, "B T"]
     entropies: Float[Tensor, "B T"] | None = None
     terms: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleMicro:
+    """A micro-batch of examples, before its backward pass.  N rows: all first sides, then all second ones.
+
+    Attributes:
+        examples: each with its rows.
+        rows: of the examples, side by side.
+        logprobs: under the policy [N, T], with their gradient; None where a head gives numbers instead.
+        ref_logprobs: under the reference; None without one.
+        point: KTO's z.
+        outputs: the head's numbers, one for each row, or for each step; None without a head.
+        output_rows: the row of each of these, where they are of steps.
+    """
+
+    examples: Sequence[Any]
+    rows: Sequence[Any]
+    logprobs: Tensor | None = None
+    ref_logprobs: Tensor | None = None
+    point: Tensor | None = None
+    outputs: Tensor | None = None
+    output_rows: Tensor | None = None
 
 
 class LearnerPart:
@@ -172,6 +195,13 @@ class LearnerPart:
             micro: the micro-batch.
         """
         return loss
+
+    def see_examples(self, micro: ExampleMicro) -> None:
+        """See a micro-batch of pairs, labels or right completions, before its backward pass.
+
+        Args:
+            micro: the micro-batch.
+        """
 
     def learns(self, mini: Batch) -> bool:
         """Whether the part has something of its own to train on these rows.

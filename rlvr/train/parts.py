@@ -27,6 +27,7 @@ from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.samplers.protocol import rollout_seed
 from rlvr.train.credit import Batch, owners_of, totals
 from rlvr.train.critic import CriticLearner
+from rlvr.train.example_recorder import ExampleRecorder
 from rlvr.train.implicit import ImplicitRewards
 from rlvr.train.part import LearnerPart, Micro
 from rlvr.train.replay import ReplayBuffer
@@ -408,6 +409,7 @@ _PARTS: tuple[type[LearnerPart], ...] = (
     ReferenceMixing,
     OptimizerReset,
     StepRecorder,
+    ExampleRecorder,
 )
 """All parts, in the order in which they are called."""
 

@@ -39,6 +39,7 @@ from rlvr.samplers.tokenization import Tokenization
 from rlvr.train.batches import buckets
 from rlvr.train.config import Config
 from rlvr.train.learner import Learner, _ignore
+from rlvr.train.part import ExampleMicro
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.teacher import Reference
@@ -209,8 +210,10 @@ class PreferenceLearner(Learner):
             "right": right,
         }
         terms: dict[str, Tensor] = {}
-        if self.part(Reference) is not None:
-            h = self._gains(rows, logprobs, mask)
+        before = self._reference_logprobs(rows)
+        self._show(ExampleMicro(examples, rows, logprobs, before, point))
+        if before is not None:
+            h = gains(logprobs, before, mask, length=self.algorithm.length)
             inputs |= {"gain": h, "chosen": h[:n], "rejected": h[n:]}
             terms |= whole.means("gain", h.detach(), weights, right)
         losses = self._example_losses(inputs)
@@ -233,14 +236,23 @@ class PreferenceLearner(Learner):
         found = self.algorithm.loss(Inputs(self.algorithm, inputs))
         return found.losses if isinstance(found, Losses) else found
 
+    def _show(self, micro: ExampleMicro) -> None:
+        for part in self.parts:
+            part.see_examples(micro)
+
     def _gains(
         self, rows: Sequence[TrainedRow], logprobs: Tensor, mask: Tensor
     ) -> Float[Tensor, " N"]:
-        reference = self.part(Reference)
-        assert reference is not None
-        with torch.no_grad():
-            before = reference.policy.logprobs(rows, self.config.temperature)
+        before = self._reference_logprobs(rows)
+        assert before is not None
         return gains(logprobs, before, mask, length=self.algorithm.length)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _reference_logprobs(self, rows: Sequence[TrainedRow]) -> Tensor | None:
+        reference = self.part(Reference)
+        if reference is None:
+            return None
+        return reference.policy.logprobs(rows, self.config.temperature)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _reference_point(self, examples: Sequence[Example]) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor
 from rlvr.algo.preferences import weighted_mean
 from rlvr.display import Activity
 from rlvr.train.config import Config
+from rlvr.train.part import ExampleMicro
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Example, PreferenceLearner, _Totals
 from rlvr.train.reward_head import HEAD
@@ -50,11 +51,12 @@ class RewardLearner(PreferenceLearner):
         numbers, device = numbers_of(self._scorer, rows), self.policy.device
         weights = torch.tensor([one.weight for one in examples], device=device)
         if examples[0].steps:
-            return self._step_loss(examples, numbers, whole)
+            return self._step_loss(examples, rows, numbers, whole)
         ends = torch.tensor([len(row.completion_ids) for row in rows], device=device)
         n, rewards = len(examples), numbers.gather(1, ends[:, None]).squeeze(1)
         margin = torch.tensor([one.margin for one in examples], device=device)
         right = torch.tensor([one.right for one in examples], device=device)
+        self._show(ExampleMicro(examples, rows, outputs=rewards))
         inputs = {"rewards": rewards, "right": right, "margin": margin}
         losses = self._example_losses(inputs | {"chosen": rewards[:n], "rejected": rewards[n:]})
         terms = whole.means("gain", rewards.detach(), weights, right)
@@ -65,13 +67,14 @@ class RewardLearner(PreferenceLearner):
         return weighted_mean(losses, weights, total=whole.weight), named
 
     def _step_loss(
-        self, examples: Sequence[Example], numbers: Tensor, whole: _Totals
+        self, examples: Sequence[Example], rows: Sequence[Any], numbers: Tensor, whole: _Totals
     ) -> tuple[Tensor, dict[str, Tensor]]:
         flat = [(i, *step, one.weight) for i, one in enumerate(examples) for step in one.steps]
         row, end, right, counts, weights = (
             torch.tensor(values, device=numbers.device) for values in zip(*flat, strict=True)
         )
         logits = numbers[row, end]
+        self._show(ExampleMicro(examples, rows, outputs=logits, output_rows=row))
         losses = self._example_losses({"logits": logits, "right": right, "counts": counts})
         off = (logits.detach().sigmoid() - right / counts).abs()
         return weighted_mean(losses, weights, total=whole.counts), {

@@ -25,6 +25,7 @@ from rlvr.collect.prefixes import PrefixValues
 from rlvr.data.step_files import StepFile, write_step
 from rlvr.errors import UsageError
 from rlvr.train.credit import Batch
+from rlvr.train.example_recorder import rows_of_examples
 from rlvr.train.gradient_sketch import PLACES, sketch, weights_digest
 from rlvr.train.part import LearnerPart, Micro
 from rlvr.train.rollout_batch import RolloutBatch
@@ -135,7 +136,7 @@ class StepRecorder(LearnerPart):
         mask = torch.tensor(row.completion_mask, device=policy.device)
         if not mask.any():
             return np.zeros(PLACES, np.float32)
-        logprobs[mask].sum().backward()  # type: ignore[no-untyped-call]
+        logprobs[mask].sum().backward()
         found = sketch(policy.model).astype(np.float32)
         self.learner.optimizer.zero_grad(set_to_none=True)
         return found
@@ -200,7 +201,7 @@ class StepRecorder(LearnerPart):
         self._close(numbers)
         name = f"step-{self._step + 1:08d}-bad-{self.learner.bad}"
         if not isinstance(mini, Batch):
-            self._write(name, _of_examples(mini), [])
+            self._write(name, StepFile({}, rows_of_examples(mini.rows)[0]), [])
             return
         updates = self._updates[-1:]
         places = {row: i for i, row in enumerate(updates[0].rows)} if updates else {}
@@ -456,27 +457,6 @@ def _prefix_arrays(prefixes: Sequence[PrefixValues]) -> dict[str, NDArray[Any]]:
         "prefixes": np.array([place[:2] for place in known], np.int32).reshape(-1, 2),
         "prefix_values": np.array([place[2] for place in known], np.float64),
     }
-
-
-def _of_examples(examples: Any) -> StepFile:
-    """The rows of pairs or labelled completions; the chosen one of a pair comes first."""
-    rows = [(number, row) for number, one in enumerate(examples.rows) for row in one.rows]
-    right = [one.right and i == 0 for one in examples.rows for i in range(len(one.rows))]
-    lengths = [len(row.completion_ids) for _, row in rows]
-    return StepFile(
-        {},
-        {
-            "prompt_ids": _joined_ids(row.prompt_ids for _, row in rows),
-            "prompt_offsets": _offsets([len(row.prompt_ids) for _, row in rows]),
-            "token_ids": _joined_ids(row.completion_ids for _, row in rows),
-            "offsets": _offsets(lengths),
-            "mask": np.array([bool(m) for _, row in rows for m in row.completion_mask], bool),
-            "group": np.array([number for number, _ in rows], np.int32),
-            "score": np.array(right, np.float64),
-            "scored": np.ones(len(rows), bool),
-            "behaviour_logprobs": np.zeros(sum(lengths), np.float32),
-        },
-    )
 
 
 def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:

@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
+
 from rlvr.algo.judge.conventions import Conventions, conventions_of
+from rlvr.algo.judge.examples import EXAMPLE_LOSSES, OF_PAIRS
 from rlvr.algo.judge.rows import Setting
 from rlvr.data.step_files import StepFile
 from rlvr.errors import DataError
@@ -115,6 +118,13 @@ _OF_ADVANTAGES: Final[Mapping[str, str]] = {
     "topr": "pivot",
 }
 _OF_LOSSES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("dpo", "ipo", "slic"), "logprobs ref_logprobs beta"),
+    "dpo": "logprobs ref_logprobs beta smoothing reading",
+    "kto": "logprobs ref_logprobs beta right_weight wrong_weight reference_point",
+    **dict.fromkeys(("rft", "sft"), "logprobs"),
+    "reward_model": "outputs centring",
+    "pointwise_reward_model": "outputs",
+    "process_reward_model": "outputs step_labels",
     **dict.fromkeys(_CLIPPED, "clip"),
     "clip_cov": "clip selected",
     "dppo": "divergence low high cap",
@@ -128,9 +138,9 @@ _OF_LOSSES: Final[Mapping[str, str]] = {
 }
 """What each algorithm's formulas read: arrays, parts and numbers."""
 _ARRAYS: Final = frozenset(
-    "values prefixes teacher_logprobs ref_logprobs score_parts turns implicit_rewards".split()
+    "values prefixes teacher_logprobs ref_logprobs score_parts turns implicit_rewards step_labels".split()
 )
-_OF_UPDATE: Final = frozenset(("logprobs", "selected"))
+_OF_UPDATE: Final = frozenset(("logprobs", "selected", "outputs"))
 
 
 def setting_of(step: StepFile, how: Conventions | None = None) -> Setting:
@@ -174,7 +184,10 @@ def needs(name: str, setting: Setting) -> tuple[list[str], list[str]]:
         setting: its numbers.
     """
     of_advantages = _OF_ADVANTAGES.get(name, "").split()
-    of_loss = ["logprobs", "advantages", "aggregation", *_OF_LOSSES.get(name, "").split()]
+    of_loss = _OF_LOSSES.get(name, "").split()
+    if name in EXAMPLE_LOSSES:
+        return [], of_loss
+    of_loss = ["logprobs", "advantages", "aggregation", *of_loss]
     kl = setting.numbers.get("kl")
     if kl:
         (of_advantages if kl["place"] == "reward" else of_loss).append("ref_logprobs")
@@ -201,7 +214,14 @@ def what_the_loss_lacks(step: StepFile, number: int, setting: Setting) -> str:
         number: of the update.
         setting: of the update.
     """
-    return _first_missing(step, setting, needs(setting.name, setting)[1], f"update{number}.")
+    prefix = f"update{number}."
+    if setting.name in OF_PAIRS:
+        sizes = np.unique(
+            step.arrays["group"][step.arrays[prefix + "computed"]], return_counts=True
+        )[1]
+        if (sizes != 2).any():
+            return "two rows of each pair"
+    return _first_missing(step, setting, needs(setting.name, setting)[1], prefix)
 
 
 def _first_missing(step: StepFile, setting: Setting, needed: Sequence[str], prefix: str) -> str:

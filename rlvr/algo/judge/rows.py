@@ -49,6 +49,9 @@ class StepRow:
         new: under the policy in this update.
         selected, kept: tokens that the loss treats apart, and those that it is computed on.
         entropies: of the policy.
+        weight, margin: of the example that it belongs to.
+        outputs: of a head: one number, or one of each step.
+        labels: right continuations and all continuations of each step, [steps, 2].
     """
 
     index: int
@@ -73,6 +76,10 @@ class StepRow:
     selected: NDArray[np.bool_] | bool = False
     kept: NDArray[np.bool_] | bool = True
     entropies: Float64s = field(default_factory=lambda: _NONE)
+    weight: float = 1.0
+    margin: float = 0.0
+    outputs: Float64s = field(default_factory=lambda: _NONE)
+    labels: Float64s = field(default_factory=lambda: np.zeros((0, 2)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,8 @@ def update_rows(step: StepFile, number: int) -> tuple[list[StepRow], list[StepRo
     """
     arrays, prefix = step.arrays, f"update{number}."
     rows = _rows(step, arrays.get("used", arrays["mask"]))
-    computed, start = [], 0
+    outputs = arrays.get(prefix + "outputs")
+    computed, start, given = [], 0, 0
     for index in arrays[prefix + "computed"].tolist():
         row, stop = rows[index], start + rows[index].length
         places = row.at + start
@@ -138,6 +146,10 @@ def update_rows(step: StepFile, number: int) -> tuple[list[StepRow], list[StepRo
             known["selected"] = arrays[prefix + "selected"][places]
         if "kept" in arrays:
             known["kept"] = arrays["kept"][spans(arrays["offsets"])[index]][row.at]
+        if outputs is not None:
+            count = len(row.labels) or 1
+            known["outputs"] = outputs[given : given + count].astype(np.float64)
+            given += count
         computed.append(replace(row, **known))
         start = stop
     return [rows[i] for i in arrays[prefix + "rows"].tolist()], computed
@@ -163,7 +175,7 @@ def shaken(row: StepRow, unit: float, way: float | int) -> StepRow:
         sign = way if isinstance(way, float) else random.Random(f"{way} {value}").choice((-1, 1))
         return value + 4 * unit * abs(value) * sign
 
-    names = "behaviour old ref teacher implicit values end advantages new entropies".split()
+    names = "behaviour old ref teacher implicit values end advantages new entropies outputs".split()
     return replace(
         row,
         **{name: moved(getattr(row, name)) for name in names},
@@ -198,12 +210,17 @@ def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[StepRow]:
                 old=_floats(arrays, before, places),
                 end=float(arrays["bootstrap"][index]) if "bootstrap" in arrays else 0.0,
                 parts=arrays["score_parts"][index] if "score_parts" in arrays else _NONE,
+                weight=float(arrays["row_weights"][index]) if "row_weights" in arrays else 1.0,
+                margin=float(arrays["margins"][index]) if "margins" in arrays else 0.0,
                 **known,
             )
         )
     turns, rewards = arrays.get("turns"), arrays.get("turn_rewards")
     if turns is not None and rewards is not None:
         rows = _with_places(rows, "steps", turns[:, 0], turns[:, 2], rewards)
+    if "step_labels" in arrays:
+        own, labels = arrays["step_labels"][:, 0], arrays["step_labels"][:, 2:]
+        rows = [replace(row, labels=labels[own == row.index].astype(float)) for row in rows]
     if "prefixes" in arrays:
         found = arrays["prefixes"]
         rows = _with_places(rows, "prefixes", found[:, 0], found[:, 1], arrays["prefix_values"])

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from rlvr.algo.judge.advantages import ADVANTAGES, advantages
 from rlvr.algo.judge.conventions import Conventions
 from rlvr.algo.judge.dual import Float64s
+from rlvr.algo.judge.examples import EXAMPLE_LOSSES, ExampleLoss
 from rlvr.algo.judge.head import of_update, setting_of, what_advantages_lack, what_the_loss_lacks
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
 from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, shaken, update_rows
@@ -24,6 +25,7 @@ from rlvr.data.step_files import StepFile, spans
 
 __all__ = ["Quantity", "verify"]
 
+_Made: TypeAlias = UpdateLoss | ExampleLoss
 _Status = Literal["equal", "departs", "not compared"]
 _UNIT = 2.0**-24  # of float32, in which trainers compute losses
 _ROUNDINGS = 64  # of one result: a formula of a few operations and a sum of thousands of terms
@@ -97,8 +99,10 @@ def verify(step: StepFile, how: Conventions | None = None) -> list[Quantity]:
 
 def _findings(step: StepFile, setting: Setting) -> list[Quantity]:
     findings = [_advantages(step, setting)]
+    if setting.name in EXAMPLE_LOSSES:
+        findings = []
     for number in range(len(step.updates)):
-        if setting.name in LOSSES:
+        if setting.name in LOSSES or setting.name in EXAMPLE_LOSSES:
             findings += _update(step, number, setting)
         else:
             why = f"the judge has no loss per token of {setting.name}"
@@ -171,7 +175,9 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]
     micro = head.get("micro", ())
     name = f"update {number}: "
 
-    def made(own: Sequence[StepRow], setting: Setting) -> UpdateLoss:
+    def made(own: Sequence[StepRow], setting: Setting) -> _Made:
+        if setting.name in EXAMPLE_LOSSES:
+            return ExampleLoss(own, setting)
         return UpdateLoss(rows, own, setting, batch, micro)
 
     here = made(computed, setting)
@@ -187,6 +193,8 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]
     for key, of in (("weights", "weights"), ("entropy_weights", "entropy_weights")):
         if prefix + key in step.arrays:
             yield _tokens(step, number, key, of, computed, setting, made)
+    if prefix + "output_weights" in step.arrays:
+        yield _outputs(step, number, computed, setting, made)
     terms = {"loss": head.get("loss"), **head.get("terms", {})}
     for key, recorded in terms.items():
         if recorded is None or (key != "loss" and key not in here.terms):
@@ -219,7 +227,7 @@ def _tokens(
     of: str,
     computed: Sequence[StepRow],
     setting: Setting,
-    made: Callable[[Sequence[StepRow], Setting], UpdateLoss],
+    made: Callable[[Sequence[StepRow], Setting], _Made],
 ) -> Quantity:
     """A quantity of each trained token."""
     places, at, start = [], [], 0
@@ -238,6 +246,29 @@ def _tokens(
     if key == "weights":
         size = np.concatenate([np.zeros(0), *made(computed, setting).steep])
     return _compared(name, recorded, recomputed, computed, setting, places, size)
+
+
+def _outputs(
+    step: StepFile,
+    number: int,
+    computed: Sequence[StepRow],
+    setting: Setting,
+    made: Callable[[Sequence[StepRow], Setting], _Made],
+) -> Quantity:
+    """∂loss / ∂output of a head, one for each row or step; the token is the step's number."""
+    places = [(row.index, i) for row in computed for i in range(len(row.outputs))]
+
+    def of(own: Sequence[StepRow], setting: Setting, name: str) -> Float64s:
+        return np.concatenate([np.zeros(0), *getattr(made(own, setting), name)])
+
+    recorded = step.arrays[f"update{number}.output_weights"].astype(float)
+    name = f"update {number}: output weights"
+    steep = of(computed, setting, "output_steep")
+
+    def recomputed(own: Sequence[StepRow], setting: Setting) -> Float64s:
+        return of(own, setting, "output_weights")
+
+    return _compared(name, recorded, recomputed, computed, setting, places, steep)
 
 
 # ------------------------------------------------------------------------------ comparing

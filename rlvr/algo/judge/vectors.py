@@ -1,0 +1,155 @@
+"""Test vectors: small steps of every paper with what the judge makes of them, for other projects' tests.
+
+plain   two groups of four, whole completions
+rows    masked and UNSCORED rows, another's tokens inside of a completion, a group of one and one of equal scores
+far     log ratios of ±3 and ±100, on both sides of every clip
+
+All numbers are float64; inputs are float32's, so that both precisions read the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlvr.algo.judge.advantages import ADVANTAGES, advantages
+from rlvr.algo.judge.dual import Float64s
+from rlvr.algo.judge.head import setting_of
+from rlvr.algo.judge.losses import LOSSES, UpdateLoss
+from rlvr.algo.judge.rows import advantage_rows, update_rows
+from rlvr.algo.papers import load_algorithm
+from rlvr.algo.papers.numbers import algorithm_numbers
+from rlvr.data.step_files import StepFile
+
+__all__ = ["CASES", "vectors"]
+
+CASES: Final = ("plain", "rows", "far")
+_LENGTHS: Final = (3, 8, 5, 6, 2, 7, 4, 8)
+_LONGEST: Final = 8
+_SCORES: Final = {
+    "plain": (1.0, 0.0, 0.0, 0.75, 0.5, 0.0, 0.25, 0.625),
+    "rows": (1.0, 0.0, 0.5, 0.75, 1.0, 1.0, 1.0, 0.625),
+    "far": (1.0, 0.0, 0.0, 0.75, 0.5, 0.0, 0.25, 0.625),
+}
+_GROUPS: Final = {
+    "plain": (0, 0, 0, 0, 1, 1, 1, 1),
+    "rows": (0, 0, 0, 0, 1, 1, 1, 2),
+    "far": (0, 0, 0, 0, 1, 1, 1, 1),
+}
+
+
+def vectors() -> Iterator[tuple[str, StepFile]]:
+    """Each paper's name with a case, and the step, whose advantages, weights, loss and terms are the judge's."""
+    for name in sorted(ADVANTAGES.keys() & LOSSES.keys()):
+        for case in CASES:
+            yield f"{name}-{case}", _answered(_asked(name, case))
+
+
+def _asked(name: str, case: str) -> StepFile:
+    """The rows of a case, with what the paper reads of them."""
+    draw = np.random.default_rng(2402_03300)
+    total, offsets = sum(_LENGTHS), np.cumsum([0, *_LENGTHS])
+    rows = np.arange(8, dtype=np.int32)
+
+    def around(values: Any, by: float) -> Float64s:
+        return _single(np.minimum(values + by * draw.standard_normal(total), -0.01))
+
+    old = _single(-draw.uniform(0.1, 2.0, total))
+    sampled, new = around(old, 0.1), around(old, 0.3)
+    if case == "far":
+        for row, apart in ((1, 100.0), (2, -3.0), (5, -100.0), (7, 3.0)):
+            place = slice(offsets[row], offsets[row + 1])
+            old[place] = -101.0 if apart > 0 else -1.0
+            new[place] = old[place] + apart
+            sampled[place] = old[place]
+    mask = np.ones(total, bool)
+    if case == "rows":
+        mask[offsets[2] : offsets[3]] = False
+        mask[offsets[1] + 2 : offsets[1] + 4] = False
+    unscored = case == "rows"
+    numbers = algorithm_numbers(load_algorithm(name), _LONGEST) | {"average": None}
+    prefixes = [(row, tokens) for row in rows for tokens in (0, _LENGTHS[row] // 2, _LENGTHS[row])]
+    arrays: dict[str, NDArray[Any]] = {
+        "token_ids": draw.integers(2, 40, total).astype(np.int32),
+        "offsets": offsets.astype(np.int64),
+        "mask": mask,
+        "group": np.array(_GROUPS[case], np.int32),
+        "score": np.array([s * (not (unscored and i == 3)) for i, s in enumerate(_SCORES[case])]),
+        "scored": np.array([not (unscored and i == 3) for i in range(8)]),
+        "truncated": np.array([n == _LONGEST for n in _LENGTHS]),
+        "behaviour_logprobs": sampled,
+        "old_logprobs": old,
+        "ref_logprobs": around(old, 0.2),
+        "update0.rows": rows,
+        "update0.computed": rows,
+        "update0.logprobs": new,
+    }
+    arrays |= {
+        "teacher_logprobs": around(old, 0.5),
+        "values": _single(draw.uniform(-0.5, 0.5, total)),
+        "implicit_rewards": _single(0.3 * draw.standard_normal(total)),
+        "score_parts": _single(draw.uniform(0.0, 1.0, (8, 2))),
+        "turns": np.array([(row, 0, _LENGTHS[row]) for row in rows], np.int32),
+        "turn_rewards": _single(draw.uniform(0.0, 1.0, 8)),
+        "prefixes": np.array(sorted(set(prefixes)), np.int32),
+        "update0.selected": draw.uniform(size=total) < 0.2,
+    }
+    arrays["prefix_values"] = _single(draw.uniform(0.0, 1.0, len(arrays["prefixes"])))
+    head = {
+        "algorithm": numbers,
+        "case": case,
+        "license": "Apache-2.0",
+        "trainer": "the judge of rlvr",
+        "updates": [{}],
+    }
+    return StepFile(head, arrays)
+
+
+def _answered(asked: StepFile) -> StepFile:
+    """The step with what the judge makes of it, without the inputs that the paper does not read."""
+    setting = setting_of(asked)
+    arrays = dict(asked.arrays)
+    reads = load_algorithm(setting.name).reads
+    kl = setting.numbers.get("kl")
+    kept = {
+        "ref_logprobs": bool(kl) or "ref_logprobs" in reads,
+        "teacher_logprobs": "teacher_logprobs" in reads,
+        "values": "values" in reads or setting.name in ("ppo", "ppo_kl", "trpo", "a2c"),
+        "implicit_rewards": "implicit_rewards" in reads,
+        "score_parts": setting.name == "gdpo",
+        "turns": setting.name == "grpo_process",
+        "turn_rewards": setting.name == "grpo_process",
+        "prefixes": "prefix_values" in reads,
+        "prefix_values": "prefix_values" in reads,
+        "update0.selected": "selected" in reads,
+    }
+    arrays = {name: array for name, array in arrays.items() if kept.get(name, True)}
+    step = StepFile(asked.head, arrays)
+    start = arrays["offsets"]
+    rows = advantage_rows(step)
+    given = np.zeros(int(start[-1]))
+    for row, own in zip(rows, advantages(rows, setting), strict=True):
+        given[start[row.index] + row.at] = own
+    arrays["advantages"] = given
+    every, computed = update_rows(step, 0)
+    with np.errstate(all="ignore"):
+        made = UpdateLoss(every, computed, setting)
+    weights = np.zeros(int(start[-1]))
+    for row, own in zip(computed, made.weights, strict=True):
+        weights[start[row.index] + row.at] = own
+    arrays["update0.weights"] = weights
+    update = {
+        "loss": made.loss,
+        "terms": made.terms,
+        "tokens": made.tokens,
+        "sequences": made.sequences,
+    }
+    return StepFile({**step.head, "updates": [update]}, arrays)
+
+
+def _single(values: Any) -> Float64s:
+    """Numbers that float32 has, too."""
+    return np.asarray(values, np.float32).astype(np.float64)

@@ -1,0 +1,229 @@
+"""Steps of preferences in files: pairs, labels and right completions, with the weight of each token or output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlvr.algo.papers.numbers import algorithm_numbers
+from rlvr.data.step_files import StepFile, write_step
+from rlvr.train.part import ExampleMicro, LearnerPart
+from rlvr.train.self_check import departures
+
+if TYPE_CHECKING:  # it calls the parts
+    from rlvr.train.learner import Learner
+
+__all__ = ["ExampleRecorder", "rows_of_examples"]
+
+
+@dataclass(slots=True)
+class _Update:
+    """An update while it is made.
+
+    Attributes:
+        examples: the `id` of each of its examples.
+        rows: of each (example's id, side): logprobs, weights and what else is known of the row.
+        point: KTO's z.
+        head: what the file says of the update.
+    """
+
+    examples: list[int]
+    rows: dict[tuple[int, int], dict[str, NDArray[Any]]] = field(default_factory=dict)
+    point: float | None = None
+    head: dict[str, Any] = field(default_factory=dict)
+
+
+class ExampleRecorder(LearnerPart):
+    """Writes every `step_files`-th step of an algorithm of examples, and judges every `verify_every`-th."""
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
+        self._step = 0
+        self._updates: list[_Update] = []
+        self._micro: ExampleMicro | None = None
+
+    @classmethod
+    def of(cls, learner: Learner) -> ExampleRecorder | None:
+        config = learner.config
+        is_asked = config.step_files or config.verify_every
+        return cls(learner) if learner.algorithm.examples is not None and is_asked else None
+
+    @property
+    def _is_written(self) -> bool:
+        every = self.learner.config.step_files
+        return bool(every) and self._step % every == 0
+
+    @property
+    def _is_judged(self) -> bool:
+        every = self.learner.config.verify_every
+        return bool(every) and (self._step + 1) % every == 0
+
+    def select(self, mini: Any) -> Any:
+        if self._is_written or self._is_judged:
+            self._updates.append(_Update([id(one) for one in mini.rows]))
+        return mini
+
+    def see_examples(self, micro: ExampleMicro) -> None:
+        self._take_micro()
+        if not (self._is_written or self._is_judged):
+            return
+        for values in (micro.logprobs, micro.outputs):
+            if values is not None and values.requires_grad:
+                values.retain_grad()
+        self._micro = micro
+
+    def _take_micro(self) -> None:
+        """Keep what the last micro-batch's backward pass has left."""
+        micro, self._micro = self._micro, None
+        if micro is None or not self._updates:
+            return
+        update = self._updates[-1]
+        if micro.point is not None:
+            update.point = float(micro.point)
+        n = len(micro.examples)
+        for index in range(len(micro.rows)):
+            example, side = micro.examples[index % n], index // n
+            own = _of_row(micro, index, len(micro.rows[index].completion_ids))
+            update.rows[id(example), side] = own
+
+    def gradient(self, norm: float) -> None:
+        self._take_micro()
+
+    def moved(self, numbers: Mapping[str, float]) -> None:
+        if self._updates:
+            terms = dict(numbers)
+            self._updates[-1].head = {"loss": terms.pop("loss", None), "terms": terms}
+
+    def skipped(self, mini: Any, numbers: Mapping[str, float]) -> None:
+        self._micro = None
+        del self._updates[-1:]
+
+    def after(self, batch: Any) -> dict[str, float]:
+        updates, self._updates = self._updates, []
+        if not updates:
+            return {}
+        step = self._step_file(batch, updates)
+        departs = dict[str, float]()
+        if self._is_judged:
+            departs = {f"departs/{name}": by for name, by in departures(step).items()}
+        if self._is_written or departs:
+            name = f"step-{self._step + 1:08d}.safetensors"
+            write_step(self.learner.config.run / "steps" / name, step)
+        return departs
+
+    def end_step(self, step: int) -> None:
+        self._step = step
+
+    def begin_at(self, step: int) -> None:
+        self._step = step
+
+    def _step_file(self, batch: Any, updates: Sequence[_Update]) -> StepFile:
+        config, algorithm = self.learner.config, self.learner.algorithm
+        arrays, places = rows_of_examples(batch.rows)
+        known: dict[tuple[int, int], dict[str, NDArray[Any]]] = {}
+        for update in reversed(updates):
+            known |= update.rows
+        order = [(id(one), side) for one in batch.rows for side in range(len(one.rows))]
+        for name in ("ref_logprobs",):
+            if order and name in known.get(order[0], {}):
+                each = [np.zeros(0, np.float32), *(known[place][name] for place in order)]
+                arrays[name] = np.concatenate(each)
+        heads = []
+        for number, update in enumerate(updates):
+            prefix, own = f"update{number}.", [key for key in order if key in update.rows]
+            rows = np.array([places[key] for key in own], np.int32)
+            arrays |= {prefix + "rows": rows, prefix + "computed": rows}
+            for name in ("logprobs", "weights", "outputs", "output_weights"):
+                if own and name in update.rows[own[0]]:
+                    each = [np.zeros(0, np.float32), *(update.rows[key][name] for key in own)]
+                    arrays[prefix + name] = np.concatenate(each)
+            numbers = {} if update.point is None else {"reference_point": update.point}
+            heads.append({**update.head, "numbers": numbers})
+        head = {
+            "algorithm": algorithm_numbers(algorithm, config.max_tokens),
+            "step": self._step + 1,
+            "trainer": f"rlvr {version('rlvr')}",
+            "ranks": 1,
+            "precision": config.precision,
+            "temperature": config.temperature,
+            "lr": self.learner.lr,
+            "seed": config.seed,
+            "updates": heads,
+        }
+        return StepFile(head, arrays)
+
+
+def _of_row(micro: ExampleMicro, index: int, length: int) -> dict[str, NDArray[Any]]:
+    """Of one row, after the backward pass."""
+    found: dict[str, NDArray[Any]] = {}
+    for values, names in (
+        (micro.logprobs, ("logprobs", "weights")),
+        (micro.outputs, ("outputs", "output_weights")),
+    ):
+        if values is None:
+            continue
+        grad = torch.zeros_like(values) if values.grad is None else values.grad
+        here: Any = slice(0, length) if names[0] == "logprobs" else slice(None)
+        if micro.output_rows is not None and names[0] == "outputs":
+            own = micro.output_rows == index
+            pair = values[own], grad[own]
+        else:
+            pair = values[index].reshape(-1)[here], grad[index].reshape(-1)[here]
+        found |= {name: _floats(one) for name, one in zip(names, pair, strict=True)}
+    if micro.ref_logprobs is not None:
+        found["ref_logprobs"] = _floats(micro.ref_logprobs[index, :length])
+    return found
+
+
+def _floats(values: Tensor) -> NDArray[np.float32]:
+    made: NDArray[np.float32] = values.detach().float().cpu().numpy()
+    return made
+
+
+def rows_of_examples(
+    examples: Sequence[Any],
+) -> tuple[dict[str, NDArray[Any]], dict[tuple[int, int], int]]:
+    """The arrays of the rows of pairs or labelled completions, the chosen one of a pair first; and each row's place.
+
+    Args:
+        examples: of a step, see `rlvr.train.preferences.Example`.
+    """
+    rows = [
+        (number, side, row)
+        for number, one in enumerate(examples)
+        for side, row in enumerate(one.rows)
+    ]
+    lengths = [len(row.completion_ids) for _, _, row in rows]
+    right = [examples[number].right and side == 0 for number, side, _ in rows]
+    arrays: dict[str, NDArray[Any]] = {
+        "prompt_ids": np.array([t for _, _, row in rows for t in row.prompt_ids], np.int32),
+        "prompt_offsets": _offsets([len(row.prompt_ids) for _, _, row in rows]),
+        "token_ids": np.array([t for _, _, row in rows for t in row.completion_ids], np.int32),
+        "offsets": _offsets(lengths),
+        "mask": np.array([bool(m) for _, _, row in rows for m in row.completion_mask], bool),
+        "group": np.array([number for number, _, _ in rows], np.int32),
+        "score": np.array(right, np.float64),
+        "scored": np.ones(len(rows), bool),
+        "behaviour_logprobs": np.zeros(sum(lengths), np.float32),
+        "row_weights": np.array([examples[number].weight for number, _, _ in rows], np.float64),
+        "margins": np.array([examples[number].margin for number, _, _ in rows], np.float64),
+    }
+    steps = [
+        (row, *step) for row, (number, _, _) in enumerate(rows) for step in examples[number].steps
+    ]
+    if steps:
+        arrays["step_labels"] = np.array(steps, np.float64).reshape(-1, 4)
+    places = {(id(examples[number]), side): i for i, (number, side, _) in enumerate(rows)}
+    return arrays, places
+
+
+def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:
+    return np.array([0, *accumulate(lengths)], np.int64)
