@@ -35,6 +35,7 @@ class _Machine:
     pause_s: float = 0.0  # 0 while all is well
     lost_at: float = 0.0
     back_at: float = 0.0
+    has_left: bool = False
 
 
 class Balance:
@@ -52,11 +53,39 @@ class Balance:
         self._machines = [_Machine() for _ in range(count)]
         self._next = 0  # so that machines of equal load take turns
 
+    def add(self) -> int:
+        """One more machine; gives its place."""
+        with self._lock:
+            self._machines.append(_Machine())
+            return len(self._machines) - 1
+
+    def leave(self, place: int) -> None:
+        """A machine has gone for good.
+
+        Args:
+            place: of the machine.
+        """
+        with self._lock:
+            self._machines[place].has_left = True
+
+    @property
+    def load(self) -> int:
+        """Pieces of work that are under way."""
+        with self._lock:
+            return sum(machine.load for machine in self._machines if not machine.has_left)
+
     def take(self) -> Slot:
-        """Choose a machine; every slot is given back."""
+        """Choose a machine; every slot is given back.
+
+        Raises:
+            LookupError: all have left.
+        """
         with self._lock:
             now, count = time.monotonic(), len(self._machines)
             order = [(self._next + k) % count for k in range(count)]
+            order = [place for place in order if not self._machines[place].has_left]
+            if not order:
+                raise LookupError("no machine is left")
             fit = [place for place in order if self._is_fit(self._machines[place], now)]
             if fit:
                 place = min(fit, key=lambda place: self._machines[place].load)
@@ -95,7 +124,11 @@ class Balance:
     def left_out(self) -> list[int]:
         """The machines that failed and have not succeeded since."""
         with self._lock:
-            return [place for place, machine in enumerate(self._machines) if machine.pause_s]
+            return [
+                place
+                for place, machine in enumerate(self._machines)
+                if machine.pause_s and not machine.has_left
+            ]
 
     def _is_fit(self, machine: _Machine, now: float) -> bool:
         return not machine.pause_s or (now >= machine.back_at and not machine.load)

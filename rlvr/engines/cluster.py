@@ -6,14 +6,15 @@ anew.  A chunk whose actor or node died is sent again by us, to another one: eac
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
+import logging
 import os
 import socket
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import cloudpickle
 
 from rlvr.engines.balance import Balance
+from rlvr.engines.fleet import Fleet, Member, last_line
 from rlvr.engines.patience import PATIENCE_S, Patience, require_patience
 from rlvr.environment import Environment
 from rlvr.errors import (
@@ -36,34 +38,32 @@ from rlvr.scoring.engine import Engine, OnSeen
 from rlvr.scoring.identity import Identity, identity_of
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen
-from rlvr.scoring.pool import MEMORY_MIB, WALL_S, Pool
-from rlvr.scoring.wire import (
-    decoded_item,
-    decoded_seen,
-    encoded_item,
-    encoded_seen,
-)
+from rlvr.scoring.pool import MEMORY_MIB, WALL_S
+from rlvr.scoring.wire import decoded_seen, encoded_item
 from rlvr.validate import require_optional_whole
 
 __all__ = ["RayCluster"]
 
-_READY_S = 120.0  # until an actor is there: an interpreter, rlvr and the environment
+_READY_S = 120.0  # until the workers of an actor are there
 _CONNECT_S = 10.0
 _ALIVE_S = 10.0  # without a word from an actor, after which it is asked whether it is there
-_NOTICED_S = 30.0  # within which a cluster notices that a node has gone
+_NO_NODE_S = 1.0  # between two looks while no node is there
+
+_log = logging.getLogger("rlvr.ray")
 
 
 class RayCluster(Engine):
-    """The nodes of a Ray cluster that have CPUs.  rlvr must be installed on them, in the version that is here.
+    """The nodes of a Ray cluster that have CPUs, as they come and go.  They need rlvr in the version that is here.
 
         with rlvr.Scorer(env, engine=RayCluster("auto")) as scorer: ...
 
-    The environment is sent with cloudpickle, so its class may stand in a script or a notebook.
+    The environment is sent with cloudpickle, so its class may stand in a script or a notebook.  Scorers of one program
+    share the actors, which reserve the CPUs that are free; where none is, they reserve none.
 
     Args:
         address: `ray://HOST:PORT` of Ray Client, `HOST:PORT` of the head, or `auto` (also `ray://auto`) for the cluster
             that this machine is part of; as `ray.init` takes it.
-        workers: processes on each node; None for its CPUs.
+        workers: processes on each node; None for its free CPUs.
         wall_s, memory_mib: see `rlvr.Scorer`.
         patience_s: seconds for which a chunk is sent again while no node takes it; 0: it is sent once.
 
@@ -83,15 +83,23 @@ class RayCluster(Engine):
     ) -> None:
         self._ray = _import_ray()
         self._address = "auto" if address == "ray://auto" else address
-        self._workers = require_optional_whole("workers", workers, 1, none="the CPUs of each node")
-        self._wall_s, self._memory_mib = wall_s, memory_mib
+        self._per_node = require_optional_whole(
+            "workers", workers, 1, none="the free CPUs of each node"
+        )
+        self._settings = {"wall_s": wall_s, "memory_mib": memory_mib}
         self._patience_s = require_patience(patience_s)
         self._env: Environment | None = None
-        self._actors: list[Any] = []
+        self._key = ""  # of this scorer, on each node
+        self._shipped: Any = None  # an object of the cluster
+        self._fleet: Fleet | None = None
+        self._balance = Balance(0)
+        self._members: list[Member] = []  # by place
+        self._left: set[str] = set()  # nodes that have gone
+        self._names: list[str] = []  # by place
+        self._refused: list[tuple[str, Exception]] = []  # nodes that are left out
         self._identity: Identity | None = None
-        self._hosts: list[str] = []
         self._lock, self._comparing = threading.Lock(), threading.Lock()
-        self._closed = self._began_ray = False
+        self._closed = False
         self.threads = 1024  # which are started as they are needed
 
     def open(self, env: Environment) -> None:
@@ -105,54 +113,91 @@ class RayCluster(Engine):
         with self._lock:
             if self._closed:
                 raise _closed()
-            if not self._actors:
-                try:
-                    self._start()
-                except BaseException:
-                    self._disconnect()
-                    raise
+            if self._fleet is None:
+                self._start()
 
     def _start(self) -> None:
         assert self._env is not None, "open comes first"
-        ray = self._ray
         self._connect()
-        nodes = [node for node in self._nodes() if self._has_rlvr(node)]
-        if not nodes:
-            raise ServiceFailed(
-                f"the Ray cluster at {self._address} has no node with a CPU; add one with `ray start`"
+        shipped = _shipped(self._env)
+        # Two scorers of one environment may accept different things: each has workers of its own.
+        self._key = f"{hashlib.sha256(shipped).hexdigest()[:16]}-{id(self):x}"
+        self._shipped = self._ray.put(shipped)
+        self._identity = identity_of(self._env)
+        self._fleet = _fleet_of(self._ray, self._per_node)
+        try:
+            self._fleet.enter(self, self._patience_s)
+            if not self.workers:
+                raise self._why_none()
+        except BaseException:
+            self._disconnect()
+            raise
+
+    def _why_none(self) -> Exception:
+        assert self._fleet is not None, "it was entered"
+        if len(self._refused) == 1:
+            return self._refused[0][1]
+        return UsageError(
+            "no node of the Ray cluster can be used: "
+            + "; ".join([f"{host}: {error}" for host, error in self._refused] + self._fleet.reasons)
+        )
+
+    # ------------------------------------------------------------------------------------------ for the fleet
+
+    def join(self, member: Member) -> None:
+        """Use an actor, unless it judges in another way: then its node is left out by name.
+
+        Args:
+            member: the actor.
+        """
+        try:
+            self._compare(member, timeout_s=_READY_S)
+        except (RlvrError, self._ray.exceptions.RayError) as error:
+            cause = self._cause_of(member, error)
+            self._refused.append((member.host, cause))
+            if self.workers:
+                _log.warning("a node is left out: %s: %s", member.host, cause)
+            return
+        self._left.discard(member.node)
+        self._members.append(member)
+        self._names.append(member.host)
+        self._balance.add()
+        self._count()
+
+    def leave(self, member: Member) -> None:
+        """Let go of an actor whose node has gone.
+
+        Args:
+            member: the actor.
+        """
+        self._left.add(member.node)
+        for place, one in enumerate(self._members):
+            if one.node == member.node:
+                self._balance.leave(place)
+        self._count()
+
+    def is_busy(self) -> bool:
+        """Whether all workers have rows."""
+        return self._balance.load >= max(1, self.workers)
+
+    def _count(self) -> None:
+        here = [one for one in self._members if one.node not in self._left]
+        self.workers = self.spread = sum(one.workers for one in here)
+        self.chunks_at_once = max(1, self.workers + len(here))
+
+    def _cause_of(self, member: Member, error: Exception) -> Exception:
+        exceptions = self._ray.exceptions
+        if isinstance(error, exceptions.GetTimeoutError):
+            return ServiceFailed(f"{member.host}: no worker was ready within {_READY_S:g} s")
+        if isinstance(error, exceptions.RayTaskError):
+            return _cause(error)
+        if isinstance(error, exceptions.RayError):
+            return ServiceFailed(
+                f"{member.host}: the environment cannot be rebuilt there: {last_line(error)}"
             )
-        payload = _shipped(self._env)
-        counts = [self._workers or int(node["Resources"]["CPU"]) for node in nodes]
-        # No CPUs are reserved: the scorers of training and evaluation share them, and work in turn.
-        kind = ray.remote(
-            num_cpus=0, max_restarts=-1, max_task_retries=0, concurrency_groups={"alive": 1}
-        )(_Node)
-        actors = [
-            kind.options(max_concurrency=count + 1, scheduling_strategy=_on(node)).remote(
-                payload, count, self._wall_s, self._memory_mib
-            )
-            for node, count in zip(nodes, counts, strict=True)
-        ]
-        self._actors = actors
-        for node, actor in zip(nodes, actors, strict=True):
-            try:
-                ray.get(actor.warm.remote(), timeout=_READY_S)
-            except ray.exceptions.GetTimeoutError:
-                raise ServiceFailed(
-                    f"{_host(node)}: no worker of rlvr was ready within {_READY_S:g} s"
-                ) from None
-            except ray.exceptions.RayTaskError as error:
-                raise _cause(error) from None
-            except ray.exceptions.RayError as error:
-                raise ServiceFailed(
-                    f"{_host(node)}: the environment cannot be rebuilt there: {_last(error)}"
-                ) from None
-        self._identity, self._hosts = identity_of(self._env), [_host(node) for node in nodes]
-        for host, actor in zip(self._hosts, actors, strict=True):
-            self._compare(host, actor)
-        self._balance = Balance(len(actors))
-        self.workers = self.spread = sum(counts)
-        self.chunks_at_once = self.workers + len(nodes)
+        return error
+
+    # ------------------------------------------------------------------------------------------ as an engine
 
     def _connect(self) -> None:
         ray = self._ray
@@ -165,67 +210,32 @@ class RayCluster(Engine):
             ray.init(address=self._address, log_to_driver=False, logging_level="ERROR")
         except (OSError, OverflowError) as error:
             raise ServiceFailed(
-                f"no Ray cluster answers at {self._address}: {_last(error)}; start one with `ray start --head`, or "
+                f"no Ray cluster answers at {self._address}: {last_line(error)}; start one with `ray start --head`, or "
                 "mend the address"
             ) from None
         except (RuntimeError, ValueError) as error:  # such as another version of Ray or Python
-            raise UsageError(f"Ray at {self._address}: {_last(error)}") from None
-        self._began_ray = True
-
-    def _nodes(self) -> list[dict[str, Any]]:
-        return [
-            node
-            for node in self._ray.nodes()
-            if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
-        ]
-
-    def _has_rlvr(self, node: dict[str, Any]) -> bool:
-        """False for a node that has just gone, which the cluster notices a little later.
-
-        Raises:
-            UsageError: rlvr is missing there.
-            ServiceFailed: the node is there and runs no task.
-        """
-        ray = self._ray
-        task = ray.remote(_by_value(_lacks)).options(
-            num_cpus=0, max_retries=0, scheduling_strategy=_on(node)
-        )
-        try:
-            lack = ray.get(task.remote(), timeout=_READY_S)
-        except ray.exceptions.RayError as error:
-            until = time.monotonic() + _NOTICED_S
-            while time.monotonic() < until:
-                if node["NodeID"] not in [one["NodeID"] for one in self._nodes()]:
-                    return False
-                time.sleep(0.2)
-            raise ServiceFailed(
-                f"{_host(node)}: it runs no task: {_last(error)}; look at `ray status`"
-            ) from None
-        if lack:
-            raise UsageError(
-                f"{_host(node)} has no rlvr of the version here ({lack}); install there what is here, in the Python "
-                "that runs Ray"
-            )
-        return True
+            raise UsageError(f"Ray at {self._address}: {last_line(error)}") from None
+        _BEGUN.add(ray)
 
     def identity(self) -> Identity:
         self.warm()
-        for host, actor in zip(self._hosts, self._actors, strict=True):
+        for member in [one for one in self._members if one.node not in self._left]:
             with suppress(self._ray.exceptions.RayError):  # one that is lost has said so
-                self._compare(host, actor)
+                self._compare(member, timeout_s=None)
         assert self._identity is not None, "warm makes it"
         return self._identity
 
-    def _compare(self, host: str, actor: Any) -> None:
+    def _compare(self, member: Member, timeout_s: float | None) -> None:
         """Take over what a node has seen.
 
         Raises:
             UsageError: it scores by other code or inputs.
         """
-        theirs = Identity.from_dict(json.loads(self._ray.get(actor.identity.remote())))
+        asked = member.actor.identity.remote(self._key, self._shipped, self._settings)
+        theirs = Identity.from_dict(json.loads(self._ray.get(asked, timeout=timeout_s)))
         assert self._identity is not None, "warm makes it"
         with self._comparing:
-            self._identity.add(theirs, host, self.accept)
+            self._identity.add(theirs, member.host, self.accept)
 
     def observe(
         self,
@@ -233,6 +243,7 @@ class RayCluster(Engine):
         *,
         on_seen: OnSeen | None = None,
         give_up: Callable[[], bool] | None = None,
+        quick: bool = False,
     ) -> list[Seen]:
         self.warm()
         seen: dict[int, Seen] = {}
@@ -249,26 +260,30 @@ class RayCluster(Engine):
 
     def _asked(self, rows: list[bytes]) -> str:
         """What an actor says of the rows; they go to another one if it is lost."""
-        patience = Patience(self._patience_s, [f"node {n}" for n in range(len(self._actors))])
+        patience = Patience(self._patience_s, self._names)
         while not patience.is_spent:
-            slot, is_lost = self._balance.take(), True
+            if self._closed:
+                raise _closed()
+            try:
+                slot, is_lost = self._balance.take(), True
+            except LookupError:  # until the cluster has a node again
+                patience.failed(len(self._names) - 1, "the last node has gone")
+                time.sleep(min(_NO_NODE_S, patience.left_s))
+                continue
+            actor = self._members[slot.place].actor
             try:
                 if slot.wait_s:
                     time.sleep(min(slot.wait_s, patience.left_s))
-                if self._closed:
-                    raise _closed()
                 if slot.is_trial:  # an actor that has not come back would keep the rows
-                    self._ray.get(self._actors[slot.place].alive.remote(), timeout=_ALIVE_S)
-                found: str = self._got(self._actors[slot.place], rows)
+                    self._ray.get(actor.alive.remote(), timeout=_ALIVE_S)
+                found: str = self._got(actor, rows)
                 is_lost = False
                 return found
             except self._ray.exceptions.RayTaskError as error:
                 is_lost = False
                 raise _cause(error) from None
-            except (
-                self._ray.exceptions.RayError
-            ) as error:  # the actor or its node died, or does not respond
-                patience.failed(slot.place, _last(error))
+            except self._ray.exceptions.RayError as error:  # it died, or does not respond
+                patience.failed(slot.place, last_line(error))
             finally:
                 self._balance.give_back(slot, is_lost=is_lost)
         if self._closed:
@@ -278,7 +293,7 @@ class RayCluster(Engine):
     def _got(self, actor: Any, rows: list[bytes]) -> Any:
         """The actor's result, however long its rows take, as long as it is alive."""
         ray = self._ray
-        coming = actor.observe.remote(rows)
+        coming = actor.observe.remote(self._key, self._shipped, self._settings, rows)
         while True:
             try:
                 return ray.get(coming, timeout=_ALIVE_S)
@@ -293,45 +308,36 @@ class RayCluster(Engine):
             self._disconnect()
 
     def _disconnect(self) -> None:
+        fleet, self._fleet = self._fleet, None
         with suppress(Exception):  # the cluster may be gone
-            for actor in self._actors:
-                self._ray.kill(actor, no_restart=True)
-        self._actors = []
-        if self._began_ray:
-            self._ray.shutdown()
+            for member in self._members:
+                if member.node not in self._left:
+                    member.actor.forget.remote(self._key)
+        if fleet is not None:
+            _leave_fleet(fleet, self)
 
 
-class _Node:
-    """An actor: a pool of workers on its node."""
-
-    def __init__(self, payload: bytes, workers: int, wall_s: float, memory_mib: int | None) -> None:
-        env = cloudpickle.loads(payload)
-        self._pool = Pool(workers=workers, wall_s=wall_s, memory_mib=memory_mib)
-        self._pool.open(env)
-
-    def warm(self) -> None:
-        self._pool.warm()
-
-    def alive(self) -> bool:
-        return True
-
-    def identity(self) -> str:
-        return json.dumps(self._pool.identity().as_dict())
-
-    def observe(self, rows: list[bytes]) -> str:
-        items = [decoded_item(json.loads(row), number) for number, row in enumerate(rows, 1)]
-        if self._pool.awaits:
-            seen = [
-                one
-                for future in [self._pool.begin(item) for item in items]
-                for one in future.result()
-            ]
-        else:
-            seen = self._pool.observe(items)
-        return json.dumps([encoded_seen(one) for one in seen])
+_BEGUN: set[Any] = set()  # holds Ray if it was we who connected to it
+_FLEETS: dict[int | None, Fleet] = {}  # by workers of each node
+_FLEETS_LOCK = threading.Lock()
 
 
-_Node.alive.__ray_concurrency_group__ = "alive"  # type: ignore[attr-defined]  # as ray.method does it
+def _fleet_of(ray: Any, workers: int | None) -> Fleet:
+    with _FLEETS_LOCK:
+        if workers not in _FLEETS:
+            _FLEETS[workers] = Fleet(ray, workers)
+        return _FLEETS[workers]
+
+
+def _leave_fleet(fleet: Fleet, tenant: RayCluster) -> None:
+    with _FLEETS_LOCK:
+        if not fleet.exit(tenant):
+            return
+        for workers in [workers for workers, one in _FLEETS.items() if one is fleet]:
+            del _FLEETS[workers]
+        if not _FLEETS and tenant._ray in _BEGUN:
+            _BEGUN.discard(tenant._ray)
+            tenant._ray.shutdown()
 
 
 def _import_ray() -> Any:
@@ -357,43 +363,10 @@ def _shipped(env: Environment) -> bytes:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _lacks() -> str:
-    """What a node lacks, or ""; runs there, where rlvr may be missing or another version."""
-    try:
-        import rlvr.scoring.identity  # noqa: F401
-    except ImportError as error:
-        return str(error)
-    return ""
-
-
-def _by_value(function: Any) -> Any:
-    """A copy that is pickled with its code, since its module may be missing where it is sent."""
-    copy = types.FunctionType(function.__code__, {"__builtins__": __builtins__}, function.__name__)
-    copy.__module__ = "__main__"
-    return copy
-
-
-def _on(node: dict[str, Any]) -> Any:
-    affinity = importlib.import_module(
-        "ray.util.scheduling_strategies"
-    ).NodeAffinitySchedulingStrategy
-    return affinity(node_id=node["NodeID"], soft=False)
-
-
-def _host(node: dict[str, Any]) -> str:
-    return f"{node.get('NodeManagerHostname')} ({node.get('NodeManagerAddress')})"
-
-
 def _cause(error: Any) -> Exception:
     """What a task raised, as it would have been raised here."""
     cause = getattr(error, "cause", None)
-    return cause if isinstance(cause, RlvrError) else WorkerError("RayTaskError", _last(error))
-
-
-def _last(error: BaseException) -> str:
-    """The last line of what Ray says, which has tracebacks and states in it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1][:300] if lines else ''}"
+    return cause if isinstance(cause, RlvrError) else WorkerError("RayTaskError", last_line(error))
 
 
 def _closed() -> UsageError:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,7 @@ import rlvr  # noqa: E402
 from rlvr.engines import RayCluster, engine_of  # noqa: E402
 from rlvr.errors import ServiceFailed, UsageError  # noqa: E402
 from tests.environments import Siblings, Trials, right  # noqa: E402
+from tests.processes import PATIENCE_S  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
@@ -108,7 +110,7 @@ def test_what_dies_costs_a_retry(cluster):
         for number, scored in enumerate(scorer.stream(rows)):
             got.append(scored.score.verdict.answer)
             if number == 500:
-                ray.kill(scorer.engine._actors[0], no_restart=False)
+                ray.kill(scorer.engine._members[0].actor, no_restart=False)
             if number == 1500:
                 [node, *_] = get_other_nodes(
                     cluster, exclude_head=True
@@ -138,16 +140,104 @@ def _refuse():
 
 def test_a_node_without_rlvr_is_named(cluster, monkeypatch):
     """With the remedy."""
-
-    def bare(packages: list[str]) -> dict:
-        return {"missing": "No module named 'rlvr'"}
-
-    monkeypatch.setattr("rlvr.engines.cluster._by_value", lambda function: bare)
+    monkeypatch.setattr("rlvr.engines.fleet._lacks", lambda: "No module named 'rlvr'")
     with (
         pytest.raises(UsageError, match=r"has no rlvr \(No module named 'rlvr'\); install there"),
         rlvr.Scorer(Trials(), engine=RayCluster(cluster.address)),
     ):
         pass
+
+
+def test_a_node_that_judges_in_another_way_is_left_out_by_name(cluster, monkeypatch, caplog):
+    """The others score; where none is left the difference is the error."""
+    compare, others = RayCluster._compare, []
+
+    def differ(self, member, timeout_s):
+        others.append(member.host)
+        if len(others) == 2:
+            raise UsageError("differs in code")
+        compare(self, member, timeout_s)
+
+    monkeypatch.setattr(RayCluster, "_compare", differ)
+    with rlvr.Scorer(Trials(), engine=RayCluster(cluster.address)) as scorer:
+        assert scorer.workers == 1
+        assert scorer.score(Trials().task(4), "4").total == 1.0
+    assert f"a node is left out: {others[1]}: differs in code" in caplog.text
+
+
+def test_scorers_of_one_program_share_actors_that_reserve_cpus(cluster):
+    """Training and evaluation take turns, and Ray gives the CPUs to nothing else meanwhile."""
+    with (
+        rlvr.Scorer(Trials(), engine=RayCluster(cluster.address)) as scorer,
+        rlvr.Scorer(Siblings(), engine=RayCluster(cluster.address)) as other,
+    ):
+        actors = [
+            {member.actor._actor_id for member in one.engine._members} for one in (scorer, other)
+        ]
+        assert actors[0] == actors[1]
+        await_cpus(0)
+
+
+def await_cpus(count: int) -> None:
+    """Until so many are free: what Ray says of them comes a little later."""
+    until = time.monotonic() + PATIENCE_S
+    while (free := ray.available_resources().get("CPU", 0)) != count:
+        assert time.monotonic() < until, free
+        time.sleep(0.1)
+
+
+def test_a_node_that_comes_later_is_used(cluster):
+    """While rows are scored, and it is let go of when it goes; every row once and in order."""
+    small, got = {"object_store_memory": 100 << 20}, []
+    with rlvr.Scorer(Trials(), engine=RayCluster(cluster.address)) as scorer:
+        node, most = None, 0
+        for number, scored in enumerate(scorer.stream(right(*range(4000)))):
+            got.append(scored.score.verdict.answer)
+            if number == 100:
+                node = cluster.add_node(num_cpus=1, **small)
+                await_workers(scorer, 3)
+            most = max(most, scorer.workers)
+        cluster.remove_node(node, allow_graceful=False)
+        await_workers(scorer, 2)
+        assert scorer.score(Trials().task(4), "4").total == 1.0
+    assert got == [str(i) for i in range(4000)]
+    assert most == 3
+
+
+def await_workers(scorer: rlvr.Scorer, count: int) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while scorer.workers != count:
+        assert time.monotonic() < until, scorer.workers
+        time.sleep(0.1)
+
+
+DRIVER = """
+import sys
+import rlvr
+from rlvr.engines import RayCluster
+with rlvr.Scorer(rlvr.make("arithmetic-v1"), engine=RayCluster(sys.argv[1])) as scorer:
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_actors_end_with_their_program(cluster):
+    """However that ends: its CPUs are free again."""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, cluster.address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert driver.stdout.readline() == "ready\n"
+    ray.init(address=cluster.address, ignore_reinit_error=True, log_to_driver=False)
+    try:
+        await_cpus(0)
+        driver.kill()
+        driver.communicate()
+        await_cpus(2)
+    finally:
+        ray.shutdown()
 
 
 def test_no_cluster_is_said_so():

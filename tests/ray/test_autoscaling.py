@@ -1,0 +1,107 @@
+"""A Ray autoscaler adds nodes while rows wait.  `make test-ray` runs it; real autoscalers of clouds were not tried.
+
+The provider is the simulated one of Ray's `AutoscalingCluster`; the class itself stops every Ray of the machine, and
+reads a file that the wheel lacks.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray")
+
+from tests.processes import PATIENCE_S
+
+HEAD = {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}
+NODE = {
+    "resources": {"CPU": 1, "object_store_memory": 100 << 20},
+    "node_config": {},
+    "min_workers": 0,
+    "max_workers": 2,
+}
+EMPTY = [
+    f"{kind}_commands"
+    for kind in "initialization setup head_setup worker_setup head_start_ray worker_start_ray".split()
+]
+CONFIG = {
+    "cluster_name": "simulated",
+    "max_workers": 2,
+    "upscaling_speed": 1.0,
+    "idle_timeout_minutes": 5,
+    "provider": {"type": "fake_multinode"},
+    "auth": {},
+    "available_node_types": {"cpu": NODE, "ray.head.default": HEAD},
+    "head_node_type": "ray.head.default",
+    "file_mounts": {},
+    "cluster_synced_files": [],
+    "file_mounts_sync_continuously": False,
+    "rsync_exclude": [],
+    "rsync_filter": [],
+    **{key: [] for key in EMPTY},
+}
+SCRIPT = """
+import json, sys
+import rlvr
+from rlvr.engines import RayCluster
+
+with rlvr.Scorer(rlvr.make("arithmetic-v1"), engine=RayCluster(sys.argv[1])) as scorer:
+    sizes, env = [scorer.workers], scorer.env
+    rows = ({"task": i % 100, "completion": env.example(env.task(i % 100))} for i in range(10**6))
+    count = right = 0
+    for one in scorer.stream(rows):
+        count, right = count + 1, right + one.score.verdict.correct
+        if scorer.workers != sizes[-1]:
+            sizes.append(scorer.workers)
+        if len(sizes) > 1:
+            break
+print(json.dumps([sizes, right == count]))
+"""
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """Of a cluster whose head has no CPU, and whose autoscaler may add two nodes of one."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    more = {"AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1"}
+    argv = ["start", "--head", "--block", f"--port={port}", "--num-cpus=0"]
+    argv += [f"--autoscaling-config={tmp_path / 'config.json'}", "--include-dashboard=false"]
+    process = subprocess.Popen(
+        [str(Path(sys.executable).parent / "ray"), *argv],
+        env=os.environ | more | {"RAY_raylet_start_wait_time_s": str(int(PATIENCE_S))},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if "Ray runtime started" in line:
+            break
+    else:
+        pytest.fail("".join(said))
+    yield f"127.0.0.1:{port}"
+    process.terminate()
+    process.communicate(timeout=PATIENCE_S)
+
+
+def test_an_autoscaler_sees_demand(address):
+    """From no node at all: the first comes as a scorer wants one, the second as all workers are busy."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT, address],
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    sizes, all_right = json.loads(done.stdout.splitlines()[-1])
+    assert sizes == [1, 2]
+    assert all_right
