@@ -143,6 +143,7 @@ class Services(Engine):
         *,
         on_seen: OnSeen | None = None,
         give_up: Callable[[], bool] | None = None,
+        quick: bool = False,
     ) -> list[Seen]:
         self.warm()
         seen: dict[int, Seen] = {}

@@ -15,12 +15,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
 from rlvr.errors import DataError, OutOfTime
 
-__all__ = ["READ_CPU_S", "is_read_later", "limited_reading", "read_later"]
+__all__ = [
+    "READ_CPU_S",
+    "ReadingBudget",
+    "is_read_later",
+    "limited_reading",
+    "read_later",
+    "reading_budget",
+]
 
 READ_CPU_S: Final = 5.0
 """CPU seconds for one reference: a last resort, since verifiers bound themselves by steps and sizes."""
@@ -45,6 +53,37 @@ def is_read_later() -> bool:
     return _is_later.get()
 
 
+@dataclass(slots=True)
+class ReadingBudget:
+    """CPU seconds that a first attempt to read may take.
+
+    Attributes:
+        cpu_s: for one reference.
+        is_spent: whether one took more: it says nothing of the reference.
+    """
+
+    cpu_s: float
+    is_spent: bool = False
+
+
+_budget: ContextVar[ReadingBudget | None] = ContextVar("a first attempt to read", default=None)
+
+
+@contextmanager
+def reading_budget(cpu_s: float) -> Iterator[ReadingBudget]:
+    """Stop sooner meanwhile, in the main thread, so that a costly reference is put off.
+
+    Args:
+        cpu_s: CPU seconds for one reference.
+    """
+    budget = ReadingBudget(cpu_s)
+    token = _budget.set(budget)
+    try:
+        yield budget
+    finally:
+        _budget.reset(token)
+
+
 @contextmanager
 def limited_reading() -> Iterator[None]:
     """Refuse a reference that takes too much CPU time of this thread.  A call of C ends first, as with any signal.
@@ -56,8 +95,12 @@ def limited_reading() -> Iterator[None]:
     try:
         with _by_timer() if is_main else _WATCHER.watching():
             yield
-    except OutOfTime as error:
+    except (OutOfTime, _PutOff) as error:
         raise DataError(str(error)) from error
+
+
+class _PutOff(BaseException):
+    """A budget is spent.  No `OutOfTime`, which verifiers remember of a reference."""
 
 
 class _ReadTooLong(OutOfTime):
@@ -70,12 +113,19 @@ def _by_timer() -> Iterator[None]:
     """Of the main thread, where signals arrive.  A timer of the caller goes on afterwards."""
     began, began_user_s = time.thread_time(), _user_s()
 
+    budget = _budget.get()
+    limit_s = READ_CPU_S if budget is None else budget.cpu_s
+
     def look(_: int, frame: FrameType | None) -> None:
-        if time.thread_time() - began > READ_CPU_S:
-            raise _ReadTooLong
+        if time.thread_time() - began > limit_s:
+            if budget is None:
+                raise _ReadTooLong
+            budget.is_spent = True
+            raise _PutOff
 
     handler = signal.signal(signal.SIGVTALRM, look)
-    left_s, every_s = signal.setitimer(signal.ITIMER_VIRTUAL, _LOOK_S, _LOOK_S)
+    look_s = min(_LOOK_S, limit_s / 2)
+    left_s, every_s = signal.setitimer(signal.ITIMER_VIRTUAL, look_s, look_s)
     try:
         yield
     finally:

@@ -17,7 +17,10 @@ from rlvr.scoring.identity import Identity
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen
 
-__all__ = ["Engine", "OnSeen"]
+__all__ = ["Engine", "OnSeen", "QUICK_READ_CPU_S"]
+
+QUICK_READ_CPU_S = 0.005
+"""CPU seconds to read a reference where others wait for the worker: a hundred times what most take."""
 
 OnSeen: TypeAlias = Callable[[int, Seen], None]
 """Called with the place of an item and its observation, or why there is none."""
@@ -75,6 +78,7 @@ class Engine(ABC):
         *,
         on_seen: OnSeen | None = None,
         give_up: Callable[[], bool] | None = None,
+        quick: bool = False,
     ) -> list[Seen]:
         """Look at the items of a chunk; blocks.  An item that cannot be sent fails alone.
 
@@ -82,6 +86,8 @@ class Engine(ABC):
             items: the chunk.
             on_seen: called in this thread with each observation as soon as it is there.
             give_up: asked while an item takes long; True ends the call.
+            quick: whether a reference that takes more than `QUICK_READ_CPU_S` to read may be left as a
+                `SlowReference`, so that the worker is free for others.
 
         Raises:
             GivenUp: `give_up` said so.

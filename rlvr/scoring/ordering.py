@@ -15,11 +15,23 @@ from rlvr.rewards import Observation
 from rlvr.scoring.items import Item, Items, OnError, Rows, RowTask
 from rlvr.types import Outcome, Score, Task
 
-__all__ = ["Ordering", "Scored", "Scores", "Seen", "Taken", "UnreadReference"]
+__all__ = [
+    "Ordering",
+    "Scored",
+    "Scores",
+    "Seen",
+    "SlowReference",
+    "Taken",
+    "UnreadReference",
+]
 
 
 class UnreadReference(DataError):
     """The reference of an item cannot be read."""
+
+
+class SlowReference(DataError):
+    """The reference of an item takes long to read, and nothing else is known of it; see `Engine.observe`."""
 
 
 Seen: TypeAlias = Observation | DataError

@@ -323,6 +323,7 @@ class Scorer:
         *,
         on_seen: OnSeen | None = None,
         give_up: Callable[[], bool] | None = None,
+        quick: bool = False,
     ) -> list[Seen]:
         """The first stage for a chunk of an environment that is not async, in one worker; blocks.
 
@@ -332,12 +333,13 @@ class Scorer:
             items: the chunk.
             on_seen: called in this thread with each observation as soon as it is there.
             give_up: see `WorkerPool.run`.
+            quick: see `Engine.observe`.
 
         Raises:
             GivenUp: `give_up` said so.
             UsageError: the scorer was closed.
         """
-        return self.engine.observe(items, on_seen=on_seen, give_up=give_up)
+        return self.engine.observe(items, on_seen=on_seen, give_up=give_up, quick=quick)
 
     def _adapt(self, done: int, took_s: float) -> None:
         """Double the size of chunks while they are quick, halve it when they are slow."""

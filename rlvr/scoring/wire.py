@@ -8,7 +8,7 @@ from typing import Any
 from rlvr.errors import DataError, brief
 from rlvr.rewards import Observation
 from rlvr.scoring.items import Item, RowTask
-from rlvr.scoring.ordering import Seen, UnreadReference
+from rlvr.scoring.ordering import Seen, SlowReference, UnreadReference
 from rlvr.types import Completion, Outcome, Task, Verdict
 
 __all__ = [
@@ -53,6 +53,8 @@ def encoded_seen(seen: Seen) -> Any:
     Args:
         seen: one of them.
     """
+    if isinstance(seen, SlowReference):
+        return []
     return [str(seen)] if isinstance(seen, DataError) else encoded_observation(seen)
 
 
@@ -65,6 +67,8 @@ def decoded_seen(data: Any) -> Seen:
     Raises:
         TypeError, ValueError, KeyError: it is none.
     """
+    if not data:
+        return SlowReference()
     return UnreadReference(*map(str, data)) if len(data) == 1 else decoded_observation(data)
 
 

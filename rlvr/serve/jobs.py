@@ -20,7 +20,7 @@ from rlvr.http.refused import Refused
 from rlvr.rewards import Observation
 from rlvr.scoring import Scorer
 from rlvr.scoring.items import Item
-from rlvr.scoring.ordering import Ordering, Seen, Taken
+from rlvr.scoring.ordering import Ordering, Seen, SlowReference, Taken
 from rlvr.scoring.records import score_fields
 from rlvr.scoring.wire import encoded_observation
 from rlvr.serve.interface import MOST_ID_LETTERS
@@ -140,6 +140,7 @@ class Job:
         self.chunk = 1  # items to take at once: more while they are quick, fewer when they are slow
         self.struck = False  # no worker would start for it
         self._returned: list[Taken] = []  # taken, and to be observed elsewhere
+        self._slow: list[Taken] = []  # these too, and their references take long to read
         self._under_way: dict[Taken, Future[Any] | None] = {}
         self._rows = list(reversed(rows))  # a row is let go of when its turn comes
         self._id: Any = None  # of the row that was taken last
@@ -180,8 +181,13 @@ class Job:
 
     @property
     def left(self) -> int:
-        """How many rows wait to be taken."""
+        """How many rows wait to be taken, without the slow ones."""
         return 0 if self.finished else len(self._rows) + len(self._returned)
+
+    @property
+    def slow(self) -> int:
+        """How many rows wait to be taken whose references take long to read."""
+        return 0 if self.finished else len(self._slow)
 
     @property
     def waiting(self) -> int:
@@ -210,6 +216,18 @@ class Job:
                 self._advance()
             return taken
 
+    def take_slow(self) -> list[Taken]:
+        """An item whose reference takes long to read; none if there is no more."""
+        with self._lock:
+            if self.finished:
+                return []
+            while self._slow:
+                taken = self._slow.pop(0)
+                if self.is_awaited(taken):
+                    self._under_way[taken] = None
+                    return [taken]
+            return []
+
     def watch(self, taken: Taken, future: Future[Any]) -> None:
         """Cancel this future if the job ends before the item is observed.
 
@@ -231,8 +249,12 @@ class Job:
         """
         with self._lock:
             for taken, seen in parts:
+                was_under_way = taken in self._under_way
                 self._under_way.pop(taken, None)
-                if seen is not None and self.is_awaited(taken):
+                if isinstance(seen, SlowReference):  # it may be told twice
+                    if was_under_way and self.is_awaited(taken):
+                        self._slow.append(taken)
+                elif seen is not None and self.is_awaited(taken):
                     taken.seen = seen
                     if isinstance(seen, DataError):
                         self._ids[taken.number] = taken.item.id
@@ -356,6 +378,7 @@ class Job:
             self.finished = True
             self._rows.clear()
             self._returned.clear()
+            self._slow.clear()
             for future in list(self._under_way.values()):
                 if future is not None:
                     future.cancel()

@@ -4,6 +4,9 @@
 
 An owner is a caller whose key has a name, else a single request.  It never occupies the last worker, so that the next
 one is served however long the rows of the first take.  Nothing is prefetched: a chunk begins when a worker is free.
+
+A reference that takes long to read is put off at once, and read later by all workers but the last, whatever number of
+requests has such ones: it is data from a stranger, and would be read in vain most of the time.
 """
 
 from __future__ import annotations
@@ -82,6 +85,8 @@ class EnvironmentQueue:
         self._ring: OrderedDict[Hashable, deque[Job]] = (
             OrderedDict()
         )  # jobs that have rows to take; the first is next
+        self._slow_ring: deque[Job] = deque()  # jobs that have slow rows to take
+        self._slow_under_way = 0
         self._passed: set[Hashable] = (
             set()
         )  # owners that a new one was let before, since their last chunk began
@@ -273,7 +278,7 @@ class EnvironmentQueue:
     def _spur(self) -> None:
         """Start a thread if there is work for one more."""
         with self._lock:
-            if not self._ring or self._running >= self._most_threads:
+            if not (self._ring or self._slow_ring) or self._running >= self._most_threads:
                 return
             self._running += 1
         try:
@@ -285,12 +290,35 @@ class EnvironmentQueue:
 
     def _work(self) -> None:
         """Score chunks until there are none; runs in a thread."""
-        while (jobs := self._next()) is not None:
+        while True:
+            jobs, is_slow = self._next_slow(), True
+            if jobs is None:
+                jobs, is_slow = self._next(), False
+            if jobs is None:
+                return
             self._spur()
             try:
-                self._begin(jobs)
+                self._begin(jobs, is_slow=is_slow)
             except Exception as error:  # noqa: BLE001  a bug of rlvr: the callers are told that their requests are not at fault
                 self._end_for(error, jobs)
+
+    def _next_slow(self) -> list[Job] | None:
+        """A job of which one slow row is next; it stays in the ring while it has more."""
+        with self._lock:
+            others_wait = bool(self._ring)
+            most = 1 if others_wait else self.scorer.at_once - 1
+            if (
+                not self._slow_ring
+                or self._slow_under_way >= most
+                or self._under_way >= self.scorer.at_once
+            ):
+                return None
+            job = self._slow_ring.popleft()
+            self._slow_under_way += 1
+            self._under_way += 1
+            self._began_s = time.monotonic()
+            self._busy[job.owner] += 1
+            return [job]
 
     def _next(self) -> list[Job] | None:
         """The jobs that the next chunk is of, which are out of the ring then; None if this thread is not needed."""
@@ -339,6 +367,8 @@ class EnvironmentQueue:
                 mine = self._ring.setdefault(job.owner, deque())
                 if job not in mine:
                     mine.append(job)
+            if job.slow and job in self._jobs and job not in self._slow_ring:
+                self._slow_ring.append(job)
 
     def _freed(self, owner: Hashable) -> None:
         """An owner has one chunk less under way."""
@@ -368,6 +398,8 @@ class EnvironmentQueue:
                 mine.remove(job)
                 if not mine:
                     del self._ring[job.owner]
+            if job in self._slow_ring:
+                self._slow_ring.remove(job)
             if job.is_alone:
                 self._passed.discard(job.owner)
 
@@ -386,8 +418,11 @@ class EnvironmentQueue:
 
     # ------------------------------------------------------------------------------------------ a chunk
 
-    def _begin(self, jobs: list[Job]) -> None:
+    def _begin(self, jobs: list[Job], *, is_slow: bool) -> None:
         """Take the items of a chunk and have them observed."""
+        if is_slow:
+            self._begin_slow(jobs[0])
+            return
         parts: list[_Part] = []
         share = min(1.0, _ROUND_S / _CHUNK_S * self.scorer.at_once / max(len(self._ring), 1))
         try:
@@ -410,14 +445,30 @@ class EnvironmentQueue:
         elif self.scorer.awaits:
             self._begin_async(*parts[0])
         else:
-            _Chunk(self, jobs, parts).run()
+            _Chunk(self, jobs, parts, quick=self.scorer.at_once > 1).run()
+
+    def _begin_slow(self, job: Job) -> None:
+        parts: list[_Part] = []
+        try:
+            parts = [(job, taken) for taken in job.take_slow()]
+            self._return(job)
+        finally:
+            if not parts:
+                self._finish([job], parts, 0.0)
+        try:
+            if parts:
+                _Chunk(self, [job], parts, quick=False).run()
+        finally:
+            with self._lock:
+                self._slow_under_way -= 1
+            self._spur()
 
     def _finish(self, jobs: list[Job], parts: list[_Part], took_s: float) -> None:
         """Account for a chunk that has ended, however it did."""
         self._put(parts, [None] * len(parts))
         for job in jobs:
             self._freed(job.owner)
-        self._done(len(parts), took_s)
+        self._done(len(parts) if took_s else 0, took_s)
 
     def _begin_async(self, job: Job, taken: Taken) -> None:
         start = time.monotonic()
@@ -456,6 +507,8 @@ class EnvironmentQueue:
         for job, observed in by_job.items():
             try:
                 job.observed(observed)
+                if job.slow:
+                    self._return(job)
             except Exception as error:  # noqa: BLE001  as above
                 self._end_for(error, [job])
 
@@ -476,10 +529,15 @@ class _Chunk:
         queue: of the environment.
         jobs: whose items they are.
         parts: the items.
+        quick: whether references that take long to read are put off.
     """
 
-    def __init__(self, queue: EnvironmentQueue, jobs: list[Job], parts: list[_Part]) -> None:
+    def __init__(
+        self, queue: EnvironmentQueue, jobs: list[Job], parts: list[_Part], *, quick: bool
+    ) -> None:
         self._queue, self._jobs, self._parts = queue, jobs, parts
+        self._quick = quick
+        self._is_typical = quick or queue.scorer.at_once == 1
         self._left = parts  # those that were not observed before an attempt
         self._done = 0  # of these, from the first on
         self._slow: int | None = None  # the first that took long
@@ -510,7 +568,9 @@ class _Chunk:
                 [part for part in self._parts if part[0].is_awaited(part[1])], error
             )
         finally:
-            self._queue._finish(self._jobs, self._parts, time.monotonic() - start)
+            # What is put off for long says nothing of how long the next row takes.
+            took_s = time.monotonic() - start if self._is_typical else 0.0
+            self._queue._finish(self._jobs, self._parts, took_s)
 
     def _observe(self) -> None:
         self._left = [part for part in self._parts if part[0].is_awaited(part[1])]
@@ -519,7 +579,9 @@ class _Chunk:
         sent_s = sum(job.row_bytes for job, _ in self._left) / _SENT_BYTES_S
         self._sent_by = time.monotonic() + min(sent_s, _SENT_S)
         if items:
-            seen = self._queue.scorer.observe(items, on_seen=self._on_seen, give_up=self._give_up)
+            seen = self._queue.scorer.observe(
+                items, on_seen=self._on_seen, give_up=self._give_up, quick=self._quick
+            )
             self._fresh.clear()
             self._queue._put(self._left, seen)
 

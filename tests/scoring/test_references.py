@@ -1,8 +1,10 @@
 """References are read where a worker can be killed, within CPU time, and a row with another one is left out."""
 
 import signal
+import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +87,50 @@ def test_a_service_says_which_references_cannot_be_read():
         scored = list(scorer.stream(ROWS, on_error=lambda *one: refused.append(one)))
     assert [(one.item.id, one.outcome.value) for one in scored] == OUTCOMES
     assert [number for number, _ in refused] == [number for number, _ in REFUSED]
+
+
+@dataclass(frozen=True)
+class Waits(Reads):
+    """Reads a path until there is a file, with 50 ms of CPU time before it looks; another text at once."""
+
+    def read(self, reference):
+        if reference.startswith("/"):
+            spend(0.05)
+            while not Path(reference).exists():
+                time.sleep(0.01)
+        return reference
+
+
+class Gates(rlvr.Environment):
+    """Tasks whose references are read by `Waits`."""
+
+    reward = rlvr.Correct(Waits())
+
+
+def test_references_that_take_long_hold_up_no_other_caller(tmp_path):
+    """However many requests have one, a worker is left for those that have none; their turn comes all the same."""
+    gate = str(tmp_path / "gate")
+    slow = [{"reference": gate, "completion": gate}]
+    replies = []
+
+    def ask_slowly():
+        with rlvr.client.Client(url) as client:
+            replies.extend(client.score(None, slow))
+
+    with service_of(Gates(), workers=2) as url, rlvr.client.Client(url) as client:
+        threads = [threading.Thread(target=ask_slowly, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(20):
+            [reply] = client.score(None, [{"reference": "cat", "completion": "cat"}])
+            assert reply.score.total == 1.0
+        assert not replies
+        Path(gate).touch()
+        for thread in threads:
+            thread.join()
+        mixed = client.score(None, [*slow, {"reference": "cat", "completion": "dog"}, *slow])
+    assert [reply.score.total for reply in replies] == [1.0] * 4
+    assert [reply.score.total for reply in mixed] == [1.0, 0.0, 1.0]
 
 
 class Questions(Animals):

@@ -24,10 +24,10 @@ from tests.serve.serving import served
 
 
 @contextmanager
-def service_of(env: rlvr.Environment, **settings) -> Iterator[str]:
+def service_of(env: rlvr.Environment, *, workers: int = 1, **settings) -> Iterator[str]:
     """The address of a service in this process."""
     with (
-        Service({"its own name": env}, workers=1, **settings) as service,
+        Service({"its own name": env}, workers=workers, **settings) as service,
         listen("127.0.0.1", 0) as listening,
     ):
         server = uvicorn.Server(uvicorn.Config(app_of(service), log_level="warning"))
