@@ -46,7 +46,7 @@ __all__ = [
 _Made = TypeVar("_Made")
 
 
-_GROUP_ROWS = 4096  # of Parquet, which are in memory together
+_GROUP_ROWS = 1024  # of Parquet, which are in memory together
 _BUFFER = 1 << 18  # bytes; with the usual 8 KiB a tenth of the time goes into calls of the system
 
 
