@@ -21,6 +21,8 @@ from rlvr.scoring.items import COLUMNS
 from rlvr.scoring.wire import decoded_item
 from rlvr.serve.interface import (
     ABOUT,
+    GymReply,
+    GymRequest,
     ObserveRequest,
     OpenRLHFReply,
     OpenRLHFRequest,
@@ -31,6 +33,7 @@ from rlvr.serve.interface import (
     SeenRow,
 )
 from rlvr.serve.limits import ServiceLimits
+from rlvr.serve.nemo_gym import reply_of, row_of
 from rlvr.serve.openrlhf import items_of, response_of
 from rlvr.serve.queue import EnvironmentQueue
 from rlvr.serve.responses import ScoresResponse
@@ -99,6 +102,23 @@ def app_of(service: Service) -> Application:
             summary="The remote reward model of OpenRLHF: its --remote_rm_url.",
         ),
         openrlhf(path="/openrlhf/{env}", summary="The same, for one of several environments."),
+        Route(
+            "POST",
+            "/verify",
+            paths.verify,
+            "A resources server of NeMo Gym: the reward of a response.",
+            right="score",
+            reads=GymRequest,
+            answers=GymReply,
+        ),
+        Route(
+            "POST",
+            "/seed_session",
+            paths.seed_session,
+            "Asked by agents of NeMo Gym before each response; nothing is kept for it.",
+            right="score",
+            answers=dict[str, Any],
+        ),
         Route(
             "POST",
             "/rewards",
@@ -210,6 +230,21 @@ class _Paths:
         release = functools.partial(self._service.release, queue, job)
         limits = self._service.limits
         return ScoresResponse(job, queue, limits, shape=response_of, on_end=release)
+
+    async def verify(self, request: HttpRequest) -> Response:
+        """What a resources server of NeMo Gym is asked."""
+        body = await self._read(request)
+        queue: EnvironmentQueue = self._service.queue(None)
+        rows = [row_of(queue.scorer.env, body.asked)]
+        job = self._service.job(queue, rows, request.share, caller=_name_of(request))
+        release = functools.partial(self._service.release, queue, job)
+        shape = functools.partial(reply_of, body.asked)
+        return ScoresResponse(job, queue, self._service.limits, shape=shape, on_end=release)
+
+    async def seed_session(self, request: HttpRequest) -> Response:
+        """Tasks of one reply have no state."""
+        await self._read(request)
+        return json_response({})
 
     async def reward_model(self, request: HttpRequest) -> Response:
         """Which reward model there is, for those that ask for its scores."""

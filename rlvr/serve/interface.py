@@ -9,6 +9,8 @@ from pydantic_core import PydanticCustomError
 
 __all__ = [
     "ABOUT",
+    "GymReply",
+    "GymRequest",
     "MOST_ID_LETTERS",
     "ObserveRequest",
     "OpenRLHFReply",
@@ -141,6 +143,21 @@ class OpenRLHFReply(BaseModel):
     rewards: list[float | None]
     scores: list[float | None]
     extra_logs: dict[str, Any]
+
+
+class GymRequest(_Body):
+    """A line of a data set of NeMo Gym, with the response of a model; its other fields are the columns of the row."""
+
+    responses_create_params: dict[str, Any] = Field(description="what the model was asked")
+    response: dict[str, Any] = Field(description="what it answered, as OpenAI's Responses")
+    expected_answer: Any = Field(None, description="the reference, unless there is a 'reference'")
+
+
+class GymReply(BaseModel):
+    """The request's fields, and these; where the service fails there is an error and no reward."""
+
+    reward: float
+    rlvr: dict[str, Any] = Field(description="outcome, why, answer and parts of the score")
 
 
 class RewardRow(_Body):
