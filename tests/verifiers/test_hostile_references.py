@@ -13,6 +13,7 @@ from rlvr.verifiers.instructions import InstructionVerifier
 from rlvr.verifiers.json_schema import JSONVerifier
 from rlvr.verifiers.named import PLACES, class_of, make_verifier
 from rlvr.verifiers.qa import QAVerifier
+from tests.mutated import mutated
 
 CPU_S = 2.0  # of one reference, read and judged by; programs take longer
 NAMES = [name for name in PLACES if name not in ("code", "judge")]  # a program; another model
@@ -80,45 +81,13 @@ def test_what_makes_no_sense_is_an_error_of_the_row(verifier, reference, why):
         verifier.read(reference)
 
 
-ODD = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.sampled_from([10**400, -(10**400), 2**63, float("inf"), float("nan"), 5e-324, b"x", {1}]),
-    st.floats(),
-    st.text(max_size=20),
-    st.sampled_from(["", "\0", "\ud800", "(" * 500, "9^{9^{9}}", "(a+)+$", "1e999999999", "$ref"]),
-    st.sampled_from([[], {}, [[]], {"$ref": "#"}, {"": ""}, json.loads("[" * 300 + "]" * 300)]),
-    st.recursive(
-        st.integers(0, 9), lambda x: st.lists(x, max_size=4) | st.dictionaries(st.text(), x)
-    ),
-)
-
-
-@st.composite
-def references(draw, value):
-    """A reference as it should be, with one part changed, left out or repeated."""
-    if isinstance(value, dict) and value and draw(st.integers(0, 3)):
-        name = draw(st.sampled_from(sorted(value)))
-        rest = {key: one for key, one in value.items() if key != name}
-        return draw(st.sampled_from([rest, {**rest, name: draw(references(value[name]))}]))
-    if isinstance(value, (list, tuple)) and value and draw(st.integers(0, 3)):
-        at = draw(st.integers(0, len(value) - 1))
-        changed = [*value[:at], draw(references(value[at])), *value[at + 1 :]]
-        return changed * draw(st.sampled_from([1, 1, 2, 50]))
-    if isinstance(value, str) and draw(st.booleans()):
-        at = draw(st.integers(0, len(value)))
-        return value[:at] + draw(st.text(max_size=5)) + value[at:]
-    return draw(ODD)
-
-
 @pytest.mark.parametrize("name", NAMES)
 @settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_reference_is_read_or_refused(name, data):
     """A changed reference is a DataError or has a verdict, and what was read judges every answer."""
     verifier, good = make_verifier(name), class_of(name).reference_example
-    reference = data.draw(references(good))
+    reference = data.draw(mutated(good))
     example = verifier.example(good) or "\\boxed{1}"
     for completion in (example, "", "```json\n{}\n```", "\\boxed{" + "1" * 400 + "}"):
         verdict = judged(verifier, reference, completion)
