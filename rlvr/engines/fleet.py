@@ -24,7 +24,7 @@ from rlvr.errors import ServiceFailed, UsageError
 from rlvr.scoring.pool import Pool
 from rlvr.scoring.wire import decoded_item, encoded_seen
 
-__all__ = ["Fleet", "Member", "Tenant", "host_of", "last_line"]
+__all__ = ["Fleet", "Member", "NodeActor", "Tenant", "host_of", "last_line"]
 
 _LOOK_S = 2.0  # between two looks at the nodes: a new one works within half a minute
 _READY_S = 120.0  # until a task has run on a node: an interpreter, and rlvr

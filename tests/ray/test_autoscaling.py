@@ -34,7 +34,6 @@ CONFIG = {
     "max_workers": 2,
     "upscaling_speed": 1.0,
     "idle_timeout_minutes": 5,
-    "provider": {"type": "fake_multinode"},
     "auth": {},
     "available_node_types": {"cpu": NODE, "ray.head.default": HEAD},
     "head_node_type": "ray.head.default",
@@ -67,12 +66,20 @@ print(json.dumps([sizes, right == count]))
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """Of a cluster whose head has no CPU, and whose autoscaler may add two nodes of one."""
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    provider = {"type": "fake_multinode", "gcs_address": f"127.0.0.1:{port}"}
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "provider": provider}))
     more = {"AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1"}
-    argv = ["start", "--head", "--block", f"--port={port}", "--num-cpus=0"]
+    argv = [
+        "start",
+        "--head",
+        "--block",
+        f"--port={port}",
+        "--num-cpus=0",
+        "--node-ip-address=127.0.0.1",
+    ]
     argv += [f"--autoscaling-config={tmp_path / 'config.json'}", "--include-dashboard=false"]
     process = subprocess.Popen(
         [str(Path(sys.executable).parent / "ray"), *argv],

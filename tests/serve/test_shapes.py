@@ -6,7 +6,7 @@ import time
 import pytest
 
 from rlvr.serve import Service
-from tests.environments import right
+from tests.environments import Measured, Siblings, right
 from tests.serve.serving import ask, error, score, serving
 
 SAMPLE = re.compile(r'[a-z_]+(\{[a-z]+="[^"\n]*"(,[a-z]+="[^"\n]*")*\})? [0-9.e+-]+')
@@ -95,6 +95,56 @@ def test_openrlhf_lists_have_to_match(service, asked, says):
     answer = openrlhf(service, **asked)
     assert answer.status_code == 422
     assert says in error(answer)
+
+
+def verify(service: Service, text: str, more: dict, **response):
+    """What an agent of NeMo Gym sends to its resources server."""
+    content = [{"type": "output_text", "text": text}]
+    output = [{"type": "reasoning", "summary": []}, {"type": "message", "content": content}]
+    body = {"responses_create_params": {"input": "Say it."}, "response": {"output": output}}
+    body["response"] |= response
+    return ask(service, "POST", "/verify", json=body | more)
+
+
+def test_nemo_gym_gets_its_shape():
+    """What came, with a reward; the columns are those of its data, and the length is the response's."""
+    with Service({"measured": Measured()}, workers=1) as service:
+        usage = {"usage": {"output_tokens": 8}}
+        answer = verify(service, "3", {"expected_answer": "3", "uuid": "u"}, **usage).json()
+        wrong = verify(service, "4", {"task": 3}, **usage).json()
+        assert ask(service, "POST", "/seed_session", json={"uuid": "u"}).json() == {}
+    assert answer["reward"] == 1 - 3 / 5  # three tokens into the last five
+    assert answer["uuid"] == "u"
+    assert answer["response"]["usage"] == {"output_tokens": 8}
+    assert answer["rlvr"]["outcome"] == "correct"
+    assert answer["rlvr"]["why"] == "compared: with 3"
+    assert wrong["rlvr"]["outcome"] == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "response", "status", "says"),
+    [
+        ("3@raise", {"task": 3}, {}, 500, "the service failed at this response"),
+        ("3", {"task": True}, {}, 422, "task"),
+        ("3", {"task": 3}, {"output": 5}, 422, "no list 'output'"),
+        ("3", {"task": 3, "response": 5}, {}, 422, "'response' is a int"),
+        ("3", {"reference": 3, "responses_create_params": {}}, {}, 422, "'input' has no message"),
+    ],
+)
+def test_nemo_gym_gets_no_reward_where_there_is_none(text, more, response, status, says):
+    """An error, which its agent raises: 0 would be a reward."""
+    with serving() as service:
+        answer = verify(service, text, more, **response)
+    assert answer.status_code == status
+    assert says in error(answer)
+
+
+def test_a_reward_of_groups_is_refused_to_nemo_gym():
+    """Responses come alone."""
+    with Service({"siblings": Siblings()}, workers=1) as service:
+        answer = verify(service, "3", {"task": 3})
+    assert answer.status_code == 422
+    assert "compares completions of a group" in error(answer)
 
 
 def test_the_interface_is_that_of_the_types(service):
