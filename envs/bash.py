@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import shlex
 from collections.abc import Callable, Mapping
 from random import Random
@@ -126,18 +125,10 @@ class Bash(rlvr.Environment):
 
     def setup(self, task: rlvr.Task) -> Any:
         session = sandbox(_LIMITS, level=self.sandbox).session("bash", total_cpu_s=20.0)
-        lines = []
         for name, text in task.meta["files"].items():
-            packed = base64.b64encode(text.encode()).decode()
-            folder = name.rpartition("/")[0]
-            lines += [f"mkdir -p {shlex.quote(folder)}"] if folder else []
-            lines.append(f"printf %s {packed} | base64 -d > {shlex.quote(name)}")
-        made = session.run("\n".join(lines))
-        if made.text or made.ending != "OK":
-            session.close()
-            raise SandboxFailed(
-                f"the files could not be made: {made.ending} {made.why} {made.text[:200]}"
-            )
+            if not session.write(name, text):
+                session.close()
+                raise SandboxFailed(f"the file {name} could not be written: {session.over}")
         return session
 
     def tools(self, state: Any) -> list[rlvr.Tool]:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rlvr.errors import SandboxFailed
-from rlvr.sandbox.records import Ending, Program, TestRun, TestSuite
+from rlvr.sandbox.guest.remote import GIVEN_OBJECT
+from rlvr.sandbox.records import Ending, Program, TestRun, TestSuite, is_file_name
 
 if TYPE_CHECKING:
     from rlvr.sandbox.sandbox import Sandbox
@@ -53,19 +54,23 @@ class Box:
 
         Returns:
             The outcome of each test by name: "pass", "fail", "error" or "skip".  A test that is missing has not run:
-            compare with the names that you expect.
+            compare with the names that you expect.  Where the program gives an object in place of a value, and a test
+            does with it what cannot cross the border between the processes, the tests end there, and one more name
+            says so.
 
         Raises:
-            SandboxFailed: we failed, or the tests ask for what cannot cross the border between the processes.
+            SandboxFailed: we failed, or the tests pass functions of the program what cannot cross the border.
         """
-        own = "main.py" in self.files
-        program = Program("python", None if own else "", files=self.files)
+        files = {path: data for path, data in self.files.items() if is_file_name(path)}
+        program = Program("python", None if "main.py" in files else "", files=files)
         run = self.sandbox.test(program, TestSuite(style, test, modules=("main",), stop=False))
         for one in (run.run, run.tests):
             if one.ending is Ending.IE:
                 raise SandboxFailed(one.why)
         if run.fault is not None and run.fault.startswith(_NOT_THERE):
             return {}  # a file that the tests import is not among these
+        if run.fault is not None and run.fault.startswith(GIVEN_OBJECT):
+            return {**_outcomes(run), run.fault: "error"}
         if run.fault is not None or run.missing is not None:
             raise SandboxFailed(f"the tests cannot judge: {run.fault or run.missing}")
         return _outcomes(run)

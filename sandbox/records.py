@@ -30,6 +30,7 @@ __all__ = [
     "TestRun",
     "TestSuite",
     "holding",
+    "is_file_name",
 ]
 
 _NOTHING = Output()
@@ -208,6 +209,15 @@ def _checked_args(args: Any) -> tuple[str, ...]:
             "Give them as a file or as standard input"
         )
     return checked
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a program can have a file of this name.
+
+    Args:
+        name: a relative path.
+    """
+    return _is_path(name) and not _has_surrogate(name)
 
 
 def _check_name(name: Any) -> None:

@@ -227,6 +227,13 @@ class Environment:
                 setattr(cls, one.name, cls.__dict__.get(one.name, one.default))
         cls.__annotations__ = own | added
 
+    def play_single_turns(self) -> None:
+        """Make one reply the whole episode: for `__post_init__`, where an option says so.
+
+        `verify` gets a text then.
+        """
+        self.single_turn, self._plays = True, Episode  # type: ignore[misc]  # of this instance alone
+
     @property
     def limits(self) -> EpisodeLimits:
         """How far an episode may go, from the options of these names."""

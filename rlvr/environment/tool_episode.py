@@ -16,7 +16,7 @@ import math
 import threading
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -25,7 +25,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rlvr.environment.episode import Episode, EpisodeFailed, TurnLike, is_cut, policy_turn
-from rlvr.environment.tools import Tool, by_name, clean, text_of, unrecordable
+from rlvr.environment.tools import Tool, by_name, clean, text_of, tools_of, unrecordable
 from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, ToolCall, reply_message
 from rlvr.errors import RlvrError, ToolError, Unscored, UsageError, brief, described
 from rlvr.types import Completion, Task, is_async
@@ -137,7 +137,7 @@ class ToolEpisode(Episode):
         self._state: Any = None
         try:
             self._state = self._own("setup", partial(env.setup, task))
-            self.tools = by_name(self._own("tools", lambda: list(env.tools(self._state))))
+            self.tools = by_name(self._own("tools", lambda: list(_tools(env, self._state))))
         except BaseException:
             self.close()
             raise
@@ -446,6 +446,11 @@ def _as_text(data: bytes) -> str:
 def _as_bytes(text: str) -> bytes:
     """The file that `_as_text` read."""
     return b64decode(text.removeprefix(_BASE64)) if text.startswith(_BASE64) else text.encode()
+
+
+def _tools(env: Environment, state: Any) -> Sequence[Tool]:
+    """The tools of an episode; where `tools` is an option, the methods that are marked as such."""
+    return env.tools(state) if callable(env.tools) else tools_of(env, state)
 
 
 def _failed(where: str, raised: Exception) -> EpisodeFailed:

@@ -60,6 +60,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "__iter__": iter,
     "__next__": lambda value: list(itertools.islice(value, 1)),
     "__getitem__": operator.getitem,
+    "__slice__": lambda value, *bounds: value[slice(*bounds)],
     "__setitem__": operator.setitem,
     "__delitem__": operator.delitem,
     "__neg__": operator.neg,

@@ -28,10 +28,13 @@ from rlvr.sandbox.guest.values import BYTES, BadValue, NotAValue, Opaque
 from rlvr.sandbox.guest.writing import name_of, write
 from rlvr.workers.framing import FrameTooLong, framed, read_frame, write_all
 
-__all__ = ["NotJudged", "Object", "ProgramDied", "Remote", "STANDARD"]
+__all__ = ["GIVEN_OBJECT", "NotJudged", "Object", "ProgramDied", "Remote", "STANDARD"]
 
 STANDARD: frozenset[str] = sys.stdlib_module_names
 """Top-level modules of the standard library."""
+
+GIVEN_OBJECT = "with an object that the program gave"
+"""Begins `Remote.refused` where the tests did what works with a value: it is the program that gave none."""
 
 _NOT_STANDARD = frozenset(
     {"builtins", "unittest", "doctest", "bdb", "pdb", "test", "concurrent", "asyncio"}
@@ -73,6 +76,7 @@ class Remote:
         self._count = 0
         self._heard = 0
         self._known: dict[int, Any] = {}
+        self._named: set[int] = set()
         self.asked = False
         self.died: str | None = None
         self.refused: str | None = None
@@ -86,7 +90,7 @@ class Remote:
         Raises:
             NameError: it has none of that name.
         """
-        return self.ask("global", name)
+        return self._as_named(self.ask("global", name))
 
     def entry(self, name: str) -> Any:
         """A function or method of the program.
@@ -94,7 +98,13 @@ class Remote:
         Args:
             name: see `calls.resolve`.
         """
-        return self.ask("entry", name)
+        return self._as_named(self.ask("entry", name))
+
+    def _as_named(self, value: Any) -> Any:
+        """Note that the tests name an object; it is kept, so its id is its own."""
+        if isinstance(value, Object):
+            self._named.add(id(value))
+        return value
 
     def call(
         self, owner: Any, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -107,7 +117,12 @@ class Remote:
             args, kwargs: values, and objects of the program.
         """
         given = [arg for arg in (*args, *kwargs.values()) if type(arg) in CHANGED]
-        return self.ask("call", owner, method, list(args), kwargs, given=given)
+        try:
+            return self.ask("call", owner, method, list(args), kwargs, given=given)
+        except NotJudged:
+            if method is not None or id(owner) not in self._named:
+                self.refused = f"{GIVEN_OBJECT}: {self.refused}"
+            raise
 
     def ask(self, *question: Any, given: list[Any] | None = None) -> Any:
         """Ask the program, and return its value or raise its error.
@@ -344,8 +359,16 @@ def _paired(name: str) -> Any:
     return ask
 
 
+def _item(self: Object, at: Any) -> Any:
+    """An item, or a slice, whose bounds cross as values."""
+    if type(at) is slice:
+        return _remote(self).call(self, "__slice__", (at.start, at.stop, at.step), {})
+    return _remote(self).call(self, "__getitem__", (at,), {})
+
+
 for _name in OPERATIONS:
     setattr(Object, _name, _forwarded(_name))
+Object.__getitem__ = _item  # type: ignore[attr-defined]
 for _name in PAIRED.keys() - {"__eq__"}:
     setattr(Object, _name, _paired(_name))
 

@@ -128,7 +128,15 @@ OURS = {
 }
 
 
-TOOLS = ("bash-v1", "desk-v1", "guess-v1", "python-tool-math-v3", "search-v2", "wordle-v1")
+TOOLS = (
+    "bash-v1",
+    "desk-v1",
+    "guess-v1",
+    "python-tool-math-v3",
+    "search-v2",
+    "swe-lite-v1",
+    "wordle-v1",
+)
 """Their examples are played in tests/envs/test_tool_envs.py every day."""
 
 EVERY_DAY = ("arithmetic-v1", "mbpp-v3")

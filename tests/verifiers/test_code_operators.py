@@ -3,7 +3,14 @@
 import ast
 from random import Random
 
-from rlvr.verifiers.code.operators import mutants, reorder_sets, rewrites, some_mutants
+from rlvr.verifiers.code.operators import (
+    deletions,
+    mutants,
+    mutants_across,
+    reorder_sets,
+    rewrites,
+    some_mutants,
+)
 
 LARGEST = '''
 import math
@@ -93,3 +100,46 @@ def largest(items):
     assert plain[:3] == other[:3]
     assert plain[3:] == (other[3][::-1], other[4][::-1], other[3][-1])
     assert reorder_sets("def f(items):\n    return list(items)") is None
+
+
+SHOP = {
+    "price.py": "def price(item, count):\n    return item + count\n\ndef tax(x):\n    return 2 * x",
+    "cart.py": (
+        "from .price import price, tax\n\ndef total(rows):\n    return price(rows[0], 2) + tax(3)"
+        "\n\ndef kind(row):\n    return 'sale' if row else 'sale' + 'gift'"
+    ),
+    "bill.py": "from .price import price\n\ndef bill():\n    return price(5, 6), 'sale'",
+}
+
+
+def test_a_change_across_files_leaves_a_third_place_out():
+    """Worked out by hand: parameters, a result, and a name in a text."""
+    made = [(one.operator, dict(one.sources)) for one in mutants_across(SHOP)]
+    swapped = next(files for kind, files in made if kind == "parameters")
+    assert swapped["price.py"].startswith("def price(count, item):\n    return item + count")
+    assert swapped["cart.py"].count("price(2, rows[0]) + tax(3)") == 1
+    assert "bill.py" not in swapped
+    shifted = [files for kind, files in made if kind == "shift" and "cart.py" in files]
+    assert any(
+        "return item + count + 1" in files["price.py"]
+        and "price(rows[0], 2) - 1" in files["cart.py"]
+        for files in shifted
+    )
+    [renamed] = [files for kind, files in made if kind == "rename"]
+    assert renamed["bill.py"].endswith("'sale_')")
+    assert renamed["cart.py"].endswith("'sale_' if row else 'sale' + 'gift'")
+    assert all(len(files) == 2 for _, files in made)
+
+
+def test_functions_that_say_what_they_do_can_be_left_out():
+    """Methods too; those with an underscore or without a docstring stay."""
+    source = (
+        "class A:\n    '''A.'''\n\n    def f(self, x, y=1):\n        '''Add.'''\n        return x + y\n\n"
+        "    def _g(self):\n        '''No.'''\n\ndef h():\n    return 1\n\n"
+        "def k(*rows):\n    '''Count.'''\n    return 2"
+    )
+    gone = {one.name: one for one in deletions(source)}
+    assert set(gone) == {"A.f", "k"}
+    assert (gone["A.f"].head, gone["A.f"].docstring) == ("def f(self, x, y=1)", "Add.")
+    assert "def f" not in gone["A.f"].source
+    assert "def k" in gone["A.f"].source

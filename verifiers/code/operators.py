@@ -1,18 +1,29 @@
 """Slips in Python functions: each source gives programs that differ from it in one place, and programs that are equal.
 
 A mutant is what a slip would write: another comparison, a bound that is off by one, a statement left out.  Whether
-it is wrong has to be found out: some slips change nothing.
+it is wrong has to be found out: some slips change nothing.  Across files it is a change that was made in some places
+and not in all.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Final, NamedTuple
 
-__all__ = ["Mutant", "mutants", "reorder_sets", "rewrites", "some_mutants"]
+__all__ = [
+    "Deletion",
+    "Mutant",
+    "Spread",
+    "deletions",
+    "mutants",
+    "mutants_across",
+    "reorder_sets",
+    "rewrites",
+    "some_mutants",
+]
 
 _COMPARISONS: Final[dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -68,6 +79,34 @@ class Mutant(NamedTuple):
 
     source: str
     operator: str
+
+
+class Spread(NamedTuple):
+    """Several files changed together.
+
+    Attributes:
+        sources: the changed files, whole, by path.
+        operator: what was changed, such as "parameters".
+    """
+
+    sources: Mapping[str, str]
+    operator: str
+
+
+class Deletion(NamedTuple):
+    """A program without one of its functions.
+
+    Attributes:
+        source: the whole program.
+        name: of the function; "Class.method" of a method.
+        head: its first line, with the arguments.
+        docstring: what it is for.
+    """
+
+    source: str
+    name: str
+    head: str
+    docstring: str
 
 
 class _Edit(NamedTuple):
@@ -152,6 +191,8 @@ def rewrites(source: str) -> Iterator[Mutant]:
 
 def reorder_sets(source: str) -> str | None:
     """The program with sets that are gone through from the other end, as under another hash seed; None if it has none.
+def deletions(source: str) -> Iterator[Deletion]:
+    """The source without one of its functions or methods, for each that has a docstring and no leading underscore.
 
     Args:
         source: Python code.
@@ -188,6 +229,133 @@ def _makes_set(node: ast.AST) -> bool:
 
 def _reordered(value: ast.expr) -> ast.expr:
     return ast.Call(ast.Name("reordered_set", ast.Load()), [value], [])
+    owners = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
+    for owner in owners:
+        prefix = f"{owner.name}." if isinstance(owner, ast.ClassDef) else ""
+        body = list(owner.body)
+        for at, node in enumerate(body):
+            if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+                continue
+            docstring = ast.get_docstring(node)
+            if docstring and len(body) > 1:
+                owner.body = body[:at] + body[at + 1 :]
+                head = f"def {node.name}({ast.unparse(node.args)})"
+                yield Deletion(ast.unparse(tree), prefix + node.name, head, docstring)
+        owner.body = body
+
+
+def mutants_across(sources: Mapping[str, str]) -> Iterator[Spread]:
+    """Changes of two files that leave out a third place: an interface is changed where it stands and in one more file.
+
+    Args:
+        sources: Python files by path.
+
+    Raises:
+        SyntaxError: one is none.
+    """
+    seen = set()
+    for path, source in sources.items():
+        for other in sources:
+            if other == path:
+                continue
+            for function in _functions(ast.parse(source)):
+                for change in (_swap_parameters, _shift_result):
+                    made = change(function, sources, path, other)
+                    if made is not None and made.sources[path] + made.sources[other] not in seen:
+                        seen.add(made.sources[path] + made.sources[other])
+                        yield made
+            yield from _renamed_texts(sources, path, other)
+
+
+def _functions(tree: ast.Module) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+def _calls_of(tree: ast.AST, name: str) -> list[ast.Call]:
+    """The calls of a function or method, by its name."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [
+        call
+        for call in calls
+        if (isinstance(call.func, ast.Name) and call.func.id == name)
+        or (isinstance(call.func, ast.Attribute) and call.func.attr == name)
+    ]
+
+
+def _swap_parameters(
+    function: ast.FunctionDef, sources: Mapping[str, str], path: str, other: str
+) -> Spread | None:
+    """The first two parameters change places, and so do arguments in one other file."""
+    names = [argument.arg for argument in function.args.args]
+    start = int(names[:1] == ["self"])
+    if len(names) - len(function.args.defaults) < start + 2:
+        return None
+    caller = ast.parse(sources[other])
+    calls = [call for call in _calls_of(caller, function.name) if len(call.args) > 1]
+    if not calls or any(isinstance(arg, ast.Starred) for call in calls for arg in call.args[:2]):
+        return None
+    for call in calls:
+        call.args[0], call.args[1] = call.args[1], call.args[0]
+    tree = ast.parse(sources[path])
+    for same in _functions(tree):
+        if (same.name, same.lineno) == (function.name, function.lineno):
+            args = same.args.args
+            args[start], args[start + 1] = args[start + 1], args[start]
+    return Spread({path: ast.unparse(tree), other: ast.unparse(caller)}, "parameters")
+
+
+def _shift_result(
+    function: ast.FunctionDef, sources: Mapping[str, str], path: str, other: str
+) -> Spread | None:
+    """The result grows by one, which one other file takes back."""
+    caller, tree = ast.parse(sources[other]), ast.parse(sources[path])
+    calls = _calls_of(caller, function.name)
+    same = next(one for one in _functions(tree) if one.lineno == function.lineno)
+    returns = [node for node in ast.walk(same) if isinstance(node, ast.Return) and node.value]
+    if not calls or not returns:
+        return None
+    for node in returns:
+        assert node.value is not None
+        node.value = ast.BinOp(node.value, ast.Add(), ast.Constant(1))
+    shifted = _Shifted(set(map(id, calls))).visit(caller)
+    return Spread({path: ast.unparse(tree), other: ast.unparse(shifted)}, "shift")
+
+
+class _Shifted(ast.NodeTransformer):
+    """Takes one from the result of calls.
+
+    Args:
+        calls: ids of their nodes.
+    """
+
+    def __init__(self, calls: set[int]) -> None:
+        self.calls = calls
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        return ast.BinOp(node, ast.Sub(), ast.Constant(1)) if id(node) in self.calls else node
+
+
+def _renamed_texts(sources: Mapping[str, str], path: str, other: str) -> Iterator[Spread]:
+    """A text that several files use as a name is another one in one file, and in the first place of a second."""
+    for text in sorted(set(_names_as_texts(ast.parse(sources[path])))):
+        tree, caller = ast.parse(sources[path]), ast.parse(sources[other])
+        theirs = [node for node in _texts_in(caller) if node.value == text]
+        if len(theirs) < 2:
+            continue
+        for node in [*(node for node in _texts_in(tree) if node.value == text), theirs[0]]:
+            node.value = f"{text}_"
+        yield Spread({path: ast.unparse(tree), other: ast.unparse(caller)}, "rename")
+
+
+def _names_as_texts(tree: ast.AST) -> Iterator[str]:
+    for node in _texts_in(tree):
+        if isinstance(node.value, str) and node.value.isidentifier() and len(node.value) > 1:
+            yield node.value
+
+
+def _texts_in(tree: ast.AST) -> Iterator[ast.Constant]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
 
 
 def _edits(tree: ast.Module) -> Iterator[_Edit]:

@@ -1,0 +1,266 @@
+"""Software tasks without network: bugs and gaps of small projects, judged by tests that were never shown."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import rlvr
+from rlvr.envs.swe_patches import PatchError, apply_patch, patch_between, patch_in
+from rlvr.envs.swe_projects import (
+    SPLITS,
+    Found,
+    Variant,
+    loader,
+    names_of_projects,
+    observe,
+    read_table,
+    unittest_file,
+    variant_of,
+)
+from rlvr.errors import SandboxFailed, UsageError
+from rlvr.sandbox import Box, Limits
+from rlvr.tools import bash, sandbox
+from rlvr.validate import require_one_of, require_whole
+
+__all__ = ["SweLite"]
+
+_LIMITS: Final = Limits(cpu_s=5.0, memory_mib=256)
+_HELP: Final = ("report", "tests", "place")
+_KINDS: Final = ("all", "bug", "feature")
+_SOURCES: Final = "src"
+_TESTS: Final = "tests/test_all.py"
+_RUN: Final = "python3 -m unittest discover -s tests"
+
+
+@rlvr.register("swe-lite-v1")
+class SweLite(rlvr.Environment):
+    """Mend the bugs of a small Python package, or write the function that it lacks.
+
+    CORRECT needs every hidden test to pass: those that fail before, and those that do not.  They run where the policy
+    never was, on a copy of `src`, have inputs of their own, and ask for plain values.
+
+    Options:
+        kind: "bug", "feature" (a function is missing), or "all".
+        bugs: how many a task has, 1 to 3; 0 for any number.  A feature counts as one.
+        files: how many files have to be changed, 1 to 3; 0 for any number.
+        distance: least number of imports between the module that the report is about and a file to be changed.
+        help: "report" shows one case that fails; "tests" has all that may be shown among the tests; "place" also names
+            the files.
+        tools: False for one reply with a patch, without a session.
+        sandbox: "namespaces", or "restricted" for a host without them; see docs/reference/sandbox.md.
+    """
+
+    domain = "code"
+    outputs = ("src/**.py",)
+    turns: int = 20
+    calls: int = 40
+    call_seconds: float = 60.0
+    kind: str = "all"
+    bugs: int = 0
+    files: int = 0
+    distance: int = 0
+    help: str = "report"
+    tools: bool = True  # type: ignore[assignment]  # the method `bash` is the tool
+    sandbox: str = "namespaces"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_one_of("split", self.split, SPLITS)
+        require_one_of("kind", self.kind, _KINDS)
+        require_one_of("help", self.help, _HELP)
+        for name in ("bugs", "files", "distance"):
+            require_whole(name, getattr(self, name), 0)
+        if not self.tools:
+            self.play_single_turns()
+
+    # ------------------------------------------------------------------------------------------------- tasks
+
+    @cached_property
+    def _rows(self) -> Sequence[Found]:
+        projects = set(names_of_projects(self.split))
+        rows = [one for one in read_table() if one.project in projects and self._has(one)]
+        if not rows:
+            raise UsageError(
+                f"{self.id} has no task of split {self.split!r} with kind={self.kind!r}, bugs={self.bugs}, "
+                f"files={self.files} and distance={self.distance}; give a smaller distance, or 0 for any number"
+            )
+        rlvr.seeded(self.id, self.split, "order").shuffle(rows)
+        return rows
+
+    def _has(self, one: Found) -> bool:
+        kind = "bug" if one.feature is None else "feature"
+        numbers = ((self.bugs, one.bugs), (self.files, one.files))
+        same = all(wanted in (0, number) for wanted, number in numbers)
+        return same and self.kind in ("all", kind) and one.distance >= self.distance
+
+    @property
+    def size(self) -> int:
+        """Number of tasks of the split with these options."""
+        return len(self._rows)
+
+    def tasks(self) -> Iterator[rlvr.Task]:
+        return map(self.task, range(self.size))
+
+    def find(self, task: str | int) -> rlvr.Task:
+        index = task.rpartition("/")[2] if isinstance(task, str) else str(task)
+        found = self.task(int(index)) if index.isdecimal() and int(index) < self.size else None
+        if found is None or task not in (found.id, int(index)):
+            raise LookupError(f"{self.id}, split {self.split!r}, has no task {task!r}")
+        return found
+
+    def task(self, index: int) -> rlvr.Task:
+        if not 0 <= index < self.size:
+            raise IndexError(
+                f"{self.id} has {self.size} tasks in split {self.split!r}; there is no task {index}"
+            )
+        row = self._rows[index]
+        variant = variant_of(row.project, row.variant)
+        right = loader(variant.name, variant.files)
+        broken = _sources(variant, variant.changed(row.edits))
+        hidden = dict(enumerate(variant.hidden))
+        outcomes = {number: observe(right, case) for number, case in hidden.items()}
+        shown = {
+            number: case
+            for number, case in enumerate(variant.visible)
+            if self.help != "report" or number not in row.shown
+        }
+        seen = {number: observe(right, case) for number, case in shown.items()}
+        prompt = self._prompt(row, variant, broken)
+        reference = {
+            "tests": unittest_file(hidden, outcomes, ""),
+            "decides": [f"Tests.test_{number:02}" for number in row.decides],
+            "keeps": [f"Tests.test_{n:02}" for n in hidden if n not in row.decides],
+            "files": _changed(variant, row),
+        }
+        files = {**broken, _TESTS: unittest_file(shown, seen, _SOURCES)}
+        meta = {"files": files, "package": variant.name}
+        return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, reference, meta)
+
+    def _prompt(self, row: Found, variant: Variant, broken: Mapping[str, str]) -> str:
+        symptom = variant.visible[row.shown[0]]
+        wanted = observe(loader(variant.name, variant.files), symptom)
+        parts = [f"The Python package {variant.name} in the folder src is about {variant.about}."]
+        if row.feature is None:
+            got = observe(loader(variant.name, variant.changed(row.edits)), symptom)
+            bugs = "a bug" if row.bugs == 1 else f"{row.bugs} bugs"
+            parts[0] += f" It has {bugs}. A user reports:"
+            parts.append(
+                f"```python\n{symptom}\n```\nIt {_told(got)}. Right is that it {_told(wanted)}."
+            )
+        else:
+            name, head, docstring = map(variant.compose, row.feature)
+            path = variant.compose(row.edits[0][0])
+            parts[0] += f" {name} is missing in src/{variant.name}/{path}. Write it:"
+            parts.append(f'```python\n{head}:\n    """{docstring}"""\n```')
+            parts.append(f"With it, this code {_told(wanted)}:\n```python\n{symptom}\n```")
+        if self.help == "place":
+            places = sorted(
+                {f"src/{variant.name}/{variant.compose(edit[0])}" for edit in row.edits}
+            )
+            parts.append(f"To be changed: {', '.join(places)}.")
+        parts.append(
+            "All that docstrings say holds. Hidden tests with other inputs decide; they see src alone, and what is "
+            "right now has to stay right."
+        )
+        if self.tools:
+            parts.append(
+                f"You have a bash session in the folder above src. Some tests are in tests: {_RUN}. When you are "
+                "done, say so."
+            )
+        else:
+            parts += [
+                f"{path}:\n```python\n{text}```" for path, text in broken.items() if text.strip()
+            ]
+            parts.append("Answer with one patch, as `diff -u` writes it, in a ```diff block.")
+        return "\n\n".join(parts)
+
+    # ---------------------------------------------------------------------------------------------- episodes
+
+    def setup(self, task: rlvr.Task) -> Any:
+        session = sandbox(_LIMITS, level=self.sandbox).session("bash", total_cpu_s=120.0)
+        for path, text in task.meta["files"].items():
+            if not session.write(path, text):
+                session.close()
+                raise SandboxFailed(f"the file {path} could not be written: {session.over}")
+        return session
+
+    @rlvr.tool
+    def bash(self, state: Any, command: str) -> str:
+        """Run bash commands and see what they print.  Files, variables and the folder are kept between calls.
+
+        Args:
+            command: the commands.
+        """
+        reply: str = bash(state).function(command=command)
+        return reply
+
+    def grade(self, task: rlvr.Task, box: Box) -> dict[str, str]:
+        """The outcomes of the hidden tests on the files of the package; no other file counts."""
+        prefix = f"{_SOURCES}/{task.meta['package']}/"
+        own = {
+            path.removeprefix(f"{_SOURCES}/"): data
+            for path, data in box.files.items()
+            if path.startswith(prefix)
+        }
+        return Box(box.sandbox, own).test(task.reference["tests"])
+
+    def verify(self, task: rlvr.Task, completion: Any) -> rlvr.Verdict:
+        if isinstance(completion, str):
+            return self._of_patch(task, completion)
+        return _verdict(task, completion.final)
+
+    def _of_patch(self, task: rlvr.Task, reply: str) -> rlvr.Verdict:
+        patch = patch_in(reply)
+        if patch is None:
+            return rlvr.Verdict(rlvr.Outcome.UNPARSED, why="no ```diff block in the completion")
+        try:
+            files = apply_patch(task.meta["files"], patch)
+        except PatchError as error:
+            return rlvr.Verdict(rlvr.Outcome.WRONG, why=f"patch: {error}", answer=patch)
+        made = {path: text.encode("utf-8", "replace") for path, text in files.items()}
+        box = Box(sandbox(_LIMITS, level=self.sandbox), made)
+        return _verdict(task, self.grade(task, box), patch)
+
+    def example(self, task: rlvr.Task) -> str:
+        files = task.meta["files"]
+        right = task.reference["files"]
+        return f"```diff\n{patch_between(files, right)}\n```"
+
+    def example_episode(self, task: rlvr.Task) -> Sequence[str | rlvr.Ask]:
+        if not self.tools:
+            return [self.example(task)]
+        lines = [
+            f"printf %s {shlex.quote(text)} > {shlex.quote(path)}"
+            for path, text in task.reference["files"].items()
+        ]
+        return [rlvr.Ask("bash", {"command": "\n".join(lines)}), "Done."]
+
+
+def _sources(variant: Variant, files: Mapping[str, str]) -> dict[str, str]:
+    return {f"{_SOURCES}/{variant.name}/{path}": text for path, text in files.items()}
+
+
+def _changed(variant: Variant, row: Found) -> dict[str, str]:
+    """The files to be changed, as they should be."""
+    paths = {variant.compose(edit[0]) for edit in row.edits}
+    return _sources(variant, {path: variant.files[path] for path in sorted(paths)})
+
+
+def _told(outcome: Sequence[Any]) -> str:
+    """What a case comes to, in words."""
+    kind, what = outcome
+    return f"returns {what!r}" if kind == "returns" else f"raises {what}"
+
+
+def _verdict(task: rlvr.Task, final: Any, answer: str | None = None) -> rlvr.Verdict:
+    """CORRECT if all hidden tests pass; what still fails is said before what has ceased to pass."""
+    results = final if isinstance(final, Mapping) else {}
+    for which, names in (("still-fails", "decides"), ("broken", "keeps")):
+        failed = [name for name in task.reference[names] if results.get(name) != "pass"]
+        if failed:
+            why = f"{which}: {len(failed)} of {len(task.reference[names])} hidden tests"
+            return rlvr.Verdict(rlvr.Outcome.WRONG, why=why, answer=answer)
+    return rlvr.Verdict(rlvr.Outcome.CORRECT, why="all hidden tests pass", answer=answer)

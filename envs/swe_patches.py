@@ -1,0 +1,124 @@
+"""Patches in the form of `diff -u`: read from a reply, and applied to files by their lines and not by their numbers."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["PatchError", "apply_patch", "patch_between", "patch_in"]
+
+_FENCE: Final = re.compile(r"^```(?:diff|patch)[ \t]*\n(.*?)^```[ \t]*$", re.M | re.S)
+_HUNK: Final = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
+_NONE: Final = "/dev/null"
+
+
+class PatchError(ValueError):
+    """A patch that cannot be read or does not apply; says why."""
+
+
+@dataclass
+class _Hunk:
+    """Lines to be found and lines to take their place; `line` is where the first should be, counted from 1."""
+
+    line: int
+    old: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+
+
+def patch_in(reply: str) -> str | None:
+    """The last block of a reply that is fenced as a diff; None if it has none.
+
+    Args:
+        reply: the whole text.
+    """
+    blocks = _FENCE.findall(reply)
+    return blocks[-1] if blocks else None
+
+
+def apply_patch(files: Mapping[str, str], patch: str) -> dict[str, str]:
+    """Files with a patch applied.
+
+    Each hunk's lines must stand in its file; of several places the one nearest to its number counts.
+
+    Args:
+        files: by path.
+        patch: in the form of `diff -u`; `a/` and `b/` before paths do not count.
+
+    Raises:
+        PatchError: it is none, or it does not apply.
+    """
+    patched = dict(files)
+    for old, new, hunks in _sections(patch):
+        if old != _NONE and old not in patched:
+            raise PatchError(f"there is no file {old!r}")
+        if old == _NONE and new in patched:
+            raise PatchError(f"the file {new!r} is there already")
+        lines = [] if old == _NONE else patched[old].split("\n")
+        shift = 0
+        for hunk in hunks:
+            at = 0 if old == _NONE else _place(lines, hunk, shift, old)
+            lines[at : at + len(hunk.old)] = hunk.new
+            shift = at - (hunk.line - 1) + len(hunk.new) - len(hunk.old)
+        if old not in (_NONE, new):
+            del patched[old]
+        if new != _NONE:
+            patched[new] = "\n".join([*lines, ""] if old == _NONE else lines)
+    return patched
+
+
+def _place(lines: Sequence[str], hunk: _Hunk, shift: int, path: str) -> int:
+    count = len(hunk.old)
+    places = [at for at in range(len(lines) - count + 1) if lines[at : at + count] == hunk.old]
+    if not hunk.old or not places:
+        raise PatchError(f"the hunk at line {hunk.line} of {path!r} has lines that are not there")
+    return min(places, key=lambda at: abs(at - (hunk.line - 1 + shift)))
+
+
+def _sections(patch: str) -> Iterator[tuple[str, str, list[_Hunk]]]:
+    """(old path, new path, hunks) of each file."""
+    old, new, hunks = "", "", list[_Hunk]()
+    lines = patch.rstrip("\n").split("\n")
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        if line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
+            if hunks:
+                yield old, new, hunks
+            old, new, hunks = _path(line), _path(lines[at + 1]), []
+            at += 2
+            continue
+        head = _HUNK.match(line)
+        if head is not None and new:
+            hunks.append(_Hunk(int(head[1])))
+        elif hunks and line[:1] in (" ", "-", "+", ""):
+            if line[:1] != "+":
+                hunks[-1].old.append(line[1:])
+            if line[:1] != "-":
+                hunks[-1].new.append(line[1:])
+        elif hunks and not line.startswith("\\"):  # "\ No newline at end of file"
+            raise PatchError(f"the line {line[:60]!r} begins with none of ' ', '-' and '+'")
+        at += 1
+    if not hunks:
+        raise PatchError("the patch has no hunk")
+    yield old, new, hunks
+
+
+def _path(line: str) -> str:
+    path = line[4:].split("\t")[0].strip()
+    return path if path == _NONE else re.sub(r"^[ab]/", "", path)
+
+
+def patch_between(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """The patch that leads from files to others of the same names.
+
+    Args:
+        old, new: by path.
+    """
+    parts = []
+    for path in sorted(new):
+        before, after = old[path].split("\n"), new[path].split("\n")
+        parts += difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", lineterm="")
+    return "\n".join(parts)
