@@ -191,8 +191,6 @@ def rewrites(source: str) -> Iterator[Mutant]:
 
 def reorder_sets(source: str) -> str | None:
     """The program with sets that are gone through from the other end, as under another hash seed; None if it has none.
-def deletions(source: str) -> Iterator[Deletion]:
-    """The source without one of its functions or methods, for each that has a docstring and no leading underscore.
 
     Args:
         source: Python code.
@@ -229,6 +227,18 @@ def _makes_set(node: ast.AST) -> bool:
 
 def _reordered(value: ast.expr) -> ast.expr:
     return ast.Call(ast.Name("reordered_set", ast.Load()), [value], [])
+
+
+def deletions(source: str) -> Iterator[Deletion]:
+    """The source without one of its functions or methods, for each that has a docstring and no leading underscore.
+
+    Args:
+        source: Python code.
+
+    Raises:
+        SyntaxError: it is none.
+    """
+    tree = ast.parse(source)
     owners = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
     for owner in owners:
         prefix = f"{owner.name}." if isinstance(owner, ast.ClassDef) else ""
