@@ -273,7 +273,10 @@ def _combined(bugs: Sequence[_Candidate], size: int, rng: random.Random) -> Iter
     """Several bugs at places of their own, without end where there are enough."""
     for _ in range(1000 if len(bugs) >= size else 0):
         parts = rng.sample(bugs, size)
-        edits = sorted((edit for part in parts for edit in part.edits), key=lambda one: one[:2])
+        edits = sorted(
+            (edit for part in parts for edit in part.edits),
+            key=lambda one: (str(one[0]), int(one[1])),
+        )
         apart = all(
             one[0] != other[0] or one[1] + one[2] + 1 < other[1]
             for one, other in itertools.pairwise(edits)
@@ -296,7 +299,7 @@ def _validated(
     jobs += [(project, number, one.edits) for one, number in drawn]
     outcomes = look_in(jobs)
     rights = dict(zip(variants, outcomes, strict=False))
-    tasks = []
+    tasks: list[Found] = []
     for (one, number), row in zip(drawn, outcomes[len(variants) :], strict=True):
         failures = _failures(rights[number], row, one)
         if failures is not None and len(tasks) < most:

@@ -117,7 +117,7 @@ def patch_between(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     Args:
         old, new: by path.
     """
-    parts = []
+    parts: list[str] = []
     for path in sorted(new):
         before, after = old[path].split("\n"), new[path].split("\n")
         parts += difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", lineterm="")

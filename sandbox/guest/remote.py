@@ -274,6 +274,11 @@ class Object:
     def __setattr__(self, name: str, value: Any) -> None:
         _remote(self).ask("set", self, name, value)
 
+    def __getitem__(self, at: Any) -> Any:
+        if type(at) is slice:  # its bounds cross as values
+            return _remote(self).call(self, "__slice__", (at.start, at.stop, at.step), {})
+        return _remote(self).call(self, "__getitem__", (at,), {})
+
     def __eq__(self, other: Any) -> Any:
         if isinstance(other, Object):
             return self is other or _equal(self, other)
@@ -359,16 +364,8 @@ def _paired(name: str) -> Any:
     return ask
 
 
-def _item(self: Object, at: Any) -> Any:
-    """An item, or a slice, whose bounds cross as values."""
-    if type(at) is slice:
-        return _remote(self).call(self, "__slice__", (at.start, at.stop, at.step), {})
-    return _remote(self).call(self, "__getitem__", (at,), {})
-
-
-for _name in OPERATIONS:
+for _name in OPERATIONS.keys() - {"__getitem__", "__slice__"}:
     setattr(Object, _name, _forwarded(_name))
-Object.__getitem__ = _item  # type: ignore[attr-defined]
 for _name in PAIRED.keys() - {"__eq__"}:
     setattr(Object, _name, _paired(_name))
 

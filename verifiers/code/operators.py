@@ -239,7 +239,8 @@ def deletions(source: str) -> Iterator[Deletion]:
         SyntaxError: it is none.
     """
     tree = ast.parse(source)
-    owners = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
+    owners: list[ast.Module | ast.ClassDef] = [tree]
+    owners += [node for node in tree.body if isinstance(node, ast.ClassDef)]
     for owner in owners:
         prefix = f"{owner.name}." if isinstance(owner, ast.ClassDef) else ""
         body = list(owner.body)
