@@ -193,7 +193,8 @@ def find(
         some = list(itertools.islice(together, _TRIES * most[kind]))
         tasks += _validated(project, some, variants, most[kind], rng, look_in)
     rng.shuffle(features)
-    return tasks + _validated(project, features, variants, most["features"], rng, look_in)
+    tasks += _validated(project, features, variants, most["features"], rng, look_in)
+    return list({repr(task.edits): task for task in reversed(tasks)}.values())[::-1]
 
 
 def _candidate(task: Found) -> _Candidate:

@@ -239,7 +239,7 @@ def test_patches_make_and_remove_files_and_are_read_from_the_last_block():
 
 CHEATS = {
     "equal to all, with slices": "class A:\n    __getitem__ = __call__ = __getattr__ = lambda s, *a, **k: s\n"
-    "    __eq__ = lambda s, o: True\ndef __getattr__(name): return A()\n",
+    "    __eq__ = lambda s, o: True\n    __iter__ = lambda s: iter(())\ndef __getattr__(name): return A()\n",
     "an endless iterator": "def __getattr__(name): return lambda *a, **k: iter(int, 1)\n",
     "an expected value from a frame": "import gc\ndef __getattr__(name):\n    def f(*a, **k):\n"
     "        return next(o[1] for o in gc.get_objects() if isinstance(o, list) and o[:1] == ['returns'])\n"
