@@ -143,7 +143,7 @@ test-slow: $(DEV)
 	@$(PYTEST) -m slow $(addprefix --ignore=tests/,browser escapes outside peers ranks ray vllm)
 
 # Each release in a folder of its own, without what it depends on: drivers name stand-ins.  The interpreter is ours.
-REFEREE := trl==1.5.1 trl==1.8.0 trl==1.9.0 trl==1.16.0 verl==0.9.1 openrlhf==0.11.2 ms-swift==4.6.0
+REFEREE := trl==1.5.1 trl==1.8.0 trl==1.9.0 trl==1.16.0 verl==0.9.1 openrlhf==0.11.2 ms-swift==4.6.0 areal==1.0.4 trinity-rft==0.6.0
 REFEREE_VENV := .venv-referee
 
 referee: $(TRAIN)

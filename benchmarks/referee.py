@@ -49,7 +49,8 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|")
     for release in args.releases:
-        name = release.partition("==")[0].replace("-", "_")
+        package = release.partition("==")[0].replace("-", "_")
+        name = {"trinity_rft": "trinity"}.get(package, package)
         source = folder_of(release, args.folder, args.python)
         print("\n".join(rows(release, referee(name, args.python, source))), flush=True)
 

@@ -21,7 +21,7 @@ from rlvr.validate import nearest
 
 __all__ = ["PEERS", "Ruling", "cases", "referee"]
 
-PEERS: Final = ("trl", "verl", "openrlhf", "ms_swift")
+PEERS: Final = ("trl", "verl", "openrlhf", "ms_swift", "areal", "trinity")
 """Trainers with a driver; each is the file of its name in `rlvr.interop.drivers`."""
 _DRIVERS = Path(__file__).parent / "drivers"
 _LENGTHS = (3, 14, 7, 16, 5, 9, 2, 12)

@@ -44,8 +44,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
     mask = torch.tensor(step.padded("mask")).float()
     advantages = _advantages(step, mask, max(sizes.values()))
     step.arrays["advantages"] = step.flat(advantages.numpy())
-    new = torch.tensor(step.padded("new_logprobs")).requires_grad_()
-    old = torch.tensor(step.padded("behaviour_logprobs"))
+    new, old = step.tensors()
     clip = numbers["clip"]
     loss = PolicyLoss(
         clip_eps_low=clip["low"],
@@ -54,13 +53,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
         policy_loss_type="gspo" if numbers["name"] == "gspo" else "ppo",
     )(new, old, advantages, mask)[0]
     loss.backward()
-    lengths = [len(ids) for ids in step.rows("token_ids")]
-    step.add_update(
-        list(range(len(lengths))),
-        [row[:n].detach().numpy() for row, n in zip(new, lengths, strict=True)],
-        [row[:n].numpy() for row, n in zip(new.grad, lengths, strict=True)],
-        loss=float(loss),
-    )
+    step.add_gradient(new, float(loss))
     try:
         name = f"openrlhf {version('openrlhf')}"
     except PackageNotFoundError:

@@ -97,6 +97,28 @@ class Step:
         }
         self.updates.append(head)
 
+    def tensors(self) -> tuple[Any, Any]:
+        """Log-probabilities under the policy, which carry the gradient, and those before the step; padded."""
+        import torch
+
+        new = torch.tensor(self.padded("new_logprobs")).requires_grad_()
+        return new, torch.tensor(self.padded("behaviour_logprobs"))
+
+    def add_gradient(self, new: Any, loss: float) -> None:
+        """Add an optimiser step of all rows, after the loss was differentiated.
+
+        Args:
+            new: the log-probabilities.
+            loss: its value.
+        """
+        lengths = [len(ids) for ids in self.rows("token_ids")]
+        self.add_update(
+            list(range(len(lengths))),
+            [row[:n].detach().numpy() for row, n in zip(new, lengths, strict=True)],
+            [row[:n].numpy() for row, n in zip(new.grad, lengths, strict=True)],
+            loss=loss,
+        )
+
     def write(self, path: Path, trainer: str, conventions: Mapping[str, Any]) -> None:
         """Write the step.
 
@@ -144,11 +166,20 @@ def stand_in(names: tuple[str, ...]) -> list[str]:
     """
     taken: list[str] = []
 
+    class Kind(
+        type
+    ):  # a class whose attributes are such classes, as of a module that is imported by name
+        def __getattr__(cls, name: str) -> Any:
+            return make(name)
+
+    def make(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Kind(name, (), {"__new__": _as_decorator})
+
     class Empty(ModuleType):
         def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            return type(name, (), {"__new__": _as_decorator})
+            return make(name)
 
     class Finder:
         def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:

@@ -54,8 +54,7 @@ def _add_loss(step: Step, mask: torch.Tensor, advantages: torch.Tensor) -> None:
     from types import SimpleNamespace
 
     clip = step.numbers["clip"]
-    new = torch.tensor(step.padded("new_logprobs")).requires_grad_()
-    old = torch.tensor(step.padded("behaviour_logprobs"))
+    new, old = step.tensors()
     config = _Config(
         clip_ratio=clip["low"],
         clip_ratio_low=clip["low"],
@@ -69,13 +68,7 @@ def _add_loss(step: Step, mask: torch.Tensor, advantages: torch.Tensor) -> None:
         old, new, advantages, mask, _MODES[step.numbers["aggregation"]], config
     )[0]
     loss.backward()
-    lengths = [len(ids) for ids in step.rows("token_ids")]
-    step.add_update(
-        list(range(len(lengths))),
-        [row[:n].detach().numpy() for row, n in zip(new, lengths, strict=True)],
-        [row[:n].numpy() for row, n in zip(new.grad, lengths, strict=True)],
-        loss=float(loss),
-    )
+    step.add_gradient(new, float(loss))
 
 
 class _Config(dict[str, Any]):
