@@ -55,6 +55,7 @@ SUMS_ON_A_CPU: dict[str, Any] = {
     "eval_n": 1,
     "eval_temperature": 1.0,
     "eval_top_p": 1.0,
+    "stage": (),
     "workers": 1,
 }
 """Size tiny of recipes for mathematics: sums of two numbers, by a small model that gets a quarter of them right."""

@@ -3,7 +3,7 @@
 Example: rlvr train math_prorl --size tiny
 """
 
-from rlvr.recipes.recipe import SUMS_ON_A_CPU, Recipe, changed, ours, published
+from rlvr.recipes.recipe import SUMS_ON_A_CPU, Recipe, ours, published
 
 __all__ = ["RECIPE"]
 
@@ -19,8 +19,10 @@ RECIPE = Recipe(
         "prompts": published(256, "3.2"),
         "group_size": published(16, "3.2"),
         "updates": published(4, "3.2"),
-        "max_tokens": changed(
-            8096, "8096, and 16,000 in the last 200 steps", "3.2, 3.3", "runs have one length"
+        "max_tokens": published(8096, "3.2"),
+        "stage": published(
+            ("at=1800,max_tokens=16000",),
+            "3.3: the last 200 of some 2,000 steps have 16,000 tokens",
         ),
         "temperature": published(1.2, "3.2"),
         "lr": published(2e-6, "3.2"),
@@ -37,7 +39,7 @@ RECIPE = Recipe(
         "eval_tasks": ours(100, "they print none"),
     },
     sizes={
-        "small": {"prompts": 32, "updates": 4, "max_tokens": 2048, "eval_n": 4},
+        "small": {"prompts": 32, "updates": 4, "max_tokens": 2048, "eval_n": 4, "stage": ()},
         "tiny": SUMS_ON_A_CPU | {"temperature": 1.0},
     },
     notes=(

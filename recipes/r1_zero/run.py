@@ -18,6 +18,8 @@ RECIPE = Recipe(
     settings={
         "algorithm": published("grpo", "2.2.1"),
         "kl_coefficient": published(0.001, _HYPER),
+        "reset_every_steps": published(400, f"{_HYPER}: the reference is renewed"),
+        "reset_optimizer": published(False, f"{_HYPER}: the reference alone"),
         "prompts": published(32, _HYPER),
         "group_size": published(16, _HYPER),
         "updates": ours(
@@ -44,7 +46,6 @@ RECIPE = Recipe(
     },
     notes=(
         "the weight of the format is ours: they add both without a number",
-        "they renew the reference every 400 steps; here it stays",
         "at size tiny there is no thinking, so no reward for its form",
     ),
 )

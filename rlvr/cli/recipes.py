@@ -22,6 +22,7 @@ __all__ = ["RECIPES", "RecipesCommand", "markdown_table", "recipe_named", "recip
 RECIPES = (
     "arithmetic_cpu",
     "code_grpo",
+    "desk",
     "dr_grpo",
     "magistral",
     "math_dapo",
@@ -104,9 +105,13 @@ def recipe_table(recipe: Recipe) -> Table:
     for name, one in recipe.settings.items():
         theirs: Any = one.value if one.source and one.theirs is None else one.theirs
         table.add_row(
-            name, str(one.value), "" if theirs is None else str(theirs), one.source, one.why
+            name, _text(one.value), "" if theirs is None else str(theirs), one.source, one.why
         )
     return table
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _overview() -> Table:
@@ -132,5 +137,5 @@ def markdown_table(recipe: Recipe) -> str:
     for name, one in recipe.settings.items():
         theirs = "the same" if one.source and one.theirs is None else one.theirs or "–"
         says = "; ".join(text for text in (one.source, one.why) if text)
-        lines.append(f"| `{name}` | {one.value} | {theirs} | {says} |")
+        lines.append(f"| `{name}` | {_text(one.value)} | {theirs} | {says} |")
     return "\n".join([*lines, "", *(f"- {note}" for note in recipe.notes)])
