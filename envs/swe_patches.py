@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from rlvr.text import after_thinking
+
 __all__ = ["PatchError", "apply_patch", "patch_between", "patch_in"]
 
 _FENCE: Final = re.compile(r"^```(?:diff|patch)[ \t]*\n(.*?)^```[ \t]*$", re.M | re.S)
@@ -29,12 +31,13 @@ class _Hunk:
 
 
 def patch_in(reply: str) -> str | None:
-    """The last block of a reply that is fenced as a diff; None if it has none.
+    """The last block after the model's thinking that is fenced as a diff; None if there is none.
 
     Args:
         reply: the whole text.
     """
-    blocks = _FENCE.findall(reply)
+    begin = after_thinking(reply)
+    blocks = [] if begin is None else _FENCE.findall(reply, begin)
     return blocks[-1] if blocks else None
 
 

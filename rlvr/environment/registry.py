@@ -276,6 +276,8 @@ def read_option(name: str, default: Any, value: str) -> Any:
     """
     if isinstance(default, str):
         return value
+    if isinstance(default, bool) and value in ("True", "False"):  # as Python writes them
+        return value == "True"
     try:
         return json.loads(value)
     except ValueError:

@@ -103,6 +103,15 @@ def _serve(jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> N
         runner.close()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Running:
+    """Something that was begun; `ends` is when its time is over, by the monotonic clock."""
+
+    future: Future[Any]
+    thread: _Thread
+    ends: float
+
+
 class ToolEpisode(Episode):
     """An episode with tools, a simulated user, or a state.
 
@@ -133,7 +142,7 @@ class ToolEpisode(Episode):
         self._over = ""  # why no call can be made any more
         self._closed = False
         self._thread = _Thread(f"rlvr-episode-{task.id}"[:60])
-        self._busy: Future[Any] | None = None
+        self._busy: list[Future[Any]] = []
         self._state: Any = None
         try:
             self._state = self._own("setup", partial(env.setup, task))
@@ -161,10 +170,14 @@ class ToolEpisode(Episode):
         said = policy_turn(turn)
         index = len(self._turns)
         self._turns.append(EpisodeTurn(said.text))
-        for number, ask in enumerate(said.calls):
-            call = self._make(ask, self._own_id(ask.id, f"c{index:04d}{number:04d}"))
+        asks = [
+            (ask, self._own_id(ask.id, f"c{index:04d}{number:04d}"))
+            for number, ask in enumerate(said.calls)
+        ]
+        for _, together in itertools.groupby(asks, self._companions()):
+            calls = self._make(list(together))
             before = self._turns[index]
-            self._turns[index] = EpisodeTurn(before.text, (*before.calls, call))
+            self._turns[index] = EpisodeTurn(before.text, (*before.calls, *calls))
         is_last = bool(last) or index + 1 >= (self.limits.turns or math.inf)
         if not said.calls and not is_last and (user := self._user()) is not None:
             return [user]
@@ -207,9 +220,8 @@ class ToolEpisode(Episode):
             EpisodeFailed: the environment failed.
         """
         self._require_open()
-        made = self._make(
-            Ask(name, arguments, id=id), self._own_id(id, f"c{len(self._turns):04d}0000")
-        )
+        own_id = self._own_id(id, f"c{len(self._turns):04d}0000")
+        [made] = self._make([(Ask(name, arguments, id=id), own_id)])
         self._turns.append(EpisodeTurn("", (made,)))
         return made
 
@@ -288,10 +300,10 @@ class ToolEpisode(Episode):
             return
         self._closed = True
         state, self._state = self._state, None
-        if self._busy is not None and not self._busy.done():
+        if any(not future.done() for future in self._busy):
             _each(state, "kill")
             if state is None:  # `setup` hangs, and may still give one
-                self._busy.add_done_callback(_closed_late)
+                self._busy[0].add_done_callback(_closed_late)
         if (
             self._thread.lost
         ):  # its `close` may wait for the same lock, so it gets a thread of its own
@@ -312,21 +324,49 @@ class ToolEpisode(Episode):
         self._ids.add(found)
         return found
 
-    def _make(self, ask: Ask, id: str) -> ToolCall:
-        """Make a call, or say what is wrong with it."""
-        if not ask.fault and (fault := unrecordable(ask.arguments)):
-            ask = dataclasses.replace(ask, fault=fault)
-        arguments = clean(dict(ask.arguments)) if not ask.fault else {}
-        name = clean(ask.name)[:200]
-        refused = self._refused(ask, name, arguments)
-        if refused:
-            return ToolCall(name, arguments, self._cut(f"error: {refused}"), True, id)
-        self._calls += 1
+    def _companions(self) -> Callable[[tuple[Ask, str]], Any]:
+        """The key by which calls that run side by side are grouped; any other call is alone."""
+        numbers = itertools.count()
+
+        def key(asked: tuple[Ask, str]) -> Any:
+            tool = self.tools.get(asked[0].name)
+            return next(numbers) if tool is None or not tool.parallel else str(tool.is_async)
+
+        return key
+
+    def _make(self, asks: Sequence[tuple[Ask, str]]) -> list[ToolCall]:
+        """Make calls side by side, each with its id, or say what is wrong with them; in their order."""
+        calls: list[ToolCall] = []
+        accepted: list[int] = []
+        for ask, own_id in asks:
+            if not ask.fault and (fault := unrecordable(ask.arguments)):
+                ask = dataclasses.replace(ask, fault=fault)
+            arguments = clean(dict(ask.arguments)) if not ask.fault else {}
+            name = clean(ask.name)[:200]
+            refused = self._refused(ask, name, arguments)
+            reply = self._cut(f"error: {refused}") if refused else ""
+            if not refused:
+                self._calls += 1
+                accepted.append(len(calls))
+            calls.append(ToolCall(name, arguments, reply, True, own_id))
         began = time.monotonic()
-        reply, error = self._reply(self.tools[name], arguments)
-        took_s = time.monotonic() - began
-        self._seconds += took_s
-        return ToolCall(name, arguments, self._cut(clean(reply)), error, id, round(took_s, 4))
+        limit_s = min(
+            self.limits.call_seconds, max(0.05, self.limits.episode_seconds - self._seconds)
+        )
+        tools = [self.tools[calls[at].name] for at in accepted]
+        functions = [
+            partial(tool.function, **calls[at].arguments)
+            for at, tool in zip(accepted, tools, strict=True)
+        ]
+        under_way = self._start_all(functions, limit_s)
+        for at, tool, running in zip(accepted, tools, under_way, strict=True):
+            reply, error = self._reply(tool, running)
+            took_s = round(time.monotonic() - began, 4)
+            text = self._cut(clean(reply))
+            calls[at] = dataclasses.replace(calls[at], reply=text, error=error, seconds=took_s)
+        if accepted:
+            self._seconds += time.monotonic() - began
+        return calls
 
     def _refused(self, ask: Ask, name: str, arguments: dict[str, Any]) -> str:
         """Why a call is not made; "" if it is.  A call that is refused counts too, so that refusals end."""
@@ -345,14 +385,9 @@ class ToolEpisode(Episode):
             return f"no time is left, all {self.limits.episode_seconds:g} seconds of calls are used; answer now"
         return ""
 
-    def _reply(self, tool: Tool, arguments: dict[str, Any]) -> tuple[str, bool]:
-        limit_s = min(
-            self.limits.call_seconds, max(0.05, self.limits.episode_seconds - self._seconds)
-        )
+    def _reply(self, tool: Tool, running: _Running) -> tuple[str, bool]:
         try:
-            return text_of(
-                self._limited(partial(tool.function, **arguments), limit_s, kills=True)
-            ), False
+            return text_of(self._wait(running, kills=True)), False
         except _LateError:
             return _LATE, True
         except ToolError as fault:
@@ -392,16 +427,51 @@ class ToolEpisode(Episode):
         Raises:
             _LateError: it took longer.
         """
+        running = self._start(function, limit_s, self._thread)
+        self._busy = [running.future]
+        return self._wait(running, kills=kills)
+
+    def _start_all(self, functions: Sequence[Callable[[], Any]], limit_s: float) -> list[_Running]:
+        """Begin calls side by side: async ones in the episode's loop, others in threads of their own."""
+        if len(functions) < 2:
+            started = [self._start(function, limit_s, self._thread) for function in functions]
+        elif is_async(functions[0]):
+            futures: list[Future[Any]] = [Future() for _ in functions]
+            ends = time.monotonic() + limit_s + _GRACE_S
+            together = partial(_all_awaited, functions, futures, limit_s)
+            whole = self._start(together, limit_s + 2 * _GRACE_S, self._thread)
+            started = [dataclasses.replace(whole, future=one, ends=ends) for one in futures]
+        else:
+            threads = [_Thread("rlvr-episode-call") for _ in functions]
+            started = [
+                self._start(function, limit_s, thread)
+                for function, thread in zip(functions, threads, strict=True)
+            ]
+            for thread in threads:
+                thread.end()
+        self._busy = [running.future for running in started]
+        return started
+
+    def _start(self, function: Callable[[], Any], limit_s: float, thread: _Thread) -> _Running:
+        """Begin something in a thread."""
 
         def job() -> Any:
             found = function()
             return _awaited(found, limit_s) if inspect.isawaitable(found) else found
 
-        if self._thread.lost:
-            raise _LateError
-        self._busy = future = self._thread.submit(job)
+        patience_s = limit_s + (_GRACE_S if is_async(function) else 0)
+        future: Future[Any] = Future()
+        if thread.lost:
+            future.set_exception(_LateError())
+        else:
+            future = thread.submit(job)
+        return _Running(future, thread, time.monotonic() + patience_s)
+
+    def _wait(self, running: _Running, *, kills: bool) -> Any:
+        """What something gives, see `_limited`."""
+        future = running.future
         try:
-            return future.result(timeout=limit_s + (_GRACE_S if is_async(function) else 0))
+            return future.result(timeout=max(0.0, running.ends - time.monotonic()))
         except FutureTimeout:
             if future.done():  # the function's own TimeoutError
                 return future.result()
@@ -410,7 +480,7 @@ class ToolEpisode(Episode):
         with suppress(FutureTimeout):
             future.exception(timeout=_GRACE_S)
         if not future.done():
-            self._thread.lost = True
+            running.thread.lost = True
             self._over = "an earlier call was over its time limit and has not ended"
             if next(_lost) > _LOST_MOST:
                 raise RlvrError(
@@ -429,6 +499,22 @@ async def _awaited(found: Any, limit_s: float) -> Any:
             await asyncio.wait([task], timeout=_GRACE_S / 2)
         raise _LateError
     return task.result()
+
+
+async def _all_awaited(
+    functions: Sequence[Callable[[], Any]], futures: Sequence[Future[Any]], limit_s: float
+) -> None:
+    """Await all, each of which has a future of its own."""
+
+    async def await_one(function: Callable[[], Any], future: Future[Any]) -> None:
+        try:
+            value = await _awaited(function(), limit_s)
+        except Exception as error:  # noqa: BLE001  it belongs to the caller that reads the future
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+    await asyncio.gather(*map(await_one, functions, futures))
 
 
 _BASE64: Final = "base64:"

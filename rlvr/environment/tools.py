@@ -21,7 +21,7 @@ import json
 import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import (
     Any,
@@ -81,6 +81,8 @@ class Tool:
         parameters: JSON schema of the arguments, an object.
         function: takes the arguments by name and gives the reply: a text, or what JSON can hold.  May be async.
         checked: False where `function` itself says what is wrong with arguments, as a server does.
+        parallel: calls of it in one turn run side by side, with those of other such tools beside them: plain functions
+            in threads of their own, async ones in the episode's loop.  Replies come in the order of the calls.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Tool:
     parameters: Mapping[str, Any]
     function: Callable[..., Any]
     checked: bool = True
+    parallel: bool = False
 
     def __post_init__(self) -> None:
         well = (
@@ -139,10 +142,14 @@ def tool(function: _F, /) -> _F: ...
 
 
 @overload
-def tool(*, name: str = "", description: str = "") -> Callable[[_F], _F]: ...
+def tool(
+    *, name: str = "", description: str = "", parallel: bool = False
+) -> Callable[[_F], _F]: ...
 
 
-def tool(function: Any = None, /, *, name: str = "", description: str = "") -> Any:
+def tool(
+    function: Any = None, /, *, name: str = "", description: str = "", parallel: bool = False
+) -> Any:
     """Make a method of an `Environment` a tool.  Its schema comes from its signature and docstring.
 
     The method's first argument is the episode's state; the others have annotations: str, int, float, bool, Literal,
@@ -152,17 +159,18 @@ def tool(function: Any = None, /, *, name: str = "", description: str = "") -> A
         function: the method.
         name: that the policy calls it by; "" for the method's own.
         description: for the policy; "" for the docstring's.
+        parallel: see `Tool`; for tools that do not change the state.
 
     Raises:
         UsageError: no schema can be made.
     """
     if function is None:
-        return partial(tool, name=name, description=description)
+        return partial(tool, name=name, description=description, parallel=parallel)
     if not inspect.isfunction(function):
         raise UsageError(
             f"@tool stands above {brief(function)}; it is for a method, def or async def"
         )
-    made = schema_of(function, skip=2, name=name, description=description)
+    made = schema_of(function, skip=2, name=name, description=description, parallel=parallel)
     setattr(function, _MARK, made)
     return function
 
@@ -174,6 +182,7 @@ def schema_of(
     name: str = "",
     description: str = "",
     checked: bool = True,
+    parallel: bool = False,
 ) -> Tool:
     """A tool from a function.
 
@@ -182,7 +191,7 @@ def schema_of(
         skip: number of its first arguments that the policy does not give.
         name: that the policy calls it by; "" for the function's own.
         description: for the policy; "" for the docstring's.
-        checked: see `Tool`.
+        checked, parallel: see `Tool`.
 
     Raises:
         UsageError: no schema can be made.
@@ -225,7 +234,7 @@ def schema_of(
     said = description or "\n\n".join(
         filter(None, (parsed.short_description, parsed.long_description))
     )
-    return Tool(named, said, parameters, function, checked)
+    return Tool(named, said, parameters, function, checked, parallel)
 
 
 def tools_of(env: object, state: Any) -> list[Tool]:
@@ -236,7 +245,7 @@ def tools_of(env: object, state: Any) -> list[Tool]:
         state: of the episode.
     """
     return [
-        Tool(made.name, made.description, made.parameters, partial(getattr(env, attribute), state))
+        replace(made, function=partial(getattr(env, attribute), state))
         for attribute, made in declared(type(env))
     ]
 

@@ -107,7 +107,7 @@ def search(corpus: Corpus, *, most: int = 3, name: str = "search") -> Tool:
             or "nothing was found"
         )
 
-    return schema_of(run, name=name)
+    return schema_of(run, name=name, parallel=True)
 
 
 def _library() -> Any:

@@ -12,6 +12,7 @@ from rlvr import (
     Format,
     UsageError,
 )
+from rlvr.environment.registry import read_option
 from tests.environments import Words
 from tests.rewards.parts import refusal
 
@@ -222,3 +223,10 @@ def test_an_id_is_no_option():
         id: ClassVar[str] = "named-v1"
 
     assert Named().id == Named.id == "named-v1"
+
+
+def test_truth_values_are_read_as_python_and_as_json_write_them():
+    """On a command line, tools=False is what the docs say."""
+    values = [read_option("tools", True, text) for text in ("False", "false", "True", "true")]
+    assert values == [False, False, True, True]
+    assert "is not a value like True" in refusal(lambda: read_option("tools", True, "no"))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 import rlvr
-from rlvr import Ask, ToolError, UsageError
+from rlvr import Ask, PolicyTurn, ToolError, UsageError
 from rlvr.environment import EpisodeFailed
 from rlvr.environment.tools import clean
 from tests.environments import Desk, call
@@ -398,3 +398,84 @@ def test_a_completion_without_an_episode_is_refused():
 def test_tool_errors_are_exported():
     """Authors raise them."""
     assert issubclass(ToolError, Exception)
+
+
+class Beside(rlvr.Environment):
+    """Tools that have to meet, and tools that must not."""
+
+    call_seconds: float = 20.0
+    calls: int = 6
+
+    def task(self, index):
+        return rlvr.Task(f"beside/{index}", "Meet.")
+
+    def setup(self, task):
+        return {"barrier": threading.Barrier(2), "loops": [], "events": {}, "busy": 0, "most": 0}
+
+    @rlvr.tool(parallel=True)
+    def meet(self, state, name: str) -> str:
+        """Wait for another call."""
+        state["barrier"].wait(15)
+        return name
+
+    @rlvr.tool(parallel=True)
+    async def swap(self, state, mine: str, other: str) -> str:
+        """Wait in one loop until the other call was made."""
+        loop = asyncio.get_running_loop()
+        for name in (mine, other):
+            state["events"].setdefault(name, asyncio.Event())
+        state["loops"].append(loop)
+        state["events"][mine].set()
+        await state["events"][other].wait()
+        if mine == "bad":
+            raise ToolError("bad")
+        return f"{mine} in {len(set(state['loops']))} loop"
+
+    @rlvr.tool(parallel=True)
+    async def sleep(self, state) -> str:
+        """Never end."""
+        await asyncio.sleep(100)
+
+    @rlvr.tool
+    def alone(self, state) -> str:
+        """Be the only one."""
+        state["busy"] += 1
+        state["most"] = max(state["most"], state["busy"])
+        state["busy"] -= 1
+        return str(state["most"])
+
+    def verify(self, task, record):
+        return rlvr.Verdict("correct", why="met")
+
+
+def beside(*asks, **options):
+    with Beside(**options).open(Beside().task(0)) as episode:
+        episode.reply(PolicyTurn("", tuple(Ask(name, arguments) for name, arguments in asks)))
+    return [call.reply for call in episode.record.calls]
+
+
+def test_parallel_tools_run_side_by_side_and_reply_in_order():
+    """Each of two calls waits for the other; one of another tool between them is not passed over."""
+    two = [("meet", {"name": "a"}), ("meet", {"name": "b"})]
+    assert beside(*two, ("alone", {}), *two, ("alone", {}))[:6] == ["a", "b", "1", "a", "b", "1"]
+    assert beside(
+        ("swap", {"mine": "x", "other": "bad"}), ("swap", {"mine": "bad", "other": "x"})
+    ) == [
+        "x in 1 loop",
+        "error: bad",
+    ]
+
+
+def test_parallel_tools_have_the_limits_of_others():
+    """A call that hangs is ended alone, and those beyond the number of calls are refused in their order."""
+    replies = beside(
+        ("sleep", {}),
+        ("swap", {"mine": "x", "other": "y"}),
+        ("swap", {"mine": "y", "other": "x"}),
+        ("swap", {"mine": "z"}),
+        call_seconds=0.5,
+        calls=3,
+    )
+    assert replies[0] == "error: time limit"
+    assert [reply.partition(" in")[0] for reply in replies[1:3]] == ["x", "y"]
+    assert replies[3].startswith("error: no calls are left")

@@ -235,6 +235,8 @@ def test_patches_make_and_remove_files_and_are_read_from_the_last_block():
     assert apply_patch({"x": FILE}, patch_between({"x": FILE}, other)) == other
     assert patch_in("```diff\n1\n```\nor\n```diff\n2\n```") == "2\n"
     assert patch_in("no block") is None
+    assert patch_in("<think>\n```diff\n1\n```\n") is None
+    assert patch_in("<think>\n```diff\n1\n```\n</think>\n```diff\n2\n```") == "2\n"
 
 
 CHEATS = {
