@@ -105,7 +105,8 @@ test-outside: $(DEV)
 	@$(BIN)/python -m pytest -n 0 -rP tests/outside
 
 # Each with rlvr in an environment of its own, without our constraints: they pin what others pin otherwise.
-PEERS := trl==1.16.0 verl==0.9.1 verifiers==0.4.0 openenv-core==0.3.0 nemo_gym==0.4.0 harbor==0.25.0
+PEERS := trl==1.16.0 verl==0.9.1 verifiers==0.4.0 openenv-core==0.3.0 nemo_gym==0.4.0 harbor==0.25.0 \
+  inspect_ai==0.3.285
 # harbor and NeMo Gym need Python 3.12; the others take any of ours.
 PYTHON312 ?= python3.12
 peer = $(firstword $(subst -, ,$(firstword $(subst ==, ,$(1)))))

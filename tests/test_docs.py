@@ -42,7 +42,11 @@ HEAVY = (
 )
 """Pages that train, load torch, or start compilers, services, TRL, math-verify, checks: 4 to 25 CPU seconds each."""
 
-PEERS = {"docs/using/openenv.md": "openenv.core", "docs/using/verifiers.md": "verifiers.v1"}
+PEERS = {
+    "docs/using/inspect_ai.md": "inspect_ai",
+    "docs/using/openenv.md": "openenv.core",
+    "docs/using/verifiers.md": "verifiers.v1",
+}
 """Pages about libraries that no extra brings, which run where these are installed."""
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rlvr.interop.harbor import from_harbor
     from rlvr.interop.harbor_validation import validate_harbor
     from rlvr.interop.harbor_write import to_harbor
+    from rlvr.interop.inspect_ai import from_inspect, to_inspect
     from rlvr.interop.nemo_gym import from_nemo_gym
     from rlvr.interop.openenv import from_openenv, to_openenv
     from rlvr.interop.openrlhf import to_openrlhf
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "from_harbor",
+    "from_inspect",
     "from_nemo_gym",
     "from_openenv",
     "from_reasoning_gym",
@@ -39,6 +41,7 @@ __all__ = [
     "to_atif",
     "to_gymnasium",
     "to_harbor",
+    "to_inspect",
     "to_openenv",
     "to_openrlhf",
     "to_trl",
@@ -49,7 +52,12 @@ __all__ = [
     "validate_harbor",
 ]
 
-_ELSEWHERE = {"to_harbor": "harbor_write", "validate_harbor": "harbor_validation"}
+_ELSEWHERE = {
+    "from_inspect": "inspect_ai",
+    "to_harbor": "harbor_write",
+    "to_inspect": "inspect_ai",
+    "validate_harbor": "harbor_validation",
+}
 
 
 def __getattr__(name: str) -> Any:

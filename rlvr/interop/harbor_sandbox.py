@@ -17,7 +17,7 @@ from typing import Any
 from rlvr.errors import MissingDependency, SandboxFailed
 from rlvr.interop.harbor_folder import HarborFolder
 from rlvr.interop.harbor_trial import begin
-from rlvr.sandbox import Ending
+from rlvr.interop.session_exec import SessionExec
 from rlvr.tools import sandbox
 
 try:
@@ -32,9 +32,7 @@ except ImportError as error:
 
 __all__ = ["RlvrSandbox"]
 
-_SPOOL = ".harbor"  # in the session's own folder: what a command wrote, and files on their way
 _LONGEST_S = 3600.0
-_TIMED_OUT = 124  # exit code of timeout(1)
 
 
 class RlvrSandbox(BaseEnvironment):  # type: ignore[misc]  # harbor is not installed where types are checked
@@ -55,6 +53,7 @@ class RlvrSandbox(BaseEnvironment):  # type: ignore[misc]  # harbor is not insta
         folder = self._folder
         self._place = begin(sandbox(folders=folder.folders), folder, _LONGEST_S)
         self._session = self._place.session
+        self._exec = SessionExec(self._session)
         await self.ensure_dirs(self._mount_targets(writable_only=True))
 
     async def stop(self, delete: bool) -> None:
@@ -71,48 +70,29 @@ class RlvrSandbox(BaseEnvironment):  # type: ignore[misc]  # harbor is not insta
     ) -> Any:
         """Run a command; `user` is not read, as there is one."""
         variables = {**self.task_env_config.env, **(self._merge_env(env) or {})}
-        lines = [f"cd {shlex.quote(cwd or self._folder.workdir)} || exit 1"]
-        lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-        script = "\n".join([*lines, command, ""])
-        home = f"/box/home/{_SPOOL}"
-        self._write(f"{_SPOOL}/command", script.encode())
-        limit = f"timeout -k 5 {timeout_sec} " if timeout_sec else ""
-        reply = await self._session.arun(
-            f"{limit}bash {home}/command > {home}/out 2> {home}/err < /dev/null; echo $?"
+        code, out, err = await self._exec.run(
+            command, cwd=cwd or self._folder.workdir, env=variables, timeout=timeout_sec
         )
-        if reply.ending is Ending.IE or not reply.open:
-            raise SandboxFailed(f"the sandbox's session is over: {reply.why}")
-        out, err = (self._text(f"{_SPOOL}/{name}") for name in ("out", "err"))
-        code = reply.text.strip().rpartition("\n")[2]
-        if reply.ending is not Ending.OK:
-            code = str(_TIMED_OUT)
-        return ExecResult(stdout=out, stderr=err, return_code=int(code))
+        return ExecResult(stdout=out, stderr=err, return_code=code)
 
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         source = Path(source_path)
-        self._write(f"{_SPOOL}/file", source.read_bytes())
         mode = "755" if source.stat().st_mode & stat.S_IXUSR else "644"
-        target = shlex.quote(target_path)
-        spooled = f"/box/home/{_SPOOL}/file"
-        await self._do(
-            f"mkdir -p $(dirname {target}) && mv {spooled} {target} && chmod {mode} {target}"
-        )
+        if why := await self._exec.put(target_path, source.read_bytes(), mode=mode):
+            raise SandboxFailed(f"{target_path} cannot be written: {why}")
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
         root = Path(source_dir)
-        await self._do(f"mkdir -p {shlex.quote(target_dir)}")
+        await self.exec(f"mkdir -p {shlex.quote(target_dir)}", cwd="/")
         for path in sorted(root.rglob("*")):
             if path.is_file() and not path.is_symlink():
                 name = path.relative_to(root).as_posix()
                 await self.upload_file(path, str(PurePosixPath(target_dir, name)))
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
-        await self._do(f"cat {shlex.quote(source_path)} > /box/home/{_SPOOL}/file")
-        data = self._session.read(f"{_SPOOL}/file")
+        data, why = await self._exec.get(source_path)
         if data is None:
-            raise SandboxFailed(
-                f"{source_path} cannot be read: {self._session.over or 'too large'}"
-            )
+            raise SandboxFailed(f"{source_path} cannot be read: {why}")
         Path(target_path).parent.mkdir(parents=True, exist_ok=True)
         Path(target_path).write_bytes(data)
 
@@ -125,15 +105,3 @@ class RlvrSandbox(BaseEnvironment):  # type: ignore[misc]  # harbor is not insta
             path = target / PurePosixPath(name).relative_to(inside)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-
-    async def _do(self, command: str) -> None:
-        result = await self.exec(command, cwd="/")
-        if result.return_code != 0:
-            raise SandboxFailed(f"{command[:80]}: {result.stderr or result.stdout}")
-
-    def _write(self, path: str, data: bytes) -> None:
-        if not self._session.write(path, data):
-            raise SandboxFailed(f"{path} cannot be written: {self._session.over or 'no room'}")
-
-    def _text(self, path: str) -> str:
-        return (self._session.read(path) or b"").decode("utf-8", "replace")
