@@ -1,4 +1,4 @@
-"""`python -m rlvr.interop.inspect_run`: a sample of inspect_ai in a process of its own; the order is on standard input."""
+"""One sample of inspect_ai in a process of its own; the order comes by standard input."""
 
 import json
 import sys
