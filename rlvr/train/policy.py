@@ -300,7 +300,7 @@ class Policy:
             self.lora.fingerprint()  # while the frozen weights are whole
         self._skeleton, self._shares_prompts = skeleton(self.model), False
         own = [module for module in self.root.children() if module is not self.model]  # a critic's
-        ranks.shard(self.root, [*_layers(self.model), *own])
+        ranks.shard(self.root, _layers(self.model), exact=own, dtype=self.autocast)
         self.ranks = ranks
         if self._fill is not None:
             self._fill(self)
@@ -588,7 +588,9 @@ class Policy:
     ) -> list[Tensor]:
         """[rows, width] of one micro-batch: logprobs, and entropies or what is compared if asked for."""
         batch = self.micro_batch(rows)
-        with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+        # On several ranks weights are gathered in this type; autocast would keep a copy of each in it beside them.
+        casts = self.autocast is not None and self.ranks.world == 1
+        with torch.autocast(self.device.type, self.autocast, enabled=casts):
             found = self.root(batch, temperature, with_entropy, compare)
         return [ragged_to_padded(values, batch, width) for values in found if values is not None]
 

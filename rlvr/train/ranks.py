@@ -225,23 +225,38 @@ class Ranks:
         cheapest = min(range(len(costs)), key=lambda i: costs[i])
         return [(part, True) for part in mine] + [([cheapest], False)] * (most - len(mine))
 
-    def shard(self, root: nn.Module, layers: Sequence[nn.Module]) -> None:
+    def shard(
+        self,
+        root: nn.Module,
+        layers: Sequence[nn.Module],
+        *,
+        exact: Sequence[nn.Module] = (),
+        dtype: torch.dtype | None = None,
+    ) -> None:
         """Shard a module over the ranks, in place: each layer, then the rest with the root.
 
         Args:
             root: whose forward is the only way in.  Of parameters on the meta device the shares have no values yet.
             layers: what is gathered one at a time.
+            exact: parts that compute in the type of their weights.
+            dtype: what the others are gathered in and compute in; gradients are summed in float32.  None: in the type
+                of their weights.
 
         Raises:
             UsageError: torch cannot shard it.
         """
-        from torch.distributed.fsdp import FSDPModule, fully_shard
+        from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
         mesh = init_device_mesh(self.device, (self.world,))
+        mixed = MixedPrecisionPolicy()
+        if dtype is not None:
+            mixed = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
         try:
+            for part in exact:
+                fully_shard(part, mesh=mesh)
             for layer in layers:
-                fully_shard(layer, mesh=mesh)
-            fully_shard(root, mesh=mesh)
+                fully_shard(layer, mesh=mesh, mp_policy=mixed)
+            fully_shard(root, mesh=mesh, mp_policy=mixed)
         except (AssertionError, ValueError, RuntimeError) as error:
             why = str(error).strip().splitlines()[0]
             raise UsageError(

@@ -39,7 +39,12 @@ def start(world: int, *args: object, restarts: int = 0) -> subprocess.Popen:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(WORKER.parent.parent.parent)},
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(WORKER.parent.parent.parent),
+            "MALLOC_MMAP_THRESHOLD_": "65536",  # what is freed is given back, so that peaks repeat
+        },
     )
 
 
@@ -132,6 +137,12 @@ def test_a_check_tries_two_ranks(tmp_path):
 def test_no_rank_holds_a_second_copy_to_save_or_sync(tmp_path):
     """By /proc: a checkpoint adds less than two layers and the writers' buffers, on the first rank, too."""
     assert finish(start(2, "peaks", tmp_path)).count("of a model of") == 2
+
+
+@pytest.mark.parametrize("trained", ["full", "lora"])
+def test_bfloat16_on_ranks_keeps_no_copy_of_the_weights(trained):
+    """By /proc, while gradients and log-probabilities stay near those of float32, and the shares are float32."""
+    assert finish(start(2, "halves", trained)).count("cosine of gradients") == 2
 
 
 @pytest.mark.parametrize("world", [2, 3])

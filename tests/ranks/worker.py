@@ -4,6 +4,7 @@ torchrun --nproc-per-node 2 tests/ranks/worker.py gradients full|lora tied|untie
 torchrun --nproc-per-node 2 tests/ranks/worker.py parts
 torchrun --nproc-per-node 2 tests/ranks/worker.py peaks FOLDER
 torchrun --nproc-per-node 2 tests/ranks/worker.py load FOLDER
+torchrun --nproc-per-node 2 tests/ranks/worker.py halves full|lora
 torchrun --nproc-per-node 2 tests/ranks/worker.py names TEACHER grpo,dapo
 torchrun --nproc-per-node 2 tests/ranks/worker.py run FOLDER '{"steps": 4}'
 """
@@ -280,6 +281,55 @@ def load_on(ranks: Ranks, folder: Path) -> None:
     assert float((shared - alone).abs().max()) < 1e-5
 
 
+def halves(trained: str) -> None:
+    """In bfloat16: what a pass adds to memory, and how far gradients and log-probabilities are from float32."""
+    with Ranks.of_environment(torch.device("cpu")) as ranks:
+        halves_on(ranks, trained)
+        gc.collect()
+
+
+def halves_on(ranks: Ranks, trained: str) -> None:
+    def made(autocast: torch.dtype | None, hidden: int = 512) -> Policy:
+        policy = Policy(*tiny(CHARSET, hidden=hidden, heads=2, layers=12), autocast=autocast)
+        if trained == "lora":
+            policy.add_lora(rank=4)
+            torch.manual_seed(0)
+            with torch.no_grad():
+                for p in policy.lora.parameters.values():
+                    p.normal_(std=0.02)
+        return policy
+
+    def gradients(learner: Learner) -> list[torch.Tensor]:
+        learner.backward(batch(), list(range(len(ROWS))))
+        over = learner.ranks
+        return [over.from_first(over.gather(p.grad)) for p in learner.parameters]
+
+    config = Config(env="x", model="x", run=Path("x"), algorithm="reinforce_pp", temperature=1.0)
+    with torch.no_grad():  # what the first pass of all adds is libraries
+        Learner(made(torch.bfloat16, hidden=16), config, ranks).policy.logprobs(ROWS)
+    learner = Learner(made(torch.bfloat16), config, ranks)
+    policy = learner.policy
+    size = sum(p.numel() for p in policy.model.parameters()) * 4 / 2**20
+    with torch.no_grad():
+        added = added_mib(lambda: policy.logprobs(ROWS))
+        now = policy.logprobs(ROWS)
+    rough = gradients(learner)
+    alone = Learner(made(None), config, Ranks())
+    with torch.no_grad():
+        off = float((now - alone.policy.logprobs(ROWS)).abs().max())
+    exact = gradients(alone)
+    dots = sum(float((a * b).sum()) for a, b in zip(exact, rough, strict=True))
+    norms = [sum(float(one.square().sum()) for one in each) ** 0.5 for each in (exact, rough)]
+    cosine = dots / norms[0] / norms[1]
+    print(f"rank {ranks.rank} of a model of {size:.0f} MiB adds {added:.0f}, off by {off:.1e}")
+    print(f"cosine of gradients {cosine:.5f}, norms {norms}")
+    assert 0 < off < 0.05
+    assert cosine > 0.98
+    assert abs(norms[1] / norms[0] - 1) < 0.05
+    assert added < size / 4, added  # copies of all weights in bfloat16 would be a half
+    assert all(p.dtype == torch.float32 for p in learner.parameters)
+
+
 def added_mib(call: Callable[[], object]) -> float:
     """What a call takes at its peak beyond what there is before it, by /proc."""
     gc.collect()
@@ -321,6 +371,8 @@ if __name__ == "__main__":
         peaks(sys.argv[2])
     elif sys.argv[1] == "load":
         load(sys.argv[2])
+    elif sys.argv[1] == "halves":
+        halves(sys.argv[2])
     elif sys.argv[1] == "names":
         compare_names(sys.argv[2], sys.argv[3].split(","))
     elif sys.argv[1] == "gradients":
