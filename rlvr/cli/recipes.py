@@ -32,6 +32,7 @@ RECIPES = (
     "r1_zero",
     "search_qa",
     "smol_sums",
+    "swe_lite",
     "vineppo",
 )
 """Folders of `rlvr.recipes`: their `run` has `RECIPE`, or `DEFAULTS` (flags) and `main`, which takes them."""
