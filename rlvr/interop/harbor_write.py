@@ -209,7 +209,30 @@ def _begun(env: Environment, task: Task) -> dict[str, bytes]:
                 f"{', '.join(episode.tools) or 'none'}"
             )
         files: dict[str, bytes] = session.outputs(("**",))
-        return files
+    if env.outputs:
+        _require_reads(env, task, files)
+    return files
+
+
+class _OnlyFiles:
+    """A box as a container of harbor's has it: files, and no sandbox to run them in."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self.files = dict(files)
+
+    def text(self, path: str) -> str | None:
+        return self.files[path].decode("utf-8", "replace") if path in self.files else None
+
+
+def _require_reads(env: Environment, task: Task, files: Mapping[str, bytes]) -> None:
+    """Refuse a `grade` that runs code, for which it would need our sandbox within a container."""
+    try:
+        env.grade(task, _OnlyFiles(files))
+    except AttributeError as error:
+        raise UsageError(
+            f"{env.id} cannot be such a folder: its grade runs code in a box ({error}), and a container of harbor's "
+            "offers files alone"
+        ) from None
 
 
 def _solution(env: Environment, task: Task) -> str:

@@ -359,6 +359,8 @@ class Chat(rlvr.Environment):
 
 
 def test_what_cannot_be_a_folder_is_refused_by_name(tmp_path):
+    with pytest.raises(UsageError, match="its grade runs code in a box"):
+        to_harbor(rlvr.make("swe-lite-v1"), tmp_path / "swe", tasks=1)
     with pytest.raises(UsageError, match="has the tools greet"):
         to_harbor(Chat(), tmp_path / "chat", tasks=1)
     (tmp_path / "full").mkdir()
