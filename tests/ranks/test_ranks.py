@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlvr.algo.judge.verify import verify
 from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm
 from rlvr.data.rollouts import read_rollouts
+from rlvr.data.step_files import read_step
 from rlvr.errors import UsageError
 from rlvr.train import checkpoint
 from rlvr.train.conformance import conforms
@@ -122,6 +124,17 @@ class OfOthers(GKD):
     def loss(self, inputs):
         return inputs.divergence * len(inputs.mask)
 """
+
+
+def test_two_ranks_judge_their_own_steps(tmp_path):
+    """The first rank has the rows of both; nothing departs, and the files verify."""
+    train(2, tmp_path / "run", algorithm="grpo", steps=2, verify_every=1, step_files=1)
+    text = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
+    assert "departs/" not in text
+    files = sorted((tmp_path / "run" / "steps").iterdir())
+    assert len(files) == 2
+    for file in files:
+        assert {one.status for one in verify(read_step(file))} == {"equal"}
 
 
 def test_a_check_tries_two_ranks(tmp_path):
