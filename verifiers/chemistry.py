@@ -66,8 +66,8 @@ _BARE_CHARGE: Final = re.compile(r"(?<=[A-Za-z\d)\]])(?:\+(?=\s*(?:\+|$))|-(?!>)
 _TERM: Final = re.compile(r"(?:\(?(\d{1,5})\)?[·*]?)?(\D.*)")
 _TAGS: Final = re.compile(r"<(/?)su([bp])>")
 _LEAD: Final = re.compile(  # "The formula is" and "Nickel(II) sulfate:"
-    r"(?:the )?(?:[a-z]{4,10} )?formula (?:(?:of|for) .{1,60}? )?is:? |"
-    r"(?:[a-z]{3,20}(?:\([IVX]+\))?[ -])*[a-z]{0,15}(?:ide|ate|ite|acid|ane|ene|ol|water|ammonia): ",
+    r"\A(?:(?:the )?(?:[a-z]{4,10} )?formula (?:(?:of|for) .{1,60}? )?is:? |"
+    r"(?:[a-z]{3,20}(?:\([IVX]+\))?[ -])*[a-z]{0,15}(?:ide|ate|ite|acid|ane|ene|ol|water|ammonia): )",
     re.IGNORECASE,
 )
 _BALANCED: Final = re.compile(r"\s*\((?:already )?balanced\)\Z", re.IGNORECASE)

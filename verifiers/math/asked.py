@@ -17,6 +17,7 @@ from rlvr.verifiers.math.units import canonical, measure
 __all__ = ["FORMS", "NamedForm", "not_as_asked"]
 
 _E, _I = Node("const", value="e"), Node("const", value="i")
+_LARGEST_PRIME = 10**9
 _PI = Node("const", value="pi")
 _IN_UNIT = re.compile(
     r"\b(?:in|to|into|as|many|of)\s+((?:square |cubic )?[A-Za-z]+(?:(?:/| per )[A-Za-z]+)?)"
@@ -160,6 +161,26 @@ def _is_expanded(tree: Node) -> bool:
     )
 
 
+def _is_in_primes(tree: Node) -> bool:
+    """A product of powers of primes: 2^3\\cdot5, and no 40 or 8\\cdot5."""
+    if tree.op == "mul":
+        return all(map(_is_in_primes, tree.args))
+    if tree.op == "pow":
+        return _is_in_primes(tree.args[0]) and _is_whole(tree.args[1])
+    return _is_whole(tree) and _is_prime(int(tree.value))
+
+
+def _is_prime(number: int) -> bool:
+    return 1 < number < _LARGEST_PRIME and all(
+        number % factor for factor in range(2, math.isqrt(number) + 1)
+    )
+
+
+def _has_square_of_sum(tree: Node) -> bool:
+    """(x-1)^2+2, behind `y =` too."""
+    return any(_is_sum_power(node) for node in walk(tree))
+
+
 def _is_sum_power(node: Node) -> bool:
     return node.op == "pow" and node.args[0].op == "add" and factors_of(node)[1] != ()
 
@@ -221,6 +242,22 @@ FORMS = (
         _is_expanded,
         r"x^2-9 | 2x+2",
         r"(x+3)(x-3) | 2(x+1) | (x+1)^2 | x(x+2)+1",
+    ),
+    NamedForm(
+        "prime factors",
+        _pattern(
+            r"\bprime factori[sz]ation|\bproduct of (?:its )?primes?|\bprime factors|\bfactori[sz]e\b"
+        ),
+        _is_in_primes,
+        r"2^3\cdot3^2\cdot5 | 2\cdot3 | 7",
+        r"360 | 8\cdot9\cdot5",
+    ),
+    NamedForm(
+        "a completed square",
+        _pattern(r"\bvertex form|\bcomplet\w+ the square|\bstandard form of (?:the|a) circle"),
+        _has_square_of_sum,
+        r"(x-1)^2+2 | -3(x+2)^2-1",
+        r"x^2-2x+3",
     ),
     NamedForm(
         "a percentage",

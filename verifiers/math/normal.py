@@ -428,7 +428,9 @@ def _is_ratio_of(clock: str, other: Form) -> bool:
 def _is_letter_for_letter(named: Form, other: Form) -> bool:
     """A = B names two options, of which B is one."""
     letters = named.name + named.body.text if isinstance(named, Named) else ""
-    return len(letters) == 2 and letters.isupper() and letters[1] == other.text
+    return (
+        len(letters) == 2 and letters.isalpha() and letters.isupper() and letters[1] == other.text
+    )
 
 
 def _are_words(core: str) -> bool:

@@ -90,6 +90,15 @@ _ALL_BUT = re.compile(
     r"(?:x ?= ?)?(?P<gone>.+)",
     re.IGNORECASE,
 )
+_SENTENCE = re.compile(  # "The largest prime is" 97
+    r'"(?:(?:so|thus|hence|therefore|then),? )?(?:the|there|this|that|it)\b(?P<about>[^"]{0,80}?)'
+    r'(?<= )(?:is|are|was|were|equals) ?" ?(?=[-+\d\\(\[])',
+    re.IGNORECASE,
+)
+_DOUBT = re.compile(
+    r"\b(?:not?|never|or|and|but|if|unless|least|most|about|nearly|almost|half|twice|minus|than|between)\b|n't",
+    re.IGNORECASE,
+)
 # Beside an exact reference only the value counts.
 _NEARLY = re.compile(r'(?:\\approx(?![a-zA-Z])|"approximately") ?(?=[-+\d\\.(])')
 _TRANSPOSED = re.compile(  # (1, 2)^T is a column
@@ -115,6 +124,8 @@ def _read(text: str) -> Form:
         return number
     if text[:1] in '\\"' and (nearly := _NEARLY.match(text)):
         return read(text[nearly.end() :])
+    if text[:1] == '"' and (said := _SENTENCE.match(text)) and not _DOUBT.search(said["about"]):
+        return read(text[said.end() :])
     if "^" in text[-16:] and (row := _TRANSPOSED.fullmatch(text)) is not None:
         cells = cut(row["list"], _COMMAS) if row["list"] else row["cells"].split("&")
         column = "\\\\ ".join(cells)

@@ -42,11 +42,16 @@ _ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
 _TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\ne": r"\ne"}
 
 _ARGUMENTS = r"\( ?(?:[a-zA-Z]|\\[a-zA-Z]+)(?: ?, ?(?:[a-zA-Z]|\\[a-zA-Z]+))* ?\)"
+_ARROW = r"\\(?:overrightarrow|vec|mathbf|boldsymbol) ?(?:\{ ?[A-Za-z]{1,3} ?\}|[A-Za-z])"
 _NAME = re.compile(
     r"(?:\"?[A-Za-z]{1,20}\"?|\\(?:overrightarrow|vec|mathbf|boldsymbol) ?(?:\{ ?[A-Za-z]{1,3} ?\}|[A-Za-z])"
     r"|\\[a-zA-Z]+) ?(?:\^\{? ?-1 ?\}? ?)?"
     rf"(?:_ ?(?:\w|\{{ ?\w{{1,8}}(?: ?, ?\d)? ?\}}))?'? ?(?:{_ARGUMENTS})?|{_ARGUMENTS}"
     r"|[A-Za-z]'? ?\( ?-?\d{1,9} ?\)"  # f(2) = 5 names a value as f(x) = 5 does
+    r"|[fgh] ?\( ?[fgh] ?\( ?[a-z] ?\) ?\)|\( ?[fgh] ?(?:\\circ|\+|-|\\cdot)? ?[fgh] ?\) ?\( ?[a-z] ?\)"
+    r"|\\sigma ?\^ ?(?:2|\{ ?2 ?\})|(?:\{ ?\} ?)?\^ ?\{? ?\d{1,4} ?\}? ?[CP] ?_ ?\{? ?\d{1,4} ?\}?"
+    rf"|{_ARROW} ?(?:\\cdot|\\times) ?{_ARROW}"
+    r"|\\int(?![a-zA-Z])[^=]{1,200}?d ?[a-z]"
 )
 _ALSO_NAMES = frozenset(("i", "e"))
 _VARIABLE = re.compile(r"[a-zA-Z]")

@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 _RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne")
+_OF_A_LETTER = re.compile(r"\([a-z]\)")
 _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
 _AXES = "ijk"
 _ONE_WAY, _NAME = re.compile(r" ?< ?"), re.compile(r"[a-zA-Z](?:_\{?\w\}?)?")
@@ -365,8 +366,9 @@ def without_indices(form: Form, other: Form) -> Items | None:
 
 def renamed_function(form: Named, name: str) -> Named | None:
     """`f(m) = 2m` as `f(n) = 2n`; None if the names differ in more than the bound variable, or n is taken."""
-    if {form.name, name} == {"y", "f(x)"}:
-        return form  # the graph of f
+    short, long = sorted((form.name, name), key=len)
+    if {short, long} == {"y", "f(x)"} or (long[:1] == short and _OF_A_LETTER.fullmatch(long[1:])):
+        return form  # the graph of f, and y(x) for y
     mine, other = _FUNCTION.fullmatch(form.name), _FUNCTION.fullmatch(name)
     if not mine or not other or mine[1] != other[1]:
         return None

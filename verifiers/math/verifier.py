@@ -391,7 +391,8 @@ def _judged(
     known = bool(prompt) and not prompt.isspace()
     detail = {} if known or policy.form == "any" else {"given": "unchecked"}
     same = form.text == right.text or squeeze(form.text) == squeeze(right.text)
-    if policy.form != "any" and not same and not form.text.isdigit():
+    plain = form.text.isdigit() and right.text.strip("-$%").replace(",", "").isdigit()
+    if policy.form != "any" and not same and not plain:
         try:
             if wrong := _wrong_form(form, right, policy, prompt):
                 return Verdict(Outcome.WRONG, why=wrong, answer=answer)
