@@ -14,7 +14,7 @@ from rlvr.verifiers.chemistry import ChemistryVerifier, balanced, molar_mass
 __all__ = ["Chemistry"]
 
 
-@rlvr.register("chem-v2")
+@rlvr.register("chem-v3")
 class Chemistry(Puzzle):
     """Balance an equation, write the formula of a salt, or compute a molar mass.
 

@@ -21,7 +21,7 @@ _HOW = (
 )
 
 
-@rlvr.register("kk-v2")
+@rlvr.register("kk-v3")
 class Knights(Puzzle):
     """Knights and knaves with exactly one solution, found by trying all; the whole assignment counts.
 

@@ -18,7 +18,7 @@ _POINTS_AT_OTHERS = re.compile(
 )
 
 
-@rlvr.register("mcq-v2")
+@rlvr.register("mcq-v3")
 class MultipleChoice(rlvr.Environment):
     r"""Questions with lettered options; a completion answers with one letter in \boxed{}.
 

@@ -82,7 +82,7 @@ class BaseVerifier(ABC, Generic[_A, _R]):
 
     Attributes:
         version: goes up whenever a verdict changes.
-        id: the name of the class and the version, "qa-verifier-v2" of `QAVerifier`; it cannot be set.
+        id: the name of the class and the version, "qa-verifier-v3" of `QAVerifier`; it cannot be set.
         form: which wrappings of an answer count beside box, tag, marker and phrase, see `Form`.
         reference_form: the form of a reference in a few words, for `rlvr verifiers`.
         reference_example: a reference, for `rlvr verifiers`.

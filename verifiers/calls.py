@@ -77,7 +77,7 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
     , . / - _ * ^, and with one kind of quotation mark.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     form: ClassVar[Form] = Form(
         fences=frozenset(("json", "python", "py", "tool_code", "")),
         bare=True,

@@ -73,7 +73,7 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
     `too-long` WRONG.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     form: ClassVar[Form] = Form(longest=4000)
     reference_form: ClassVar[str] = (
         "a mapping of options, a list of texts, and answer, the text of one"

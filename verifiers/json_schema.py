@@ -40,7 +40,7 @@ class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
     stands twice in an object, NaN and infinities, and texts nested deeper than 50 are no JSON here.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     form: ClassVar[Form] = Form(
         fences=frozenset(("json", "jsonc", "")),
         bare=True,

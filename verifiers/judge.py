@@ -186,7 +186,7 @@ class Judge(BaseVerifier[Answer, str]):
     body: str = "{}"
     audit: str | None = None
     most_false: float = 0.02
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     form: ClassVar[Form] = Form(bare=True, lines=True, longest=1_000_000)
     reference_form: ClassVar[str] = "the trusted answer, of any type"
 
@@ -341,7 +341,7 @@ class Fallback(BaseVerifier["_Asked", Any]):
 
     rule: Any
     second: Judge
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         rule: Verifier = as_verifier(self.rule)

@@ -61,7 +61,7 @@ class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
     `unreadable` UNPARSED; `names` (one is missing, unknown or twice) and `wrong-roles` WRONG.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     form: ClassVar[Form] = Form(lines=True)
     reference_form: ClassVar[str] = "a mapping from each name to its role"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop")
@@ -185,7 +185,7 @@ class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
     CORRECT; `shape` UNPARSED; `wrong-cells` WRONG.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     form: ClassVar[Form] = Form(lines=True, longest=4000)
     reference_form: ClassVar[str] = "a list of rows, each a list of texts"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "capitals", "full stop", "wide digits")
@@ -276,7 +276,7 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
     ignored.  The reasons: `solved` is CORRECT; `shape` UNPARSED; `given-changed` and `rule-broken` WRONG.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     form: ClassVar[Form] = Form(lines=True)
     reference_form: ClassVar[str] = "4, 6 or 9 rows of as many digits, 0 where nothing is given"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop", "wide digits")
@@ -492,7 +492,7 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
     and `value` WRONG.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     form: ClassVar[Form] = Form(longest=_LONGEST)
     reference_form: ClassVar[str] = "a mapping of numbers, target, and perhaps all"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop", "wide digits")

@@ -100,7 +100,7 @@ class PatternVerifier(BaseVerifier[Answer, Pattern]):
     WRONG.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     form: ClassVar[Form] = Form(fences=frozenset(("", "text")), bare=True, longest=_LONGEST)
     reference_form: ClassVar[str] = "a regular expression in RE2's syntax"
     rewritings: ClassVar[tuple[str, ...]] = WRAPPINGS

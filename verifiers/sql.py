@@ -112,7 +112,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
     steps: int = 500_000
     cpu_s: float = 5.0
     rows: int = 5_000
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     form: ClassVar[Form] = Form(
         fences=frozenset(("sql", "sqlite", "sqlite3", "")),
         bare=True,

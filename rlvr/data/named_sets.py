@@ -49,7 +49,7 @@ class NamedSet:
         return self.split + bracket + rest
 
 
-_MATH, _MCQ = "math-v3", "mcq-v2"
+_MATH, _MCQ = "math-v3", "mcq-v3"
 
 NAMED_SETS: Final = MappingProxyType(
     {

@@ -15,36 +15,36 @@ CPU_S = 2.0
 ROWS = {
     "math-v3": {"problem": "1+1?", "solution": "So it is \\boxed{2}.", "answer": "2"},
     "gsm8k-v3": {"question": "1+1?", "answer": "So.\n#### 2"},
-    "mcq-v2": {"question": "1+1?", "choices": ["2", "3", "4"], "answer": 0},
-    "science-v2": {"question": "How long?", "answer": "9.8 m/s^2"},
-    "chem-v2": {"question": "Which?", "answer": "2 H2 + O2 -> 2 H2O"},
-    "qa-v2": {"question": "Which?", "answer": ["Eiffel tower", "tower"]},
-    "sudoku-v2": {
+    "mcq-v3": {"question": "1+1?", "choices": ["2", "3", "4"], "answer": 0},
+    "science-v3": {"question": "How long?", "answer": "9.8 m/s^2"},
+    "chem-v3": {"question": "Which?", "answer": "2 H2 + O2 -> 2 H2O"},
+    "qa-v3": {"question": "Which?", "answer": ["Eiffel tower", "tower"]},
+    "sudoku-v3": {
         "puzzle": "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
     },
-    "kk-v2": {"quiz": "Who?", "names": ["Ann", "Bob"], "solution": [True, False]},
-    "zebra-v2": {
+    "kk-v3": {"quiz": "Who?", "names": ["Ann", "Bob"], "solution": [True, False]},
+    "zebra-v3": {
         "puzzle": "Who?",
         "solution": {"header": ["House", "Name"], "rows": [["1", "Ann"], ["2", "Bob"]]},
     },
-    "countdown-v2": {"nums": [6, 4, 2], "target": 24},
-    "sql-v2": {
+    "countdown-v3": {"nums": [6, 4, 2], "target": 24},
+    "sql-v3": {
         "schema": "CREATE TABLE t(a);",
         "query": "SELECT a FROM t",
         "question": "All?",
         "fillings": [{"t": [[1], [2]]}, {"t": [[3]]}],
     },
-    "json-v2": {
+    "json-v3": {
         "prompt": "Write it.",
         "schema": '{"properties": {"a": {"type": "integer"}}}',
         "values": '{"/a": 1}',
     },
-    "function-call-v2": {
+    "function-call-v3": {
         "query": "Call it.",
         "tools": '[{"name": "f", "parameters": {"a": {"type": "int", "description": ""}}}]',
         "answers": '[{"name": "f", "arguments": {"a": 1}}]',
     },
-    "ifeval-v2": {
+    "ifeval-v3": {
         "prompt": "Write.",
         "instruction_id_list": ["punctuation:no_comma", "keywords:existence"],
         "kwargs": [{}, {"keywords": ["tree"]}],

@@ -182,7 +182,7 @@ def test_a_path_with_spaces_and_a_place_are_no_mixtures():
 
 def test_reset_and_step_play_a_task_of_the_mixture():
     """Its name is the mixture's, and its score that of its own environment."""
-    env = rlvr.make("arithmetic-v1:0.5 kk-v2:0.5")
+    env = rlvr.make("arithmetic-v1:0.5 kk-v3:0.5")
     for seed in range(4):
         _, info = env.reset(seed=seed)
         task = env.find(info["task"])

@@ -11,7 +11,7 @@ from rlvr.envs.search import _made
 from rlvr.sandbox import Limits
 from rlvr.tools import Corpus, search
 
-IDS = ["bash-v1", "desk-v1", "guess-v1", "python-tool-math-v3", "search-v2", "wordle-v1"]
+IDS = ["bash-v1", "desk-v1", "guess-v1", "python-tool-math-v3", "search-v3", "wordle-v1"]
 
 
 def played(env: rlvr.Environment, index: int, turns) -> tuple[rlvr.EpisodeRecord, rlvr.Score]:
@@ -108,7 +108,7 @@ def test_a_file_that_was_not_to_be_changed_counts():
 
 def test_search_finds_what_questions_ask_about():
     """The founder is one search away, and the town another."""
-    env = rlvr.make("search-v2")
+    env = rlvr.make("search-v3")
     record, _ = played(
         env, 0, [Ask("search", {"query": env.task(0).prompt}), Ask("search", {"query": " "}), "x"]
     )

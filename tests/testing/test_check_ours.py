@@ -102,29 +102,29 @@ CHOICES = [
 
 OURS = {
     "arithmetic-v1": (None, {"difficulty": 4}),
-    "chem-v2": (None, {}),
-    "function-call-v2": (None, {}),
-    "json-v2": (None, {}),
-    "mixture-v1": (None, {"envs": [["arithmetic-v1", 1.0], ["qa-v2", 1.0]]}),
-    "qa-v2": (None, {}),
-    "sql-v2": (None, {}),
+    "chem-v3": (None, {}),
+    "function-call-v3": (None, {}),
+    "json-v3": (None, {}),
+    "mixture-v1": (None, {"envs": [["arithmetic-v1", 1.0], ["qa-v3", 1.0]]}),
+    "qa-v3": (None, {}),
+    "sql-v3": (None, {}),
     "gsm8k-v3": (GSM8K, {}),
     "math-v3": (MATH, {}),
     "humaneval-v3": ([DOUBLE], {"cpu_s": 1.0}),
     "mbpp-v3": ([ADD], {"cpu_s": 1.0}),
     "code-drills-v1": (None, {"level": 2}),
     "code-stdio-v3": ([NEXT], {"cpu_s": 1.0}),
-    "countdown-v2": (None, {}),
-    "game24-v2": (None, {}),
-    "ifbench-v2": (BENCHED, {}),
-    "ifeval-v2": (INSTRUCTED, {}),
-    "iftrain-v2": (None, {}),
-    "kk-v2": (None, {}),
-    "mcq-v2": (CHOICES, {}),
-    "rows-v2": (MATH, {"prompt": "problem", "reference": "answer"}),
-    "science-v2": (None, {}),
-    "sudoku-v2": (None, {}),
-    "zebra-v2": (None, {}),
+    "countdown-v3": (None, {}),
+    "game24-v3": (None, {}),
+    "ifbench-v3": (BENCHED, {}),
+    "ifeval-v3": (INSTRUCTED, {}),
+    "iftrain-v3": (None, {}),
+    "kk-v3": (None, {}),
+    "mcq-v3": (CHOICES, {}),
+    "rows-v3": (MATH, {"prompt": "problem", "reference": "answer"}),
+    "science-v3": (None, {}),
+    "sudoku-v3": (None, {}),
+    "zebra-v3": (None, {}),
 }
 
 
@@ -133,7 +133,7 @@ TOOLS = (
     "desk-v1",
     "guess-v1",
     "python-tool-math-v3",
-    "search-v2",
+    "search-v3",
     "swe-lite-v1",
     "wordle-v1",
 )
@@ -144,14 +144,14 @@ WHOLE = ("arithmetic-v1",)
 """Checked in other processes and as episodes too; for the others that part is slow."""
 
 WHOLE_TEXTS = (
-    "ifbench-v2",
-    "ifeval-v2",
-    "iftrain-v2",
-    "function-call-v2",
-    "json-v2",
-    "sql-v2",
-    "sudoku-v2",
-    "zebra-v2",
+    "ifbench-v3",
+    "ifeval-v3",
+    "iftrain-v3",
+    "function-call-v3",
+    "json-v3",
+    "sql-v3",
+    "sudoku-v3",
+    "zebra-v3",
 )
 """Their answers are whole texts or data, so that a hedge between two of them is no hedge."""
 
@@ -205,7 +205,7 @@ def test_a_bundled_environment_with_tools_passes_its_check(name: str):
 def test_every_bundled_environment_is_checked():
     """A new one has to be added here."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    elsewhere = {"reasoning-gym-v2"}  # tests/interop/test_reasoning_gym.py
+    elsewhere = {"reasoning-gym-v3"}  # tests/interop/test_reasoning_gym.py
     assert {*OURS, *TOOLS} | elsewhere == set(project["project"]["entry-points"]["rlvr.envs"])
 
 

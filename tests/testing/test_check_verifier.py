@@ -16,8 +16,8 @@ from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.named import PLACES, make_verifier
 
 BUNDLED = (
-    "chem-v2 countdown-v2 function-call-v2 game24-v2 iftrain-v2 json-v2 kk-v2 qa-v2 science-v2 sql-v2 "
-    "sudoku-v2 zebra-v2"
+    "chem-v3 countdown-v3 function-call-v3 game24-v3 iftrain-v3 json-v3 kk-v3 qa-v3 science-v3 sql-v3 "
+    "sudoku-v3 zebra-v3"
 ).split()
 
 

@@ -97,8 +97,8 @@ def test_a_journal_of_another_run_is_refused(tmp_path):
 
 
 def test_an_environment_without_a_maker_is_refused():
-    with pytest.raises(rlvr.UsageError, match="no maker of work serves countdown-v2"):
-        measure_strength(rlvr.make("countdown-v2"), tasks=1)
+    with pytest.raises(rlvr.UsageError, match="no maker of work serves countdown-v3"):
+        measure_strength(rlvr.make("countdown-v3"), tasks=1)
 
 
 def test_the_command_writes_report_and_page(tmp_path, capsys):

@@ -69,7 +69,7 @@ def test_an_id_is_made_of_the_class_and_its_version_and_cannot_be_set():
             "math science chemistry choice roles grid sudoku expression qa sql json calls instruction".split()
         )
     ]
-    assert (Exact.id, Judge.id, Fallback.id) == ("exact-v3", "judge-v2", "fallback-v2")
+    assert (Exact.id, Judge.id, Fallback.id) == ("exact-v3", "judge-v3", "fallback-v3")
     with pytest.raises(TypeError):
         QAVerifier(id="math-verifier-v3")  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
