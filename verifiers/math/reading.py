@@ -124,8 +124,8 @@ def _read(text: str) -> Form:
         return number
     if text[:1] in '\\"' and (nearly := _NEARLY.match(text)):
         return read(text[nearly.end() :])
-    if text[:1] == '"' and (said := _SENTENCE.match(text)) and not _DOUBT.search(said["about"]):
-        return read(text[said.end() :])
+    if text[:1] == '"' and (lead := _SENTENCE.match(text)) and not _DOUBT.search(lead["about"]):
+        return read(text[lead.end() :])
     if "^" in text[-16:] and (row := _TRANSPOSED.fullmatch(text)) is not None:
         cells = cut(row["list"], _COMMAS) if row["list"] else row["cells"].split("&")
         column = "\\\\ ".join(cells)
