@@ -478,6 +478,7 @@ class Learner:
             "optimizer": self.optimizer.state_dict(),
             "counts": [self.updates, self.bad, self._bad_in_a_row],
             "clock": asdict(self._clock),
+            "steps": self.config.steps,
             "parts": {part.name: part.state() for part in self.parts if part.name},
         }
 
@@ -494,7 +495,10 @@ class Learner:
         self.ranks.load_optimizer(self.optimizer, state["optimizer"], self.parameters)
         self.updates, self.bad, self._bad_in_a_row = state["counts"]
         if "clock" in state:  # runs of before there were stages have none
-            self._clock = LrClock(**state["clock"])
+            clock = LrClock(**state["clock"])
+            per_step = self.algorithm.epochs * self.config.updates_per_batch
+            more = (self.config.steps - state["steps"]) * per_step  # a resumed run may be longer
+            self._clock = replace(clock, left=clock.left + more)
         known = state["parts"] if "parts" in state else self._earlier_parts(state)
         for part in self.parts:
             if part.name and part.name not in known:
