@@ -106,12 +106,12 @@ class Fleet:
                     raise UsageError("; ".join(self.reasons))
                 if time.monotonic() >= until:
                     raise ServiceFailed(
-                        f"the Ray cluster has had no node with a CPU for {patience_s:.0f} s; add one with `ray start`, "
-                        "or let its autoscaler add some"
+                        f"the Ray cluster has had no node with a free CPU for {patience_s:.0f} s; add one with "
+                        "`ray start`, or let its autoscaler add some"
                     )
-                self._ask_for_more()
+                self._ask_for_more()  # what was asked for is let go of once it is there, for an actor
                 time.sleep(min(_LOOK_S, max(0.0, until - time.monotonic())))
-                self.look(is_start=True)
+                self.look()
             self._tenants.append(tenant)
             for member in self._members.values():
                 tenant.join(member)
