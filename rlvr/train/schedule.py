@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from rlvr.errors import UsageError
 
-__all__ = ["LrClock", "Schedule", "scheduled"]
+__all__ = ["LrClock", "NumberSchedule", "scheduled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,14 @@ def scheduled(lr: float, schedule: str, clock: LrClock, done: int) -> float:
             return lr
 
 
-Shape = Literal["linear", "cosine", "towards"]
+_Shape = Literal["linear", "cosine", "towards"]
 _CALL: Final = re.compile(r"\s*([a-z]+)\s*\((.*)\)\s*", re.DOTALL)
 _MOST_ERROR: Final = 0.2
 _MOST_FACTOR: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class NumberSchedule:
     """How a number moves from step to step.
 
     As a text it is linear(TO), linear(TO, STEPS), cosine(TO), cosine(TO, STEPS), towards(METRIC, TARGET) or
@@ -100,14 +100,14 @@ class Schedule:
             metric.
     """
 
-    shape: Shape
+    shape: _Shape
     to: float
     steps: int | None = None
     metric: str = ""
     rate: float = 0.5
 
     @classmethod
-    def read(cls, text: Any) -> Schedule | None:
+    def read(cls, text: Any) -> NumberSchedule | None:
         """The schedule that a text says; None if it says none.
 
         Args:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rlvr.errors import UsageError, brief
 from rlvr.train.metrics import read_metrics
-from rlvr.train.schedule import Schedule
+from rlvr.train.schedule import NumberSchedule
 from rlvr.validate import require_number, require_one_of, require_whole
 
 __all__ = [
@@ -55,7 +55,7 @@ class Stage:
     stalled: int | None
     truncated: float | None
     values: Mapping[str, Any]
-    schedules: Mapping[str, Schedule]
+    schedules: Mapping[str, NumberSchedule]
     options: Mapping[str, Any]
     reset: str = ""
 
@@ -82,7 +82,9 @@ class Stage:
         options = dict(own) if isinstance(own, Mapping) else {}
         for name in [name for name in rest if name.startswith("option.")]:
             options[name.removeprefix("option.")] = rest.pop(name)
-        schedules = {name: found for name, value in rest.items() if (found := Schedule.read(value))}
+        schedules = {
+            name: found for name, value in rest.items() if (found := NumberSchedule.read(value))
+        }
         values = {name: value for name, value in rest.items() if name not in schedules}
         if not (values or schedules or options or reset):
             raise UsageError("it changes nothing; " + _WAYS)
@@ -122,7 +124,7 @@ def _read_at(at: Any) -> tuple[int | None, int | None, float | None]:
 
 def _shown(value: Any) -> str:
     """A value as the text of a stage has it."""
-    if isinstance(value, Schedule):
+    if isinstance(value, NumberSchedule):
         return str(value)
     if isinstance(value, str) and _plain(value):
         return value

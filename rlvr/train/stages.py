@@ -17,7 +17,7 @@ from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.papers.numbers import changed, number_of, typed
 from rlvr.errors import UsageError
 from rlvr.train.config import Config, ResolvedConfig
-from rlvr.train.schedule import Schedule
+from rlvr.train.schedule import NumberSchedule
 from rlvr.train.stage import Stage, stage_of
 from rlvr.validate import nearest
 
@@ -187,9 +187,9 @@ class Stages:
             written["env_options"] = options
         return Config(**written).resolve()
 
-    def _moving(self) -> dict[str, tuple[Schedule, float, int]]:
+    def _moving(self) -> dict[str, tuple[NumberSchedule, float, int]]:
         """The schedules that are in force: name → (schedule, where it began, at which step)."""
-        moving: dict[str, tuple[Schedule, float, int]] = {}
+        moving: dict[str, tuple[NumberSchedule, float, int]] = {}
         for number, step, starts in self.begun:
             stage = self.stages[number]
             for name in stage.values:

@@ -12,7 +12,15 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, ClassVar, Final
 
-__all__ = ["GradientNorm", "Length", "Memory", "Mismatch", "Trend", "Validation", "trends"]
+__all__ = [
+    "GradientNorm",
+    "LengthTrend",
+    "MemoryTrend",
+    "Mismatch",
+    "Trend",
+    "Validation",
+    "trends",
+]
 
 _SHARP: Final = 10.0
 """A gradient so many times the usual one: batches of one task differ by two or three."""
@@ -99,7 +107,7 @@ class Mismatch(Trend):
         )
 
 
-class Length(Trend):
+class LengthTrend(Trend):
     """Completions become longer without becoming better."""
 
     name = "length"
@@ -175,7 +183,7 @@ class Validation(Trend):
         )
 
 
-class Memory(Trend):
+class MemoryTrend(Trend):
     """What is in memory between two steps grows from window to window."""
 
     name = "memory"
@@ -210,7 +218,7 @@ class Memory(Trend):
 
 def trends() -> list[Trend]:
     """All of them, as of the first step."""
-    return [GradientNorm(), Mismatch(), Length(), Validation(), Memory()]
+    return [GradientNorm(), Mismatch(), LengthTrend(), Validation(), MemoryTrend()]
 
 
 def _is_score(name: str) -> bool:

@@ -11,7 +11,7 @@ from rlvr.algo.papers import load_algorithm
 from rlvr.algo.parts import Reset
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
-from rlvr.train.schedule import LrClock, Schedule, scheduled
+from rlvr.train.schedule import LrClock, NumberSchedule, scheduled
 from rlvr.train.settings import read_settings
 from rlvr.train.stage import read_stages
 from rlvr.train.stages import Stages
@@ -126,12 +126,15 @@ def test_stages_of_toml_are_tables(tmp_path):
 
 def test_schedules_by_hand():
     """A line, half a cosine, and Ziegler's controller with its clip of a fifth."""
-    line, wave = Schedule.read("linear(0, 4)"), Schedule.read("cosine(0)")
+    line, wave = NumberSchedule.read("linear(0, 4)"), NumberSchedule.read("cosine(0)")
     assert [line.value(1.0, k, 99) for k in range(6)] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
     assert wave.value(1.0, 2, 4) == pytest.approx(0.5)
     assert wave.value(1.0, 1, 4) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
     assert (wave.value(1.0, 0, 4), wave.value(1.0, 4, 4)) == (1.0, 0.0)
-    up, down = Schedule.read("towards(entropy, 0.5)"), Schedule.read("towards(kl, 0.5, -1)")
+    up, down = (
+        NumberSchedule.read("towards(entropy, 0.5)"),
+        NumberSchedule.read("towards(kl, 0.5, -1)"),
+    )
     assert up.followed(1.0, 1.0, {"entropy": 0.45}) == pytest.approx(1.05)
     assert up.followed(1.0, 1.0, {"entropy": 0.0}) == pytest.approx(1.1)
     assert up.followed(1.0, 1.0, {}) == 1.0
