@@ -17,15 +17,21 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Domain", "Input", "proposals", "smaller"]
+__all__ = ["Domain", "Input", "nudged", "proposals", "smaller"]
 
 Input: TypeAlias = "tuple[Any, ...]"
 """The arguments of one call."""
 
 _Path: TypeAlias = "tuple[Any, ...]"
 _CHANCE: Final = 0.05
+_RARE: Final = 1e-6
+_NUDGE: Final = 1e-9  # of a float: far more than rounding, far less than what a task tells apart
+_LEADING_ZERO: Final = re.compile(r"(?<![\d.])0\d")
 _FEW: Final = 3  # values below which a property of all of them says nothing
 _BRACKETS: Final = {")": "(", "]": "[", "}": "{", ">": "<"}
+_STATED: Final = re.compile(
+    r"(-?\d{1,9}) ?(<=?) ?(len\()?(\w+)\)?(\.length|\.size)? ?(<=?) ?(-?\d{1,9})\b"
+)
 _CLASSES: Final = ((str.islower, "a"), (str.isupper, "A"), (str.isdigit, "0"))
 _LONGEST: Final = 40  # items of a new value
 _EMPTY: Final = re.compile(
@@ -42,10 +48,14 @@ class Domain:
     Args:
         known: inputs that it means; at least one.
         text: the prompt and the reference: what they name (an empty list, negative numbers) is meant too.
+        prompt: may state limits, such as `1 <= n <= 1000`, which count where the known inputs keep them.
+        names: of the arguments in it.
     """
 
     known: Sequence[Input]
     text: str = ""
+    prompt: str = ""
+    names: Sequence[str] = ()
     _values: dict[_Path, list[Any]] = field(default_factory=lambda: defaultdict(list))
     _rules: dict[_Path, list[Callable[[Any], bool]]] = field(default_factory=dict)
     _relations: list[Callable[[Input], bool]] = field(default_factory=list)
@@ -56,7 +66,11 @@ class Domain:
                 self._values[path].append(value)
         for path, values in self._values.items():
             self._rules[path] = [*_rules(values, self.text)]
-        self._relations = [*_relations(self.known)]
+        stated = _limits(self.prompt, self.names)
+        self._relations = [
+            *_relations(self.known),
+            *(limit for limit in stated if all(map(limit, self.known))),
+        ]
 
     def values(self, path: Sequence[Any]) -> Sequence[Any]:
         """The known values at a path.
@@ -113,6 +127,30 @@ def smaller(args: Input) -> Iterator[Input]:
     for at, value in enumerate(args):
         for simpler in _simpler(value):
             yield (*args[:at], simpler, *args[at + 1 :])
+
+
+def nudged(args: Input) -> list[Input]:
+    """Inputs with one float a little greater or smaller; none where all floats are quarters, which are exact.
+
+    Args:
+        args: the input.
+    """
+    floats = [value for _, value in _parts(args) if type(value) is float and math.isfinite(value)]
+    if all((4 * value).is_integer() for value in floats):
+        return []
+    steps = itertools.product(sorted(set(floats))[:_FEW], (1 + _NUDGE, 1 - _NUDGE))
+    return [tuple(_nudge(value, which, by) for value in args) for which, by in steps]
+
+
+def _nudge(value: Any, which: float, by: float) -> Any:
+    match value:
+        case float():
+            return value * by if value == which else value
+        case list() | tuple():
+            return type(value)([_nudge(item, which, by) for item in value])
+        case dict():
+            return {key: _nudge(item, which, by) for key, item in value.items()}
+    return value
 
 
 @dataclass
@@ -295,7 +333,12 @@ def _of_numbers(numbers: list[Any], text: str) -> Iterator[Callable[[Any], bool]
         yield lambda n: type(n) not in (int, float) or n >= least
     most = 2 * abs(high) + 10
     yield lambda n: type(n) not in (int, float) or abs(n) <= most
+    floats = [n for n in numbers if type(n) is float]
     integers = [n for n in numbers if type(n) is int]
+    if integers and len(floats) >= _FEW and not any(n.is_integer() for n in floats):
+        yield (
+            lambda n: type(n) is not float or not n.is_integer()
+        )  # else it may be taken for an int
     if len(set(integers)) == 2 and len(integers) >= 2 * _FEW and len(integers) == len(numbers):
         yield lambda n: type(n) is not int or n in integers
     large = [n for n in set(integers) if n > 1]
@@ -325,9 +368,12 @@ def _of_texts(texts: list[str], text: str) -> Iterator[Callable[[Any], bool]]:
         yield from rule(_is_balanced)
     yield from rule(lambda value: value == " ".join(value.split()))
     yield from rule(_is_number)
-    shapes = {re.sub(r"\d+", "0", known) for known in texts}
-    if len(set(texts)) >= _FEW and len(shapes) == 1:
-        yield from rule(lambda value: re.sub(r"\d+", "0", value) in shapes)
+    yield from rule(lambda value: not _LEADING_ZERO.search(value))
+    yield from _of_shapes(texts)
+    for members in ("0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"):
+        alphabet = _alphabet(texts, members)
+        if alphabet is not None:
+            yield from rule(lambda value, a=alphabet, m=members: set(value) & set(m) <= a)  # type: ignore[misc]
     words = [word for known in texts for word in known.split()]
     if len(words) >= 3 * len(set(words)) and all(
         f"'{w}'" in text or f'"{w}"' in text for w in words
@@ -335,6 +381,28 @@ def _of_texts(texts: list[str], text: str) -> Iterator[Callable[[Any], bool]]:
         yield from rule(lambda value: set(value.split()) <= set(words))
     if any(char.isalpha() for char in kinds) and any(" " in known for known in texts):
         yield from rule(lambda value: any(map(str.isalnum, value)))
+
+
+def _of_shapes(texts: list[str]) -> Iterator[Callable[[Any], bool]]:
+    """Texts of digits and signs, such as dates: their shapes, digits apart; where these differ, with their lengths."""
+    shapes = {re.sub(r"\d+", "0", known) for known in texts}
+    if len(set(texts)) < _FEW:
+        return
+    if len(shapes) == 1:
+        yield lambda value: not isinstance(value, str) or re.sub(r"\d+", "0", value) in shapes
+    elif not any(char.isalpha() or char.isspace() for known in texts for char in known) and any(
+        re.search(r"\d\D\d", known) for known in texts
+    ):
+        exact = {re.sub(r"\d", "0", known) for known in texts}
+        yield lambda value: not isinstance(value, str) or re.sub(r"\d", "0", value) in exact
+
+
+def _alphabet(texts: list[str], members: str) -> set[str] | None:
+    """The characters of a class, where so many texts would not have so few of them by chance; else None."""
+    used = [char for known in texts for char in known if char in members]
+    alphabet = set(used)
+    few = 2 <= len(alphabet) <= len(members) // 3
+    return alphabet if few and (len(alphabet) / len(members)) ** len(used) < _RARE else None
 
 
 def _kind(char: str) -> str:
@@ -406,6 +474,25 @@ def _chance_of_distinct(lists: list[Any]) -> float:
     """The chance that no list repeats an item, if items were drawn from all that occur."""
     pool = len({repr(item) for known in lists for item in known})
     return math.prod(max(0.0, 1 - at / max(pool, 1)) for known in lists for at in range(len(known)))
+
+
+# ------------------------------------------------------------------------------------ limits that a text states
+
+
+def _limits(text: str, names: Sequence[str]) -> Iterator[Callable[[Input], bool]]:
+    """Limits such as `1 <= n <= 1000` and `0 < len(items) < 10`, of arguments or of their length."""
+    for low, below, sized, name, attribute, above, high in _STATED.findall(text):
+        if name in names or len(names) == 1:
+            at, is_length = (names.index(name) if name in names else 0), bool(sized or attribute)
+            least, most = int(low) + (below == "<"), int(high) - (above == "<")
+            yield lambda args, a=at, b=least, c=most, d=is_length: _is_between(args, a, b, c, d)  # type: ignore[misc]
+
+
+def _is_between(args: Input, at: int, least: int, most: int, is_length: bool) -> bool:
+    value = args[at] if at < len(args) else None
+    if is_length:
+        return not isinstance(value, str | list | tuple) or least <= len(value) <= most
+    return not _real(value) or least <= value <= most
 
 
 # ------------------------------------------------------------------------------------ relations of arguments

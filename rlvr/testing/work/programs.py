@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from rlvr.environment import seeded
 from rlvr.errors import DataError
 from rlvr.sandbox import Call, Limits, Program, Sandbox, TestSuite
-from rlvr.testing.work.domain import Domain, Input, proposals, smaller
+from rlvr.testing.work.domain import Domain, Input, nudged, proposals, smaller
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
 from rlvr.text import prompt_text
 from rlvr.types import Task
@@ -104,23 +104,36 @@ class Programs(Maker):
         )
         if found is None:
             return Witness("no program", "a program", work.text[:200])
-        slow = None
+        own = len(self._calls(asked))
+        doubtful = None
         for cases, is_doubtful in (
-            (subject.cases[:_FIRST], False),
+            (subject.cases[:own], False),
+            (subject.cases[own:_FIRST], False),
             (subject.cases[_FIRST:], False),
             (subject.doubtful, True),
         ):
             differing = self._differing(found.text, cases, subject.limits)
             if isinstance(differing, Witness):
-                slow = differing
-                break
-            if differing is not None:
-                at, got = differing
-                case = cases[at]
-                if at >= len(self._calls(asked)) or is_doubtful:
-                    case, got = self._shrunk(subject, found.text, case, got, is_doubtful)
-                return dataclasses.replace(_witness(case, got), is_doubtful=is_doubtful)
-        return slow
+                return doubtful or differing
+            if differing is None:
+                continue
+            at, got = differing
+            if cases[at] in subject.cases[:own]:
+                return _witness(cases[at], got)
+            case, got = self._shrunk(subject, found.text, cases[at], got, is_doubtful)
+            witness = _witness(case, got)
+            if not is_doubtful and not self._is_rounding(subject, found.text, case):
+                return witness
+            doubtful = doubtful or dataclasses.replace(witness, is_doubtful=True)
+        return doubtful
+
+    def _is_rounding(self, subject: _Subject, source: str, case: CallCase) -> bool:
+        """Whether a program differs only where floats are rounded: it agrees on all inputs that differ by a little."""
+        near = nudged(tuple(case.args))
+        right, _ = self._values(subject.solution, subject.like, near)
+        values, _ = self._values(source, subject.like, near)
+        pairs = [pair for pair in zip(right, values, strict=True) if pair[0] is not None]
+        return bool(pairs) and all(value and _agree(one, value) for one, value in pairs)
 
     def mend(self, task: Task, witnesses: Sequence[Witness]) -> Task | None:
         reference = dict(task.reference)
@@ -193,7 +206,8 @@ class Programs(Maker):
         known = [tuple(case.args) for case in calls]
         known += [args for args in _shown_calls(prompt, like.name) if len(args) == len(known[0])]
         known = list({repr(args): args for args in known}.values())
-        domain = Domain(known, f"{prompt}\n{solution}")
+        names = _argument_names(solution, like.name)
+        domain = Domain(known, f"{prompt}\n{solution}", prompt, names)
         are_meant = self._row_domain(task, known) or (lambda inputs: list(map(domain.has, inputs)))
         rng = seeded("inputs", task.id)
         inside, outside = _inputs(known, are_meant, _constants(solution, prompt), rng)
@@ -395,6 +409,13 @@ def _inputs(
         for args, is_meant in zip(short, are_meant(short), strict=True):
             (inside if is_meant else outside).append(args)
     return inside[:_INPUTS], outside[:_DOUBTFUL]
+
+
+def _argument_names(solution: str, name: str) -> list[str]:
+    for node in ast.walk(ast.parse(solution)):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return [arg.arg for arg in node.args.args]
+    return []
 
 
 def _constants(solution: str, prompt: str) -> list[Any]:
