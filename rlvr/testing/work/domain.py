@@ -30,7 +30,13 @@ _LEADING_ZERO: Final = re.compile(r"(?<![\d.])0\d")
 _FEW: Final = 3  # values below which a property of all of them says nothing
 _BRACKETS: Final = {")": "(", "]": "[", "}": "{", ">": "<"}
 _STATED: Final = re.compile(
-    r"(-?\d{1,9}) ?(<=?) ?(len\()?(\w+)\)?(\.length|\.size)? ?(<=?) ?(-?\d{1,9})\b"
+    r"(-?\d{1,9}) ?(<=?) ?(len\()?([A-Za-z_]\w*)(?:\)|\.length|\.size)? ?(<=?) ?(-?\d{1,9})\b"
+)
+_ONE_SIDED: Final = re.compile(
+    r"(?<![<>=] )\b(len\()?([A-Za-z_]\w*)\)? ?([<>]=?) ?(-?\d{1,9})\b(?! ?[<>])"
+)
+_BELOW: Final = re.compile(
+    r"\b(less than|smaller than|below|at most|up to|not greater than) (\d{1,9})\b"
 )
 _CLASSES: Final = ((str.islower, "a"), (str.isupper, "A"), (str.isdigit, "0"))
 _LONGEST: Final = 40  # items of a new value
@@ -65,7 +71,7 @@ class Domain:
             for path, value in _parts(args):
                 self._values[path].append(value)
         for path, values in self._values.items():
-            self._rules[path] = [*_rules(values, self.text)]
+            self._rules[path] = [*_rules(values, self.text), *_stated_most(values, self.prompt)]
         stated = _limits(self.prompt, self.names)
         self._relations = [
             *_relations(self.known),
@@ -347,6 +353,15 @@ def _of_numbers(numbers: list[Any], text: str) -> Iterator[Callable[[Any], bool]
         yield lambda n: type(n) is not int or n < 2 or _is_prime(n) == prime
 
 
+def _stated_most(values: list[Any], prompt: str) -> Iterator[Callable[[Any], bool]]:
+    """A greatest number that the prompt names, where all values keep it: "the base is less than 10"."""
+    numbers = [value for value in values if type(value) is int]
+    for words, number in _BELOW.findall(prompt):
+        most = int(number) - (words.endswith("than") and "not" not in words) - (words == "below")
+        if numbers and max(numbers) <= most:
+            yield lambda n, m=most: type(n) is not int or n <= m  # type: ignore[misc]
+
+
 def _is_prime(n: int) -> bool:
     if n > 10**9:
         return False
@@ -366,6 +381,8 @@ def _of_texts(texts: list[str], text: str) -> Iterator[Callable[[Any], bool]]:
         yield from rule(lambda value: len(value) == len(texts[0]))
     if {"(", "[", "{", "<"} & set("".join(texts)):
         yield from rule(_is_balanced)
+        if any(" " in known for known in texts):
+            yield from rule(lambda value: all(map(_is_one_group, value.split())))
     yield from rule(lambda value: value == " ".join(value.split()))
     yield from rule(_is_number)
     yield from rule(lambda value: not _LEADING_ZERO.search(value))
@@ -418,6 +435,11 @@ def _is_balanced(text: str) -> bool:
         elif char in _BRACKETS and (not opened or opened.pop() != _BRACKETS[char]):
             return False
     return not opened
+
+
+def _is_one_group(text: str) -> bool:
+    """Whether the first bracket is closed by the last character."""
+    return not any(_is_balanced(text[:end]) for end in range(1, len(text)))
 
 
 def _is_number(text: str) -> bool:
@@ -480,15 +502,27 @@ def _chance_of_distinct(lists: list[Any]) -> float:
 
 
 def _limits(text: str, names: Sequence[str]) -> Iterator[Callable[[Input], bool]]:
-    """Limits such as `1 <= n <= 1000` and `0 < len(items) < 10`, of arguments or of their length."""
-    for low, below, sized, name, attribute, above, high in _STATED.findall(text):
+    """Limits such as `1 <= n <= 1000`, `0 < len(items) < 10` and `n > 1`, of arguments or of their length."""
+    stated = [(name, sized, *_range(low, below, above, high))
+              for low, below, sized, name, above, high in _STATED.findall(text)]  # fmt: skip
+    for sized, name, sign, number in _ONE_SIDED.findall(text):
+        upper = sign.startswith("<")
+        ends = _range("", "", sign, number) if upper else _range(number, sign, "", "")
+        stated.append((name, sized, *ends))
+    for name, sized, least, most in stated:
         if name in names or len(names) == 1:
-            at, is_length = (names.index(name) if name in names else 0), bool(sized or attribute)
-            least, most = int(low) + (below == "<"), int(high) - (above == "<")
-            yield lambda args, a=at, b=least, c=most, d=is_length: _is_between(args, a, b, c, d)  # type: ignore[misc]
+            at = names.index(name) if name in names else 0
+            yield lambda args, a=at, b=least, c=most, d=bool(sized): _is_between(args, a, b, c, d)  # type: ignore[misc]
 
 
-def _is_between(args: Input, at: int, least: int, most: int, is_length: bool) -> bool:
+def _range(low: str, below: str, above: str, high: str) -> tuple[float, float]:
+    """The least and greatest whole number between two ends, each with its sign; without end where one is empty."""
+    strict = ("<", ">")
+    least = int(low) + (below in strict) if low else -math.inf
+    return least, int(high) - (above in strict) if high else math.inf
+
+
+def _is_between(args: Input, at: int, least: float, most: float, is_length: bool) -> bool:
     value = args[at] if at < len(args) else None
     if is_length:
         return not isinstance(value, str | list | tuple) or least <= len(value) <= most

@@ -141,7 +141,13 @@ class Maker(ABC):
 
 
 _OURS: Final = {
+    "CallsVerifier": "structures",
     "CodeVerifier": "programs",
+    "ExpressionVerifier": "structures",
+    "GridVerifier": "structures",
+    "JSONVerifier": "structures",
+    "RolesVerifier": "structures",
+    "SudokuVerifier": "structures",
     "SQLVerifier": "queries",
 }
 """The module of the maker for each of our verifiers, loaded when it is needed."""

@@ -1,0 +1,480 @@
+"""Work for tasks whose answer is a structure: JSON, function calls, roles, grids, sudokus, expressions.
+
+Wrong work has one place changed.  A witness is that place, or the rule that it breaks: each is looked up in the
+reference by a few lines of its own, which share no code with the verifier.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import re
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from random import Random
+from typing import Any, Final, TypeAlias
+
+from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
+from rlvr.types import Task
+from rlvr.verifiers.calls import CallsVerifier
+from rlvr.verifiers.json_schema import JSONVerifier
+from rlvr.verifiers.logic import ExpressionVerifier, GridVerifier, RolesVerifier, SudokuVerifier
+
+__all__ = ["CallsWork", "ExpressionWork", "GridWork", "JSONWork", "RolesWork", "SudokuWork"]
+
+_Edit: TypeAlias = "tuple[str, Any]"
+_INSIDE: Final = re.compile(
+    r"\A(.*<answer>\s*|\s*```\w*\n)(.*?)(\s*</answer>.*|\n```\s*)\Z", re.DOTALL
+)
+_BOX_SIZES: Final = {4: (2, 2), 6: (2, 3), 9: (3, 3)}
+_MISSING: Final = object()
+
+
+class _Structures(Maker):
+    """Reads the example, changes a place of it, and writes it again in the example's form."""
+
+    @abstractmethod
+    def parse(self, text: str) -> Any:
+        """The structure in a text; ValueError if it is another.
+
+        Args:
+            text: what stands inside of the example's tags or fence.
+        """
+
+    @abstractmethod
+    def write(self, value: Any) -> str:
+        """A structure as text.
+
+        Args:
+            value: as `parse` gives it.
+        """
+
+    @abstractmethod
+    def slips(self, value: Any, task: Task, rng: Random) -> Iterator[_Edit]:
+        """Structures with one place changed, each with the operator.
+
+        Args:
+            value, task, rng: the right one, its task, and what draws.
+        """
+
+    @abstractmethod
+    def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
+        """The place that is wrong, what it must be and what it is; None where all is right.
+
+        Args:
+            value, task: the structure and its task.
+        """
+
+    def twins(self, value: Any, rng: Random) -> Iterator[_Edit]:
+        """Texts that say the same, each with the operator.
+
+        Args:
+            value, rng: the right structure, and what draws.
+        """
+        yield from ()
+
+    def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
+        before, value, after = self._read(task)
+        slips = list(self.slips(value, task, rng))
+        rng.shuffle(slips)
+        for operator, changed in slips:
+            yield Work(before + self.write(changed) + after, operator)
+
+    def right(self, task: Task, rng: Random) -> Iterator[Work]:
+        yield Work(self.example(task), "example")
+        before, value, after = self._read(task)
+        for operator, text in self.twins(value, rng):
+            yield Work(before + text + after, operator)
+
+    def witness(self, task: Task, work: Work) -> Witness | None:
+        found = _INSIDE.match(work.text)
+        try:
+            value = self.parse(found[2] if found else work.text)
+        except ValueError:
+            return None
+        breach = self.breach(value, task)
+        return None if breach is None else Witness(*breach)
+
+    def _read(self, task: Task) -> tuple[str, Any, str]:
+        text = self.example(task)
+        found = _INSIDE.match(text)
+        before, inside, after = found.groups() if found else ("", text, "")
+        try:
+            return before, self.parse(inside), after
+        except ValueError as error:
+            raise Untested(f"its example cannot be read: {error}") from None
+
+
+@serves(JSONVerifier)
+class JSONWork(_Structures):
+    """A value changed, left out, or there twice."""
+
+    def parse(self, text: str) -> Any:
+        return json.loads(text)
+
+    def write(self, value: Any) -> str:
+        return json.dumps(value)
+
+    def slips(self, value: Any, task: Task, rng: Random) -> Iterator[_Edit]:
+        for path, leaf in list(_leaves(value)):
+            for other in _other_values(leaf):
+                yield "value", _with(value, path, other)
+            if path:
+                yield "dropped", _with(value, path, _MISSING)
+
+    def twins(self, value: Any, rng: Random) -> Iterator[_Edit]:
+        yield "indented", json.dumps(value, indent=2)
+        yield "keys reordered", json.dumps(_reordered(value))
+
+    def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
+        reference = task.reference
+        asked = {"": reference["whole"]} if "whole" in reference else reference["values"]
+        for pointer, wanted in asked.items():
+            got = _at(value, pointer)
+            if _plain(got) != _plain(wanted):
+                return pointer or "the document", _brief(wanted), _brief(got)
+        return None
+
+
+@serves(CallsVerifier)
+class CallsWork(_Structures):
+    """An argument changed or left out, another function, a call too few or too many."""
+
+    def parse(self, text: str) -> Any:
+        calls = json.loads(text)
+        if not isinstance(calls, list):
+            raise ValueError("no list of calls")
+        return calls
+
+    def write(self, value: Any) -> str:
+        return json.dumps(value)
+
+    def slips(self, value: Any, task: Task, rng: Random) -> Iterator[_Edit]:
+        names = [function["name"] for function in task.reference["functions"]]
+        for at, call in enumerate(value):
+            yield "dropped call", value[:at] + value[at + 1 :]
+            yield "doubled call", [*value, call]
+            for name in names:
+                if name != call["name"]:
+                    yield "function", [*value[:at], {**call, "name": name}, *value[at + 1 :]]
+            for argument, given in call["arguments"].items():
+                for other in _other_values(given):
+                    arguments = {**call["arguments"], argument: other}
+                    changed = {**call, "arguments": arguments}
+                    yield "value", [*value[:at], changed, *value[at + 1 :]]
+
+    def twins(self, value: Any, rng: Random) -> Iterator[_Edit]:
+        yield "indented", json.dumps(value, indent=2)
+        yield "calls reordered", json.dumps(value[::-1])
+        yield "keys reordered", json.dumps(_reordered(value))
+
+    def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
+        wanted = [
+            (name, accepted) for call in task.reference["calls"] for name, accepted in call.items()
+        ]
+        names, got_names = (
+            Counter(name for name, _ in wanted),
+            Counter(call["name"] for call in value),
+        )
+        if names != got_names:
+            return "the functions", _brief(dict(names)), _brief(dict(got_names))
+        for call in value:
+            candidates = [accepted for name, accepted in wanted if name == call["name"]]
+            for argument, given in call["arguments"].items():
+                accepted = [one for each in candidates for one in each.get(argument, ())]
+                if accepted and all(_letters(given) != _letters(one) for one in accepted):
+                    return f"{call['name']}.{argument}", _brief(accepted), _brief(given)
+        return None
+
+
+@serves(RolesVerifier)
+class RolesWork(_Structures):
+    """A role exchanged for another."""
+
+    def parse(self, text: str) -> Any:
+        pairs = [tuple(part.split(": ")) for part in re.split(r", |\n", text)]
+        if any(len(pair) != 2 for pair in pairs):
+            raise ValueError("no pairs of name and role")
+        return pairs
+
+    def write(self, value: Any) -> str:
+        return ", ".join(f"{name}: {role}" for name, role in value)
+
+    def slips(self, value: Any, task: Task, rng: Random) -> Iterator[_Edit]:
+        roles = sorted({role for _, role in value} | {"knight", "knave"})
+        for at, (name, role) in enumerate(value):
+            for other in roles:
+                if other != role:
+                    yield "role", [*value[:at], (name, other), *value[at + 1 :]]
+        if len(set(value)) > 1:
+            turned = dict(zip(("knight", "knave"), ("knave", "knight"), strict=True))
+            yield "all roles", [(name, turned.get(role, role)) for name, role in value]
+
+    def twins(self, value: Any, rng: Random) -> Iterator[_Edit]:
+        yield "reordered", self.write(value[::-1])
+        yield "lines", "\n".join(f"{name}: {role}" for name, role in value)
+
+    def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
+        for name, role in value:
+            wanted = task.reference.get(name)
+            if wanted is not None and wanted != role:
+                return name, wanted, role
+        return None
+
+
+@serves(GridVerifier)
+class GridWork(_Structures):
+    """Two cells of a column, or two rows, exchanged."""
+
+    def parse(self, text: str) -> Any:
+        return [
+            re.split(r"[,|] *", line.strip("| ")) for line in text.replace(" |", "|").split("\n")
+        ]
+
+    def write(self, value: Any) -> str:
+        return "\n".join(", ".join(row) for row in value)
+
+    def slips(self, value: Any, task: Task, rng: Random) -> Iterator[_Edit]:
+        for one in range(len(value)):
+            for other in range(one):
+                rows = copy.deepcopy(value)
+                rows[one], rows[other] = rows[other], rows[one]
+                yield "rows exchanged", rows
+                for column in range(len(value[0])):
+                    cells = copy.deepcopy(value)
+                    cells[one][column], cells[other][column] = (
+                        value[other][column],
+                        value[one][column],
+                    )
+                    yield "cells exchanged", cells
+                    copied = copy.deepcopy(value)
+                    copied[one][column] = value[other][column]
+                    yield "cell copied", copied
+
+    def twins(self, value: Any, rng: Random) -> Iterator[_Edit]:
+        yield "table", "\n".join(f"| {' | '.join(row)} |" for row in value)
+
+    def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
+        for number, (row, wanted) in enumerate(zip(value, task.reference, strict=False), 1):
+            for cell, right in zip(row, wanted, strict=False):
+                if cell != right:
+                    return f"line {number}", right, cell
+        return None
+
+
+@serves(SudokuVerifier)
+class SudokuWork(_Structures):
+    """A digit changed, two digits of a row exchanged."""
+
+    def parse(self, text: str) -> Any:
+        return [[int(digit) for digit in re.sub(r"\s", "", line)] for line in text.split("\n")]
+
+    def write(self, value: Any) -> str:
+        return "\n".join(" ".join(map(str, row)) for row in value)
+
+    def slips(self, value: Any, task: Task, rng: Random) -> Iterator[_Edit]:
+        size = len(value)
+        for _ in range(4 * size):
+            row, one, other = rng.randrange(size), *rng.sample(range(size), 2)
+            changed, exchanged = copy.deepcopy(value), copy.deepcopy(value)
+            changed[row][one] = value[row][one] % size + 1
+            exchanged[row][one], exchanged[row][other] = value[row][other], value[row][one]
+            yield "digit", changed
+            yield "exchanged", exchanged
+
+    def twins(self, value: Any, rng: Random) -> Iterator[_Edit]:
+        yield "without spaces", "\n".join("".join(map(str, row)) for row in value)
+
+    def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
+        size = len(task.reference)
+        if [len(row) for row in value] != [size] * size:
+            return "its shape", f"{size} rows of {size} digits", f"{len(value)} rows"
+        high, wide = _BOX_SIZES[size]
+        for at, (row, given) in enumerate(zip(value, task.reference, strict=False)):
+            for digit, clue in zip(row, given, strict=False):
+                if clue not in (0, digit):
+                    return f"row {at + 1}", f"the given {clue}", str(digit)
+        places = [(row, column) for row in range(size) for column in range(size)]
+        units: dict[str, list[int]] = {}
+        for row, column in places:
+            names = (
+                f"row {row + 1}",
+                f"column {column + 1}",
+                f"box {row // high},{column // wide}",
+            )
+            for name in names:
+                units.setdefault(name, []).append(value[row][column])
+        for name, digits in units.items():
+            if len(set(digits)) < size:
+                return name, "each digit once", " ".join(map(str, digits))
+        return None
+
+
+@serves(ExpressionVerifier)
+class ExpressionWork(_Structures):
+    """Another operator or number, or a part left out."""
+
+    def parse(self, text: str) -> Any:
+        try:
+            return ast.parse(text.strip(), mode="eval").body
+        except SyntaxError as error:
+            raise ValueError(str(error)) from None
+
+    def write(self, value: Any) -> str:
+        return ast.unparse(value)
+
+    def slips(self, value: Any, task: Task, rng: Random) -> Iterator[_Edit]:
+        operators = (ast.Add(), ast.Sub(), ast.Mult(), ast.Div())
+        numbers = task.reference["numbers"]
+        for at, node in enumerate(ast.walk(value)):
+            changes: list[tuple[str, str, Any]] = []
+            if isinstance(node, ast.BinOp):
+                changes += [
+                    ("operator", "op", op) for op in operators if type(op) is not type(node.op)
+                ]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, int):
+                others = {*numbers, node.value + 1} - {node.value}
+                changes += [("number", "value", number) for number in sorted(others)]
+            for operator, field, new in changes:
+                changed = copy.deepcopy(value)
+                setattr(list(ast.walk(changed))[at], field, new)
+                yield operator, changed
+        if isinstance(value, ast.BinOp):
+            yield from (("dropped operand", value.left), ("dropped operand", value.right))
+
+    def twins(self, value: Any, rng: Random) -> Iterator[_Edit]:
+        turned = copy.deepcopy(value)
+        for node in ast.walk(turned):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
+                node.left, node.right = node.right, node.left
+        yield "operands turned", ast.unparse(turned)
+        yield "with its value", f"{ast.unparse(value)} = {_value(value)}"
+
+    def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
+        reference = task.reference
+        used = Counter(node.value for node in ast.walk(value) if isinstance(node, ast.Constant))
+        numbers = Counter(reference["numbers"])
+        try:
+            result: Any = _value(value)
+        except ZeroDivisionError:
+            result = "a division by zero"
+        if result != reference["target"]:
+            return "its value", str(reference["target"]), str(result)
+        if used - numbers or (reference.get("all") and used != numbers):
+            return (
+                "its numbers",
+                _brief(sorted(numbers.elements())),
+                _brief(sorted(used.elements())),
+            )
+        return None
+
+
+def _value(node: ast.AST) -> Fraction:
+    match node:
+        case ast.Constant(value=int() as number):
+            return Fraction(number)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand)
+        case ast.BinOp(left=left, op=op, right=right):
+            one, other = _value(left), _value(right)
+            match op:
+                case ast.Add():
+                    return one + other
+                case ast.Sub():
+                    return one - other
+                case ast.Mult():
+                    return one * other
+                case ast.Div():
+                    return one / other
+    raise ValueError(f"no sum of whole numbers: {ast.unparse(node)}")
+
+
+# ------------------------------------------------------------------------------------ values of JSON
+
+
+def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
+    elif isinstance(value, list) and value:
+        for at, item in enumerate(value):
+            yield from _leaves(item, (*path, at))
+    else:
+        yield path, value
+
+
+def _other_values(value: Any) -> Iterator[Any]:
+    """Values of the same type that are clearly others."""
+    match value:
+        case bool():
+            yield not value
+        case int():
+            yield from (value + 1, -value - 1)
+        case float():
+            yield from (value + 1, -value - 1)
+        case str():
+            yield from (f"{value}x", value[:-1] or "y")
+        case list():
+            yield from (value[:-1], [*value, *value[:1]]) if value else ([0],)
+
+
+def _with(value: Any, path: Sequence[Any], new: Any) -> Any:
+    """A copy with another value at a path, or without it."""
+    if not path:
+        return new
+    changed = copy.deepcopy(value)
+    inner = changed
+    for key in path[:-1]:
+        inner = inner[key]
+    if new is _MISSING:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = new
+    return changed
+
+
+def _reordered(value: Any) -> Any:
+    """The same objects with their keys in the opposite order."""
+    if isinstance(value, dict):
+        return {key: _reordered(value[key]) for key in reversed(value)}
+    return [_reordered(item) for item in value] if isinstance(value, list) else value
+
+
+def _at(value: Any, pointer: str) -> Any:
+    """What a JSON pointer (RFC 6901) leads to; `_MISSING` where nothing is."""
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, Mapping) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdigit() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            return _MISSING
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """A value that compares as JSON does: true is not 1."""
+    return "missing" if value is _MISSING else json.dumps(_sorted(value), sort_keys=True)
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _sorted(item) for key, item in value.items()}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
+
+
+def _letters(value: Any) -> Any:
+    """A text without case and signs; other values as they are."""
+    if isinstance(value, str):
+        return re.sub(r"[\W_]", "", value).casefold()
+    return _plain(value)
+
+
+def _brief(value: Any) -> str:
+    return "nothing" if value is _MISSING else str(value)[:200]
