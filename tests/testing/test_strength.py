@@ -97,8 +97,11 @@ def test_a_journal_of_another_run_is_refused(tmp_path):
 
 
 def test_an_environment_without_a_maker_is_refused():
-    with pytest.raises(rlvr.UsageError, match="no maker of work serves countdown-v3"):
-        measure_strength(rlvr.make("countdown-v3"), tasks=1)
+    """A user's verifier is a function of any kind."""
+    rows = [{"prompt": "1?", "reference": "1"}]
+    env = rlvr.Environment.from_rows(rows, verifier=lambda completion, reference: True)
+    with pytest.raises(rlvr.UsageError, match="no maker of work serves rows-v0"):
+        measure_strength(env, tasks=1)
 
 
 def test_the_command_writes_report_and_page(tmp_path, capsys):

@@ -177,4 +177,4 @@ def test_a_maker_of_a_user_takes_a_few_lines():
     maker = maker_for(env)
     assert isinstance(maker, EvenWork)
     assert maker.witness(env.task(0), Work("1", "odd")).given == "1 is odd"
-    assert maker_for(rlvr.make("countdown-v3")) is None
+    assert maker_for(rlvr.make("guess-v1")) is None

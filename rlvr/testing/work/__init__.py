@@ -1,8 +1,11 @@
 """Makers of work: completions that are wrong, each with a witness, and completions that are right.
 
-maker     `Maker`, and which one serves an environment
-programs  Python functions; with domain, the inputs that a task means
-queries   SQL
+maker         `Maker`, and which one serves an environment
+programs      Python functions; with domain, the inputs that a task means
+queries       SQL
+structures    JSON, calls, roles, grids, sudokus, expressions
+answers       numbers, quantities, formulas, words, options
+instructions  texts under instructions
 """
 
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, maker_for, serves

@@ -26,7 +26,9 @@ _Path: TypeAlias = "tuple[Any, ...]"
 _CHANCE: Final = 0.05
 _RARE: Final = 1e-6
 _NUDGE: Final = 1e-9  # of a float: far more than rounding, far less than what a task tells apart
-_LEADING_ZERO: Final = re.compile(r"(?<![\d.])0\d")
+_LEADING_POSITIVE: Final = re.compile(r"(?<!non-)(?<!non)\bpositive (?:integer|number|whole)")
+_MODULUS: Final = re.compile(r"\bmodul|\bprime|\bbase\b")
+_ZERO: Final = re.compile(r"(?<![\d.])0\d")
 _FEW: Final = 3  # values below which a property of all of them says nothing
 _BRACKETS: Final = {")": "(", "]": "[", "}": "{", ">": "<"}
 _STATED: Final = re.compile(
@@ -44,6 +46,8 @@ _EMPTY: Final = re.compile(
     r"\bempty\b|\bnot \w+:|len\(\w+\) (?:==|<=?|>) [01]\b|== (?:\[\]|''|\"\")"
 )
 _NEGATIVE: Final = re.compile(r"(?<!non-)(?<!non)\bnegative\b|< 0\b")
+_POSITIVE: Final = re.compile(r"(?<!non-)(?<!non)\bpositive (?:integer|number|whole)")
+_MODULUS: Final = re.compile(r"\bmodul|\bprime|\bbase\b")
 _ZERO: Final = re.compile(r"\bzero\b|\bnon-?negative\b|\w <= 0\b")
 
 
@@ -335,7 +339,10 @@ def _rules(values: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
 def _of_numbers(numbers: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
     low, high = min(numbers), max(numbers)
     if low >= 0 and not _NEGATIVE.search(text):
-        least = 0 if low == 1 and _ZERO.search(text) else min(low, 1) if low > _FEW else low
+        first = 2 if _MODULUS.search(text) else 1  # 1 is no base, no modulus and no prime
+        least = min(low, first) if low > _FEW else low
+        if low == 1 and _ZERO.search(text) and not _POSITIVE.search(text):
+            least = 0
         yield lambda n: type(n) not in (int, float) or n >= least
     most = 2 * abs(high) + 10
     yield lambda n: type(n) not in (int, float) or abs(n) <= most

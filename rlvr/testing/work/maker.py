@@ -142,13 +142,19 @@ class Maker(ABC):
 
 _OURS: Final = {
     "CallsVerifier": "structures",
+    "ChemistryVerifier": "answers",
+    "ChoiceVerifier": "answers",
     "CodeVerifier": "programs",
     "ExpressionVerifier": "structures",
     "GridVerifier": "structures",
+    "InstructionVerifier": "instructions",
     "JSONVerifier": "structures",
+    "MathVerifier": "answers",
+    "QAVerifier": "answers",
     "RolesVerifier": "structures",
     "SudokuVerifier": "structures",
     "SQLVerifier": "queries",
+    "ScienceVerifier": "answers",
 }
 """The module of the maker for each of our verifiers, loaded when it is needed."""
 _MAKERS: dict[type, type[Maker]] = {}

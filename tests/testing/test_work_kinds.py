@@ -1,0 +1,89 @@
+"""Work of every kind: wrong work has a witness and is refused, right work has none and is paid."""
+
+import itertools
+import json
+from random import Random
+
+import pytest
+
+import rlvr
+from rlvr.testing.work import Work, maker_for
+from rlvr.testing.work.answers import AnswersWork
+from tests.testing.test_check_ours import OURS
+
+PROGRAMS = ("humaneval-v3", "mbpp-v3", "code-drills-v1", "code-stdio-v3", "sql-v2", "mixture-v1")
+SYMPY = ("math-v3", "rows-v2")  # its parser takes a CPU second to load
+KINDS = [
+    pytest.param(name, marks=[pytest.mark.slow] if name in SYMPY else [])
+    for name in sorted(OURS.keys() - set(PROGRAMS))
+]
+OPEN = 0.3
+"""Share of work without a witness at most: numbers within a tolerance, brackets at infinity."""
+
+
+def _env(tmp_path, name):
+    rows, options = OURS[name]
+    if rows is None:
+        return rlvr.make(name, **options)
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return rlvr.make(name, **options, data=str(path))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_wrong_work_is_refused_and_right_work_is_paid(tmp_path, name):
+    """Three tasks of each bundled environment, eight wrong works each: none with a witness is paid."""
+    env = _env(tmp_path, name)
+    maker = maker_for(env)
+    made = proven = 0
+    for index in range(min(3, env.size or 3)):
+        task = env.task(index)
+        for work in itertools.islice(maker.wrong(task, Random(index)), 8):
+            witness = maker.witness(task, work)
+            if witness is not None and witness.is_doubtful:
+                continue
+            made += 1
+            if witness is not None:
+                proven += 1
+                assert not env.score(task, work.text).verdict.correct, (work, witness)
+        for work in maker.right(task, Random(index)):
+            assert maker.witness(task, work) is None, work
+            assert env.score(task, work.text).verdict.correct, work
+    assert made >= 3
+    assert proven >= (1 - OPEN) * made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("right", "wrong", "is_told_apart"),
+    [
+        ("x^2+3x", "x^2-3x", True),
+        ("x^2+3x", "x(x+3)", False),
+        ("\\frac{3}{4}", "\\frac{3}{5}", True),
+        ("\\frac{3}{4}", "\\frac{6}{8}", False),
+        ("\\pm\\sqrt{2}", "\\sqrt{2}", True),
+        ("(0,1]", "[0,1]", True),
+        ("(-\\infty,0)", "(-\\infty,0]", True),
+        ("\\sin x", "\\cos x", True),
+        ("x+y", "x+z", False),  # letters may be named otherwise
+        ("9^{9^{9^{9}}}", "1", False),  # not evaluated
+    ],
+)
+def test_formulas_are_told_apart_at_a_point(right, wrong, is_told_apart):
+    """By SymPy's numbers; what it cannot compute proves nothing."""
+    env = rlvr.Environment.from_rows(
+        [{"prompt": "?", "reference": right}], verifier=rlvr.verifiers.math.MathVerifier()
+    )
+    maker = maker_for(env)
+    assert isinstance(maker, AnswersWork)
+    witness = maker.witness(env.task(0), Work(f"\\boxed{{{wrong}}}", "own"))
+    assert (witness is not None) == is_told_apart
+
+
+def test_work_of_another_form_has_no_witness(tmp_path):
+    """What a model wrote around its answer may say anything."""
+    for name in ("gsm8k-v3", "mcq-v2", "kk-v2", "json-v2"):
+        env = _env(tmp_path, name)
+        maker = maker_for(env)
+        work = Work("I thought about it for long, and cannot say.", "model")
+        assert maker.witness(env.task(0), work) is None
