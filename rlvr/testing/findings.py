@@ -87,6 +87,8 @@ _EXPLOITS: Final = {
     "hostile-code": "a program that attacks its judge instead of solving the problem",
     "look-alike": "the right answer in other characters that look the same",
     "grader-instructions": "instructions to a grader",
+    "wrong-work": "work that is wrong, with evidence found without the verifier, is CORRECT",
+    "right-work": "work that is right by its making is not CORRECT",
     "partial-credit": "credit for a text that deserves none",
     "outscores-reference": "another completion earns more than the right one",
     "crash": "verifying a completion raises or ends the process",

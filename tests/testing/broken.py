@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -20,6 +21,8 @@ from rlvr import (
     Verdict,
     seeded,
 )
+from rlvr.verifiers.json_schema import JSONVerifier
+from rlvr.verifiers.logic import RolesVerifier
 from rlvr.verifiers.math import BOXED
 
 __all__ = ["BROKEN", "HONEST", "Double", "Guess", "Words", "changed"]
@@ -409,6 +412,34 @@ def aliases() -> Any:
     )
 
 
+class FirstName(RolesVerifier):
+    """Looks at one role of several."""
+
+    def judge(self, answer: Any, reference: Any) -> Verdict:
+        name, role = next(iter(reference.items()))
+        is_right = f"{name}: {role}" in answer.text
+        return Verdict("correct" if is_right else "wrong", why="first name")
+
+
+class OneOrder(JSONVerifier):
+    """Compares JSON as text."""
+
+    def judge(self, answer: Any, reference: Any) -> Verdict:
+        is_right = answer.text.strip() == json.dumps(dict(reference.values[""]))
+        return Verdict("correct" if is_right else "wrong", why="text")
+
+
+ROLES = {
+    "prompt": "Who is what?",
+    "reference": {"Ann": "knight", "Bob": "knave", "Cy": "knight"},
+    "example": "<answer>Ann: knight, Bob: knave, Cy: knight</answer>",
+}
+WHOLE = {
+    "prompt": "A point, as JSON.",
+    "reference": {"whole": {"x": 1, "y": 2}},
+    "example": '```json\n{"x": 1, "y": 2}\n```',
+}
+
 BROKEN: dict[str, tuple[str, Any]] = {
     "any text at all": ("whitespace", double(any_text)),
     "any visible text": ("junk", double(any_visible_text)),
@@ -489,10 +520,19 @@ BROKEN: dict[str, tuple[str, Any]] = {
         "contradiction",
         tasks(Task("a", "Say it.", "tea"), Task("b", "Say it.", "milk")),
     ),
+    "the first name alone": (
+        "wrong-work",
+        Environment.from_rows([ROLES], verifier=FirstName(), example="example"),
+    ),
+    "one order of keys": (
+        "right-work",
+        Environment.from_rows([WHOLE], verifier=OneOrder(), example="example"),
+    ),
 }
 """What it accepts or does → (the hole that has to be found, the environment)."""
 
 HONEST: dict[str, Any] = {
+    "roles": Environment.from_rows([ROLES], verifier=RolesVerifier(), example="example"),
     "a generator": Double(),
     "another split": Double(split="test"),
     "a reward with lengths": Double().with_reward(
