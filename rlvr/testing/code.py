@@ -15,7 +15,7 @@ from rlvr.rewards import Correct
 from rlvr.rewards.parts import Format
 from rlvr.testing.findings import Findings, Severity
 
-__all__ = ["canaries", "check_reward", "phrases_of"]
+__all__ = ["canaries", "check_reward", "constants_of", "phrases_of"]
 
 _MOST_PHRASES: Final = 40
 _LENGTHS: Final = range(4, 60)
@@ -29,21 +29,37 @@ def phrases_of(env: Environment) -> list[str]:
     Args:
         env: the environment.
     """
+    found = dict.fromkeys(
+        text
+        for text in constants_of(env)
+        if len(text) in _LENGTHS and "{" not in text and text.strip()
+    )
+    return list(found)[:_MOST_PHRASES]
+
+
+def constants_of(env: Environment) -> list[str]:
+    """All texts in the code of an author's verifier, as far as it is Python, each once; without docstrings.
+
+    Args:
+        env: the environment.
+    """
     primary = env.reward.primary
     roots: list[Any] = [type(env).verify]
     if primary is not None and primary.verifier is not None:
         verifier: Any = primary.verifier
         roots += [getattr(verifier, "function", None), getattr(type(verifier), "verify", None)]
-    found: dict[str, None] = {}
-    for function in _functions(roots):
-        for text in _constants(function.__code__, function.__doc__):
-            if len(text) in _LENGTHS and "{" not in text and text.strip():
-                found.setdefault(text)
-    return list(found)[:_MOST_PHRASES]
+        roots += [getattr(type(verifier), "judge", None), getattr(type(verifier), "extract", None)]
+    owners = [type(env), *([] if primary is None else [type(primary.verifier)])]
+    texts = (
+        text
+        for function in _functions(roots, owners)
+        for text in _constants(function.__code__, function.__doc__)
+    )
+    return list(dict.fromkeys(texts))
 
 
-def _functions(roots: list[Any]) -> Iterator[types.FunctionType]:
-    """The functions, and those of the same modules that they name, in a few steps."""
+def _functions(roots: list[Any], owners: list[type]) -> Iterator[types.FunctionType]:
+    """The functions, and those of the same modules and classes that they name, in a few steps."""
     todo = list(roots)
     seen: set[types.FunctionType] = set()
     while todo and len(seen) < 100:
@@ -56,6 +72,7 @@ def _functions(roots: list[Any]) -> Iterator[types.FunctionType]:
         module = vars(sys.modules.get(one.__module__, types.ModuleType("none")))
         names = {**one.__globals__, **module}
         todo += [names[name] for name in one.__code__.co_names if name in names]
+        todo += [getattr(owner, name, None) for owner in owners for name in one.__code__.co_names]
         todo += [cell.cell_contents for cell in one.__closure__ or () if _is_filled(cell)]
 
 

@@ -89,6 +89,7 @@ _EXPLOITS: Final = {
     "grader-instructions": "instructions to a grader",
     "wrong-work": "work that is wrong, with evidence found without the verifier, is CORRECT",
     "right-work": "work that is right by its making is not CORRECT",
+    "searched": "a text that was found by search is CORRECT at three tasks with different answers",
     "partial-credit": "credit for a text that deserves none",
     "outscores-reference": "another completion earns more than the right one",
     "crash": "verifying a completion raises or ends the process",

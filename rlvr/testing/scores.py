@@ -17,7 +17,7 @@ from rlvr.environment import Environment, seeded
 from rlvr.errors import DataError, RlvrError, Unscored, UsageError
 from rlvr.rewards.parts import Format
 from rlvr.scoring import Scorer
-from rlvr.testing.answers import answer_in, mentions, plain_answer
+from rlvr.testing.answers import answer_in, mentions, plain_answer, same
 from rlvr.testing.code import canaries, check_reward, phrases_of
 from rlvr.testing.exploits import (
     EMPTY_FORMS,
@@ -29,6 +29,7 @@ from rlvr.testing.exploits import (
     is_code,
 )
 from rlvr.testing.findings import Findings, Severity
+from rlvr.testing.searched import search_texts
 from rlvr.testing.work import Maker, Untested, Work, maker_for
 from rlvr.text import prompt_text, squeezed
 from rlvr.types import Completion, Score, Task
@@ -49,6 +50,8 @@ _OURS: Final = frozenset({"IsolationUnavailable", "SandboxFailed", "MissingDepen
 _OF_CHECKERS: Final = ("checker-accepts", "checker-rejects", "checker-untried")
 _WRONG: Final = 8  # wrong works that are tried at each task
 _RIGHT: Final = 4
+_DIFFERENT: Final = 3  # tasks at which a searched text is tried
+_SEARCH_S: Final = 20.0
 _MIN_TOKENS = 16  # so that parts that read the length treat all short texts alike
 
 # Partial credit for these proves nothing: a program may pass some tests, and an answer may be partly right.
@@ -166,6 +169,7 @@ def score_tasks(
                 others = [other for other, _ in known if other is not one]
                 done.shares.append(_try_all(run, one, reference, others, budget, rng))
             _try_work(run, [one.task for one, _ in known], budget)
+            _search(run, [one for one, _ in known], budget)
         _judge_others(run)
         if run.passed_over:
             what = (
@@ -199,6 +203,10 @@ class _Run:
         started = time.monotonic()
         [score] = self._scorer.score_group(task, [as_completion(text)])
         return score, time.monotonic() - started
+
+    def scores(self, task: Task, texts: Sequence[str]) -> list[Score]:
+        """Scores of many texts, which are neither timed nor kept."""
+        return self._scorer.score_group(task, [as_completion(text) for text in texts])
 
     @property
     def workers(self) -> int:
@@ -603,6 +611,39 @@ def _try_work_at(
         is_refused = score.total is not None and not score.verdict.correct
         tries.append(("right-work", work, score, "correct: it is right by its making" * is_refused))
     return tries
+
+
+def _search(run: _Run, known: Sequence[Known], budget: TimeBudget) -> None:
+    """Search for a text that three tasks accept whose answers differ; where the reference is the answer itself."""
+    three: list[Known] = []
+    for one in known:
+        reference = plain_answer(one.task.reference)
+        if one.answer is None or reference is None or not same(reference, one.answer):
+            continue
+        if not any(same(one.answer, str(other.answer)) for other in three):
+            three.append(one)
+    if len(three) < _DIFFERENT or budget.spent or run.hopeless or not run.found.wants("searched"):
+        return
+    three = three[:_DIFFERENT]
+    run.found.tried("searched")
+    began = time.monotonic()
+
+    def are_correct(task: Task, texts: Sequence[str]) -> list[bool]:
+        if not texts or budget.spent or time.monotonic() - began > _SEARCH_S:
+            return [False] * len(texts)
+        return [score.verdict.correct for score in run.scores(task, texts)]
+
+    example, answer = three[0].example or "", three[0].answer or ""
+    parts = example.split(answer)
+    form = (parts[0], parts[1]) if len(parts) == 2 else None
+    rng = seeded("search", three[0].task.id)
+    text = search_texts(run.env, [one.task for one in three], form, are_correct, rng)
+    if text is not None:
+        names = ", ".join(repr(one.task.id) for one in three)
+        run.found.add(
+            "searched", Severity.HOLE, task=three[0].task.id, completion=harmless(text),
+            got=f"correct at {names}, whose answers differ", wanted="correct at one of them at most",
+        )  # fmt: skip
 
 
 def _judge_others(run: _Run) -> None:

@@ -444,7 +444,7 @@ def _is_balanced(text: str) -> bool:
 
 def _is_one_group(text: str) -> bool:
     """Whether the first bracket is closed by the last character."""
-    return not any(_is_balanced(text[:end]) for end in range(1, len(text)))
+    return _is_balanced(text) and not any(_is_balanced(text[:end]) for end in range(1, len(text)))
 
 
 def _is_number(text: str) -> bool:
