@@ -36,6 +36,8 @@ __all__ = ["Programs"]
 _SLIPS: Final = 1000  # mutants of a program
 _SINGLES: Final = 4  # for one of two slips
 _INPUTS: Final = 240
+_MORE: Final = 600
+_AT_CONSTANTS: Final = 120
 _DOUBTFUL: Final = 80
 _TRIES: Final = 6000  # proposals for these inputs
 _FIRST: Final = 48  # inputs that are tried first: most work fails on one of them
@@ -62,6 +64,8 @@ class _Subject:
         doubtful: inputs that may lie outside of it.
         are_meant: which inputs the domain has.
         limits: of a run over all cases.
+        constants: of the prompt and the solution.
+        more: inputs for work that agrees on all cases; None until there is such work.
     """
 
     solution: str
@@ -70,6 +74,8 @@ class _Subject:
     doubtful: list[CallCase]
     are_meant: _AreMeant
     limits: Limits
+    constants: Sequence[Any]
+    more: list[CallCase] | None = None
 
 
 @serves(CodeVerifier)
@@ -106,12 +112,7 @@ class Programs(Maker):
             return Witness("no program", "a program", work.text[:200])
         own = len(self._calls(asked))
         doubtful = None
-        for cases, is_doubtful in (
-            (subject.cases[:own], False),
-            (subject.cases[own:_FIRST], False),
-            (subject.cases[_FIRST:], False),
-            (subject.doubtful, True),
-        ):
+        for cases, is_doubtful in self._stages(task, subject, own, found.text):
             differing = self._differing(found.text, cases, subject.limits)
             if isinstance(differing, Witness):
                 return doubtful or differing
@@ -126,6 +127,38 @@ class Programs(Maker):
                 return witness
             doubtful = doubtful or dataclasses.replace(witness, is_doubtful=True)
         return doubtful
+
+    def _stages(
+        self, task: Task, subject: _Subject, own: int, source: str
+    ) -> Iterator[tuple[Sequence[CallCase], bool]]:
+        """Inputs to try, most work failing on the first few; and whether they may lie outside of the domain.
+
+        Work that agrees on all of them is tried on more: those that the task's other work left, and those that stand at
+        the constants of the work itself.
+        """
+        yield subject.cases[:own], False
+        yield subject.cases[own:_FIRST], False
+        yield subject.cases[_FIRST:], False
+        if subject.more is None:
+            subject.more = self._more(task, subject, subject.constants, _MORE)
+        yield subject.more, False
+        strange = [value for value in _constants(source, "") if value not in subject.constants]
+        if strange:
+            yield self._more(task, subject, strange, _AT_CONSTANTS), False
+        yield subject.doubtful, True
+
+    def _more(
+        self, task: Task, subject: _Subject, constants: Sequence[Any], count: int
+    ) -> list[CallCase]:
+        """More inputs of the domain with the reference's values, made from those that there are."""
+        rng = seeded("more inputs", task.id, repr(constants))
+        known = [tuple(case.args) for case in subject.cases]
+        inside, _ = _inputs(known, subject.are_meant, constants, rng, count)
+        valued, _ = self._valued(subject.solution, subject.like, inside)
+        every = [*subject.cases, *valued]
+        cases, _ = self._without_ties(subject.solution, subject.like, every, known)
+        old = set(map(id, subject.cases))
+        return [case for case in cases if id(case) not in old]
 
     def _is_rounding(self, subject: _Subject, source: str, case: CallCase) -> bool:
         """Whether a program differs only where floats are rounded: it agrees on all inputs that differ by a little."""
@@ -210,13 +243,14 @@ class Programs(Maker):
         domain = Domain(known, f"{prompt}\n{solution}", prompt, names)
         are_meant = self._row_domain(task, known) or (lambda inputs: list(map(domain.has, inputs)))
         rng = seeded("inputs", task.id)
-        inside, outside = _inputs(known, are_meant, _constants(solution, prompt), rng)
+        constants = _constants(solution, prompt)
+        inside, outside = _inputs(known, are_meant, constants, rng, _INPUTS)
         cases, limits = self._valued(solution, like, [*known, *inside])
         if sum(case.args in known for case in cases) < len(known[: len(calls)]) // 2:
             raise Untested("its reference solution hangs or differs between runs")
         cases, ties = self._without_ties(solution, like, cases, known)
         doubtful, _ = self._valued(solution, like, outside)
-        return _Subject(solution, like, cases, [*ties, *doubtful], are_meant, limits)
+        return _Subject(solution, like, cases, [*ties, *doubtful], are_meant, limits, constants)
 
     def _without_ties(
         self, solution: str, like: CallCase, cases: list[CallCase], known: Sequence[Input]
@@ -395,20 +429,20 @@ def _like(calls: Sequence[CallCase]) -> CallCase:
 
 
 def _inputs(
-    known: Sequence[Input], are_meant: _AreMeant, constants: Sequence[Any], rng: Random
+    known: Sequence[Input], are_meant: _AreMeant, constants: Sequence[Any], rng: Random, count: int
 ) -> tuple[list[Input], list[Input]]:
     """New inputs of the domain, and some that may lie outside."""
     inside: list[Input] = []
     outside: list[Input] = []
     seen = {repr(args) for args in known}
     proposed = itertools.islice(proposals(known, constants, rng), _TRIES)
-    while len(inside) < _INPUTS and (chunk := list(itertools.islice(proposed, _CHUNK))):
+    while len(inside) < count and (chunk := list(itertools.islice(proposed, _CHUNK))):
         new = {key: args for args in chunk if (key := repr(args)) not in seen}
         seen |= new.keys()
         short = [args for key, args in new.items() if len(key) <= _LONG_CASE]
         for args, is_meant in zip(short, are_meant(short), strict=True):
             (inside if is_meant else outside).append(args)
-    return inside[:_INPUTS], outside[:_DOUBTFUL]
+    return inside[:count], outside[:_DOUBTFUL]
 
 
 def _argument_names(solution: str, name: str) -> list[str]:
@@ -419,7 +453,11 @@ def _argument_names(solution: str, name: str) -> list[str]:
 
 
 def _constants(solution: str, prompt: str) -> list[Any]:
-    values = [n.value for n in ast.walk(ast.parse(solution)) if isinstance(n, ast.Constant)]
+    try:
+        nodes = list(ast.walk(ast.parse(solution)))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    values = [node.value for node in nodes if isinstance(node, ast.Constant)]
     return [value for value in values if type(value) in (int, str) and value not in (prompt,)]
 
 
