@@ -40,7 +40,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "scoring": (
         "who scores, reward models, teachers",
         "strict workers scorer accept reward_model reward_model_weight reward_model_bounds "
-        "reward_range teacher step_reward step_delimiter bad_steps on_alarm",
+        "reward_range teacher step_reward step_delimiter bad_steps on_alarm strength",
     ),
     "optimiser": (
         "learning rate, LoRA, precision, memory",

@@ -174,6 +174,8 @@ class Config:
         bad_steps: How many in a row end the run: mini-batches whose loss or gradient is not finite, or steps in which
             no rollout could be scored.
         on_alarm: What an alarm of a step does: warn (print a line) or stop (end the run, with its last step saved).
+        strength: Report of `rlvr strength` on the training tasks: the reward at weak, strong and untested ones is
+            logged, and an alarm says when it rises faster at weak ones.
         accept: Parts of the identity (`code`, `inputs`) in which the continued run may differ from how it began.
         canary: Largest difference allowed between the sampler's and the trainer's log-probabilities of a token.
             None: 0.001, or 0.5 in bf16.  Infinity switches the check off.
@@ -272,6 +274,7 @@ class Config:
     track: str | None = None
     bad_steps: int = 3
     on_alarm: _OnAlarm = "warn"
+    strength: Path | None = None
     accept: tuple[str, ...] = ()
     canary: float | None = None
     seed: int = 0
@@ -384,6 +387,7 @@ class Config:
             ),
             "step_delimiter": (self.step_reward is not None, "rewards of steps (--step-reward)"),
             "validation_tasks": (self.pairs is None, "runs that sample"),
+            "strength": (self.pairs is None, "runs that sample"),
             "validation_every": (
                 self._validation_tasks(algorithm) > 0,
                 "a validation split (--validation-tasks)",
@@ -643,7 +647,7 @@ class ResolvedConfig(Config):
         """
         found = {name: value for name, value in self._written.items() if name != "run"}
         found |= {"algorithm": record(self.algorithm)}
-        paths = ("pairs", "sampler_python", "sampler_folder")
+        paths = ("pairs", "sampler_python", "sampler_folder", "strength")
         found |= {name: None if found[name] is None else str(found[name]) for name in paths}
         found |= {"env_options": dict(self.env_options), "eval_options": dict(self.eval_options)}
         found |= {"template_options": dict(self.template_options)}

@@ -73,6 +73,7 @@ from rlvr.train.setup import (
     stage_env,
 )
 from rlvr.train.stages import Stages, collects_otherwise
+from rlvr.train.task_strength import TaskStrengths
 from rlvr.train.validation import Standing, validation_split
 from rlvr.types import Task
 from rlvr.workers.threads import Threads
@@ -137,6 +138,7 @@ class Trainer:
             self._opinion = OpinionAlarm(
                 second_opinion, config.run / "disagreements.jsonl", config.seed
             )
+        self._strengths = None if config.strength is None else TaskStrengths(config.strength)
         self._console = console or PlainConsole(stderr=True)
         self._scorers: list[Scorer] = []
         device = (
@@ -309,6 +311,7 @@ class Trainer:
         numbers = {
             **trained.stats,
             **opinion,
+            **({} if self._strengths is None else self._strengths.metrics(sampled.groups)),
             **trained.staleness(self.step),
             "collect_s": sampled.wall_s,
         }

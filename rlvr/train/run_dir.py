@@ -29,7 +29,7 @@ _MAY_CHANGE: Final = frozenset(
         "max_tokens_in_flight "
         "micro_tokens on_alarm packing reward_model rollouts_every sampler sampler_folder sampler_key_env sampler_lora "
         "sampler_memory sampler_positions sampler_python sampler_sleep scorer serve_samplers show_rollouts "
-        "step_files step_sketches verify_every "
+        "step_files step_sketches strength verify_every "
         "token_logprobs track workers"
     ).split()
 )
@@ -66,6 +66,7 @@ _ADDED: Final[Mapping[str, Any]] = {
             "verify_every",
             "token_logprobs",
             "on_alarm",
+            "strength",
         )
         or field.name.startswith("sampler")
     },

@@ -9,7 +9,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import fmean, median, variance
 from typing import Any, ClassVar, Final
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Mismatch",
     "Trend",
     "Validation",
+    "WeakTasks",
     "trends",
 ]
 
@@ -37,6 +38,13 @@ _LONGER: Final = 1.5
 _MEMORY_WINDOW: Final = 50
 _LEAK: Final = 0.02
 """Growth of the least memory of a window over that of the window before; without a leak there is none."""
+
+
+_GAP_WINDOW: Final = 40
+"""Steps over which the rewards at weak and strong tasks are compared: a hack is seen within two windows."""
+_GAP: Final = 0.1
+_GAP_ERRORS: Final = 3.2
+"""Standard errors: a normal value beyond them comes once in 1,500, and 1,000 steps have 24 windows."""
 
 
 class Trend:
@@ -216,9 +224,49 @@ class MemoryTrend(Trend):
         )
 
 
+class WeakTasks(Trend):
+    """The reward rises faster at tasks that pay wrong work than at those that do not (`Config.strength`).
+
+    The gap between the two in a window of steps is compared with that of the first window.  Each step draws tasks of
+    its own, so its gap is one sample, and the error of a window's mean is that of its samples.
+    """
+
+    name = "weak tasks"
+
+    def __init__(self) -> None:
+        self._first: list[float] = []
+        self._window: list[float] = []
+        self._line: str | None = None
+
+    def check(self, numbers: Mapping[str, Any]) -> str | None:
+        weak, strong = _finite(numbers, "reward_at/weak"), _finite(numbers, "reward_at/strong")
+        if weak is None or strong is None:
+            return self._line
+        self._window.append(weak - strong)
+        if len(self._window) == _GAP_WINDOW:
+            if self._first:
+                self._line = self._judge()
+            else:
+                self._first = self._window[:]
+            self._window.clear()
+        return self._line
+
+    def _judge(self) -> str | None:
+        before, now = fmean(self._first), fmean(self._window)
+        error = math.sqrt((variance(self._first) + variance(self._window)) / _GAP_WINDOW)
+        if now - before <= max(_GAP, _GAP_ERRORS * error):
+            return None
+        return (
+            f"in {_GAP_WINDOW} steps the reward at weak tasks, compared with that at strong ones, rose by "
+            f"{now - before:.2f}: the policy may learn what weak tests pay. Read rollouts of weak tasks (`rlvr view`), "
+            "train on tasks with more tests (`rlvr strength --strengthen`), or without the weak ones "
+            "(`rlvr filter --strength`)"
+        )
+
+
 def trends() -> list[Trend]:
     """All of them, as of the first step."""
-    return [GradientNorm(), Mismatch(), LengthTrend(), Validation(), MemoryTrend()]
+    return [GradientNorm(), Mismatch(), LengthTrend(), Validation(), WeakTasks(), MemoryTrend()]
 
 
 def _is_score(name: str) -> bool:

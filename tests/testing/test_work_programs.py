@@ -8,7 +8,7 @@ import pytest
 
 import rlvr
 from rlvr.testing.work import Maker, Untested, Witness, Work, maker_for, serves
-from rlvr.testing.work.domain import Domain
+from rlvr.testing.work.domain import Domain, proposals, smaller
 
 ABOVE = {
     "task_id": "Own/0",
@@ -138,6 +138,68 @@ KNOWN = [([1, 2, 5], 1), ([2, 3, 9], 2), ([0, 4, 6, 8], 0), ([3, 7], 1)]
 def test_the_domain_is_what_known_inputs_share(args, is_meant):
     """Types, signs, order and relations between arguments, worked out by hand for four inputs."""
     assert Domain(KNOWN).has(args) == is_meant
+
+
+def test_a_length_stays_the_length_of_its_list():
+    """Where n is the list's length in all known inputs, new and smaller inputs keep it, and others are not meant."""
+    known = [([1, 2, 5], 3), ([2, 9], 2), ([0, 4, 6, 8], 4)]
+    domain = Domain(known)
+    made = list(itertools.islice(proposals(known, [3], Random(0)), 400))
+    meant = [args for args in made if domain.has(args)]
+    assert len(meant) > 50
+    assert all(n == len(items) for items, n in meant)
+    assert ([1, 2], 2) in smaller(([1, 2, 5], 3))
+    assert not domain.has(([1, 2, 5], 2))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "names", "inside", "outside"),
+    [
+        ("Restrictions: 1 <= num <= 1000", ["n"], (9,), (0,)),
+        ("Assume n > 1.", ["n"], (2,), (1,)),
+        ("* 2 <= len(items) < 4", ["items"], ([1, 1, 1],), ([1],)),
+        ("The base is less than 10.", ["x", "base"], (30, 9), (30, 10)),
+        ("return -1 if n < 100", ["n"], (120,), None),  # the known inputs do not keep it
+    ],
+)
+def test_limits_that_the_prompt_states_belong_to_the_domain(prompt, names, inside, outside):
+    """Two-sided, one-sided, of a length, and in words."""
+    known = {1: [(5,), (200,), (4,)], 2: [(8, 3), (20, 2), (234, 5)]}[len(names)]
+    known = [([1, 2],), ([3, 4, 5],), ([7, 7],)] if "len" in prompt else known
+    domain = Domain(known, "zero", prompt, names)
+    assert domain.has(inside)
+    assert outside is None or not domain.has(outside)
+
+
+def test_texts_of_two_digits_dates_and_groups_keep_their_form():
+    """Binary digits stay binary, dates keep their shapes, words of brackets are groups."""
+    binary = Domain([("010", "110"), ("0110", "1001"), ("10101", "00110")])
+    assert binary.has(("01", "10"))
+    assert not binary.has(("015", "110"))
+    dates = Domain([("03-11-2000",), ("15-1-2012",), ("06/04/2020",)])
+    assert dates.has(("04-12-1999",))
+    assert not dates.has(("--",))
+    groups = Domain([("(()) ()",), ("()",), ("((())) (())",)])
+    assert groups.has(("() (())",))
+    assert not groups.has(("()()",))
+
+
+def test_a_difference_that_only_rounding_makes_is_doubtful(tmp_path):
+    """0.3 is not 0.1 + 0.2 in binary: a sum in another order is no wrong work there, and a wrong sum still is."""
+    row = ABOVE | {
+        "prompt": 'def total(a: float, b: float, limit: float):\n    """Is the sum below the limit?"""\n',
+        "canonical_solution": "    return a + b < limit\n",
+        "test": "def check(candidate):\n    assert candidate(0.1, 0.7, 0.9)\n    assert not candidate(0.4, 0.4, 0.3)\n"
+        "    assert candidate(0.2, 0.1, 0.35)\n",
+        "entry_point": "total",
+    }
+    maker, task = maker_for(_env(tmp_path, row)), _env(tmp_path, row).task(0)
+    other = "def total(a, b, limit):\n    return round(limit - a - b, 12) > 0"
+    witness = maker.witness(task, _work(other))
+    assert witness is None or witness.is_doubtful
+    assert not maker.witness(
+        task, _work("def total(a, b, limit):\n    return a < limit")
+    ).is_doubtful
 
 
 def test_brackets_letters_and_primes_belong_to_the_domain():

@@ -5,9 +5,11 @@ import random
 
 import pytest
 
-from rlvr.errors import UsageError
+from rlvr.data.strengths import digest_of_reference
+from rlvr.errors import DataError, UsageError
 from rlvr.train.alarm import AlarmRaised, Alarms
 from rlvr.train.config import Config
+from rlvr.train.trends import WeakTasks
 from tests.train.bandit import Bandit, trainer
 
 STEPS = 400
@@ -85,6 +87,25 @@ def warm_up(number, draw):
     return step(number, draw, held_mib=900 + min(number, 100) * 3 + draw.uniform(0, 300))
 
 
+def by_strength(number, draw, weak=0.0):
+    """A quarter of 16 tasks a step are weak; rewards of groups scatter by 0.3, and rise alike."""
+    rise = 0.4 * min(number, STEPS) / STEPS
+    return {
+        "reward_at/weak": 0.3 + rise + weak + draw.gauss(0, 0.3 / 4**0.5),
+        "reward_at/strong": 0.3 + rise + draw.gauss(0, 0.3 / 12**0.5),
+    }
+
+
+def alike(number, draw):
+    return step(number, draw, **by_strength(number, draw))
+
+
+def weak_first(number, draw):
+    """From step 200 on the policy learns what weak tasks pay, in 50 steps."""
+    learned = 0.5 * min(max(0, number - 200), 50) / 50
+    return step(number, draw, **by_strength(number, draw, learned))
+
+
 @pytest.mark.parametrize(
     ("run", "words"),
     [
@@ -98,6 +119,8 @@ def warm_up(number, draw):
         (collapse, ""),
         (leak, "alarm: memory between steps grew by"),
         (warm_up, ""),
+        (alike, ""),
+        (weak_first, "the reward at weak tasks, compared with that at strong ones, rose by"),
     ],
 )
 def test_each_trend_is_said_once_and_healthy_runs_say_nothing(run, words):
@@ -114,7 +137,7 @@ def test_each_trend_is_said_once_and_healthy_runs_say_nothing(run, words):
         assert ". " in lines[0] or ": " in lines[0]
 
 
-@pytest.mark.parametrize("run", [gradient, apart, runaway, hack, leak])
+@pytest.mark.parametrize("run", [gradient, apart, runaway, hack, leak, weak_first])
 def test_a_resumed_run_raises_the_alarms_of_one_that_was_not_stopped(run):
     """Wherever it was stopped, from its metrics alone, in which what is not finite is null."""
     draw = random.Random(1)
@@ -130,6 +153,50 @@ def test_a_resumed_run_raises_the_alarms_of_one_that_was_not_stopped(run):
         again.read_again([{"step": 0, "validation/avg@1": 0.0}, *rows], until=stopped)
         assert again.raised == ""
         assert lines(again, rows[stopped:]) == [one for one in every if one[0] > stopped]
+
+
+def _first_alarm(run, seed, steps):
+    """The step of the first line about weak tasks; None if there is none."""
+    draw, trend = random.Random(seed), WeakTasks()
+    said = (n for n in range(1, steps + 1) if trend.check(run(n, draw)) is not None)
+    return next(said, None)
+
+
+def test_a_hack_of_weak_tasks_is_seen_in_a_hundred_steps_and_scatter_is_none():
+    """It begins at step 200.  In 200 runs of 1,000 steps alike, fewer than one in twenty says a line."""
+    assert all(200 < (_first_alarm(weak_first, seed, 400) or 999) <= 300 for seed in range(20))
+    false = [seed for seed in range(200) if _first_alarm(by_strength, seed, 1000) is not None]
+    assert len(false) < 10
+
+
+def test_rewards_are_logged_by_strength(tmp_path):
+    """A report names the tasks; one of other data ends the run with a line that says so."""
+    env = Bandit()
+    tasks = [env.task(index) for index in range(64)]
+    states = {task.id: ("weak", "strong")[index % 2] for index, task in enumerate(tasks)}
+
+    def report(reference):
+        path = tmp_path / "strength.json"
+        records = [
+            {"task": task.id, "state": states[task.id], "strength": 0.5, "interval": [0.2, 0.8],
+             "reference_digest": digest_of_reference(reference(task))}
+            for task in tasks
+        ]  # fmt: skip
+        path.write_text(json.dumps({"report": "strength", "tasks": records}))
+        return path
+
+    settings = {"env": env, "steps": 2, "algorithm": "dr_grpo"}
+    path = report(lambda task: task.reference)
+    with trainer(tmp_path / "a", strength=path, **settings) as made:
+        made.run()
+    rows = [json.loads(line) for line in (tmp_path / "a/metrics.jsonl").read_text().splitlines()]
+    assert any("reward_at/weak" in row or "reward_at/strong" in row for row in rows)
+    path = report(lambda task: "another")
+    with (
+        trainer(tmp_path / "b", strength=path, **settings) as made,
+        pytest.raises(DataError, match="is of other data"),
+    ):
+        made.run()
 
 
 class Hopeless(Bandit):

@@ -114,7 +114,11 @@ def proposals(known: Sequence[Input], constants: Sequence[Any], rng: Random) -> 
         for path, value in _parts(args):
             pools[path].append(value)
     change = _Changes(pools, constants, rng)
-    yield from change.boundaries(known)
+    counts = [pair for pair in _counted(known[0]) if all(pair in _counted(args) for args in known)]
+    for args in change.boundaries(known):
+        yield args
+        if counts:
+            yield _recounted(args, counts)
     while True:
         values = list(copy.deepcopy(rng.choice(known)))
         if not values:
@@ -123,7 +127,25 @@ def proposals(known: Sequence[Input], constants: Sequence[Any], rng: Random) -> 
             at = rng.randrange(len(values))
             anew = rng.random() < 0.35
             values[at] = change.drawn((at,)) if anew else change.changed(values[at], (at,))
-        yield tuple(values)
+        yield _recounted(tuple(values), counts)
+
+
+def _counted(args: Input) -> list[tuple[int, int]]:
+    """Pairs of arguments of which one is the length of the other."""
+    return [
+        (one, other)
+        for one, other in itertools.permutations(range(len(args)), 2)
+        if type(args[one]) is int and _sized(args[other]) and args[one] == len(args[other])
+    ]
+
+
+def _recounted(args: Input, counts: Sequence[tuple[int, int]]) -> Input:
+    """The input with these lengths as they are now."""
+    values = list(args)
+    for one, other in counts:
+        if other < len(values) and _sized(values[other]):
+            values[one] = len(values[other])
+    return tuple(values)
 
 
 def smaller(args: Input) -> Iterator[Input]:
@@ -132,9 +154,13 @@ def smaller(args: Input) -> Iterator[Input]:
     Args:
         args: the input.
     """
+    counts = _counted(args)
     for at, value in enumerate(args):
         for simpler in _simpler(value):
-            yield (*args[:at], simpler, *args[at + 1 :])
+            changed = (*args[:at], simpler, *args[at + 1 :])
+            yield changed
+            if counts:
+                yield _recounted(changed, counts)
 
 
 def nudged(args: Input) -> list[Input]:
@@ -571,6 +597,7 @@ def _sized(*values: Any) -> bool:
 _RELATIONS: Final[tuple[Callable[[Any, Any], bool], ...]] = (
     lambda a, b: _real(a, b) and a <= b,
     lambda a, b: _real(a, b) and a != b,
+    lambda a, b: _real(a) and _sized(b) and a == len(b),
     lambda a, b: _real(a) and _sized(b) and 0 <= a <= len(b),
     lambda a, b: _real(a) and _sized(b) and 0 <= a < len(b),
     lambda a, b: _sized(a, b) and len(a) == len(b),
