@@ -554,7 +554,7 @@ def _range(low: str, below: str, above: str, high: str) -> tuple[float, float]:
 
 
 def _is_between(args: Input, at: int, least: float, most: float, is_length: bool) -> bool:
-    value = args[at] if at < len(args) else None
+    value: Any = args[at] if at < len(args) else None
     if is_length:
         return not isinstance(value, str | list | tuple) or least <= len(value) <= most
     return not _real(value) or least <= value <= most

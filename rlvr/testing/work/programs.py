@@ -165,8 +165,12 @@ class Programs(Maker):
         near = nudged(tuple(case.args))
         right, _ = self._values(subject.solution, subject.like, near)
         values, _ = self._values(source, subject.like, near)
-        pairs = [pair for pair in zip(right, values, strict=True) if pair[0] is not None]
-        return bool(pairs) and all(value and _agree(one, value) for one, value in pairs)
+        compared = [
+            value is not None and _agree(one, value)
+            for one, value in zip(right, values, strict=True)
+            if one is not None
+        ]
+        return bool(compared) and all(compared)
 
     def mend(self, task: Task, witnesses: Sequence[Witness]) -> Task | None:
         reference = dict(task.reference)
