@@ -493,6 +493,8 @@ def _of_lists(lists: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
         yield from rule(_is_rectangular)
         if any(len(known) > 1 for known in lists):
             yield from rule(lambda value: len(value) == len(value[0]) if value else True)
+    if len(lists) > 1 and sum(len(known) > 1 for known in lists) > 1:
+        yield from rule(_is_numbering)
     for orders in (_ascends, _descends):
         if math.prod(1 / math.factorial(min(len(known), 20)) for known in lists) < _CHANCE:
             yield from rule(orders)
@@ -505,6 +507,12 @@ def _of_lists(lists: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
 def _kind_of(item: Any) -> str:
     """Ints and floats are one kind."""
     return "number" if type(item) in (int, float) else type(item).__name__
+
+
+def _is_numbering(value: Any) -> bool:
+    """Whether a list, or a grid, has each of the numbers from 1 on once."""
+    items = [item for row in value for item in row] if value and _sized(*value) else list(value)
+    return bool(sorted(items) == list(range(1, len(items) + 1)))
 
 
 def _is_rectangular(value: Any) -> bool:
