@@ -112,7 +112,7 @@ class Programs(Maker):
             return Witness("no program", "a program", work.text[:200])
         own = len(self._calls(asked))
         doubtful = None
-        for cases, is_doubtful in self._stages(task, subject, own, found.text):
+        for cases, is_doubtful in self._stages(task, subject, own, work, found.text):
             differing = self._differing(found.text, cases, subject.limits)
             if isinstance(differing, Witness):
                 return doubtful or differing
@@ -129,22 +129,23 @@ class Programs(Maker):
         return doubtful
 
     def _stages(
-        self, task: Task, subject: _Subject, own: int, source: str
+        self, task: Task, subject: _Subject, own: int, work: Work, source: str
     ) -> Iterator[tuple[Sequence[CallCase], bool]]:
         """Inputs to try, most work failing on the first few; and whether they may lie outside of the domain.
 
-        Work that agrees on all of them is tried on more: those that the task's other work left, and those that stand at
-        the constants of the work itself.
+        What a model wrote, if it agrees on all of them, is tried on more, and at its own constants.  A slip is not: one
+        that agrees so far nearly always changes nothing.
         """
         yield subject.cases[:own], False
         yield subject.cases[own:_FIRST], False
         yield subject.cases[_FIRST:], False
-        if subject.more is None:
-            subject.more = self._more(task, subject, subject.constants, _MORE)
-        yield subject.more, False
-        strange = [value for value in _constants(source, "") if value not in subject.constants]
-        if strange:
-            yield self._more(task, subject, strange, _AT_CONSTANTS), False
+        if work.operator == "model":
+            if subject.more is None:
+                subject.more = self._more(task, subject, subject.constants, _MORE)
+            yield subject.more, False
+            strange = [value for value in _constants(source, "") if value not in subject.constants]
+            if strange:
+                yield self._more(task, subject, strange, _AT_CONSTANTS), False
         yield subject.doubtful, True
 
     def _more(
