@@ -37,7 +37,7 @@ API = {
     "rlvr.verifiers.judge": "judges",
     "rlvr.sandbox": "isolated programs",
     "rlvr.client": "the client of a service",
-    "rlvr.engines": "scoring on other machines",
+    "rlvr.scoring.engines": "scoring on other machines",
     "rlvr.interop": "other trainers and frameworks",
     "rlvr.agents": "agents that own their loop",
     "rlvr.collect": "collecting rollouts",

@@ -28,8 +28,8 @@ from typing import Any
 
 import rlvr
 from rlvr.data.rows import dump_row
-from rlvr.engines import RayCluster, Services
 from rlvr.scoring.engine import Engine
+from rlvr.scoring.engines import RayCluster, Services
 from rlvr.scoring.pool import Pool
 from rlvr.scoring.records import provenance, record
 

@@ -1,3 +1,3 @@
-"""The client of the HTTP service.  The code is in `rlvr.engines.client`; this name is documented and stays."""
+"""The client of the HTTP service.  The code is in `rlvr.scoring.engines.client`; this name is documented and stays."""
 
-from rlvr.engines.client import *  # noqa: F403
+from rlvr.scoring.engines.client import *  # noqa: F403

@@ -26,7 +26,6 @@ EXTRA_OF = {
     "rlvr.samplers.endpoint": "endpoint",
     "rlvr.samplers.vllm": "vllm",
     "rlvr.samplers.vllm_lora": "vllm",
-    "rlvr.serve": "serve",
     "rlvr.train": "train",
     "rlvr.viewer": "view",
 }

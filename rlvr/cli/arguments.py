@@ -352,7 +352,7 @@ def engine_at(address: str | None, patience_s: float) -> Engine | None:
     """The engine of a scorer.
 
     Args:
-        address: see `rlvr.engines.engine_of`; None for workers on this machine.
+        address: see `rlvr.scoring.engines.engine_of`; None for workers on this machine.
         patience_s: see there.
 
     Raises:
@@ -361,7 +361,9 @@ def engine_at(address: str | None, patience_s: float) -> Engine | None:
     """
     if address is None:
         return None
-    engine: Engine = importlib.import_module("rlvr.engines").engine_of(  # it loads an HTTP library
+    engine: Engine = importlib.import_module(
+        "rlvr.scoring.engines"
+    ).engine_of(  # it loads an HTTP library
         address, patience_s=patience_s
     )
     return engine

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from rlvr import serve
 from rlvr.cli.arguments import MemoryMib, NameValues, WallSeconds, options_of
 from rlvr.environment import Environment
 from rlvr.environment.registry import defaults_of, make
 from rlvr.errors import UsageError
+from rlvr.http import serve
+from rlvr.http.serve import ServiceLimits
 from rlvr.scoring import MEMORY_MIB, WALL_S
-from rlvr.serve import ServiceLimits
 from rlvr.validate import require_whole
 from rlvr.workers import usable_cores
 
 if TYPE_CHECKING:
-    from rlvr.serve.rewards import ServableModel
+    from rlvr.http.serve.rewards import ServableModel
 
 __all__ = ["ServeCommand", "environments"]
 

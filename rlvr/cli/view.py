@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 from tyro.conf import Positional, arg
 
-from rlvr import serve, viewer
+from rlvr import viewer
 from rlvr.cli.arguments import Overwrite, require_outputs
 from rlvr.console import labelled
 from rlvr.data.files import write_whole
 from rlvr.errors import UsageError
+from rlvr.http import serve
 from rlvr.http.keys import LEAST_KEY_LETTERS
 from rlvr.text import one_line
 

@@ -1,4 +1,4 @@
-"""The foundation of what rlvr serves over HTTP: `rlvr serve`, the endpoint for agents and `rlvr view` stand on it.
+"""`rlvr serve`, and the foundation on which it, the endpoint for agents and `rlvr view` stand.
 
     socket ──▶ connections: deadlines, limits ──▶ application: host, key, route ──▶ handler ──▶ responses ──▶ socket
                                                         │
@@ -12,6 +12,7 @@ responses     an answer in one write, in pieces, or an error as the callers of a
 metrics       counters in Prometheus's format, over several processes
 openapi       the interface out of the types of its requests
 server        listening, signals, draining, several processes; or a server in a thread
+serve         the service: environments whose scores are asked for; nothing else here knows of verdicts
 
 Needs the extra `serve`; `limits` and `keys` do not.
 """

@@ -265,9 +265,7 @@ class _FewLines(logging.Filter):
 def _few_log_lines(metrics: Metrics) -> Iterator[None]:
     """What one caller can cause again and again must not fill the log."""
     few = _FewLines(metrics)
-    loggers = [
-        logging.getLogger(name) for name in ("uvicorn.error", "rlvr.http", "rlvr.serve", "asyncio")
-    ]
+    loggers = [logging.getLogger(name) for name in ("uvicorn.error", "rlvr.http", "asyncio")]
     for logger in loggers:
         logger.addFilter(few)
     try:

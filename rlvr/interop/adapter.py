@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Self, TypeAlias
 
-from rlvr.engines import engine_of
 from rlvr.environment import Environment
 from rlvr.environment.episode import require_one_reply
 from rlvr.errors import DataError, Unscored, UsageError, brief
 from rlvr.rewards import Reward
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
+from rlvr.scoring.engines import engine_of
 from rlvr.scoring.items import Item
 from rlvr.types import Completion, Message, Prompt, Score, Task
 from rlvr.validate import require_number, require_optional_whole

@@ -3,8 +3,8 @@
     rows ──▶ Item ──chunks──▶ Engine: env.observe ──▶ Observation ──▶ reward.combine ──▶ Scored, in order
 
 The engine is a pool of processes on this machine, or something that reaches such pools on other machines
-(`rlvr.engines`).  The completions of an async environment go to the pool one by one; its async group-level parts are
-awaited in this process.
+(`rlvr.scoring.engines`).  The completions of an async environment go to the pool one by one; its async group-level
+parts are awaited in this process.
 
 An item that hangs, fills memory, kills its process or raises is a failure of rlvr or the environment, since a verifier
 must bound itself: it is UNSCORED, with the reason.
@@ -62,8 +62,8 @@ class Scorer:
             and nothing is contained.
         wall_s: wall seconds after which the worker of an item is killed.  A last resort: verifiers bound themselves.
         memory_mib: limit on a worker's private memory, in MiB; None for no limit.
-        engine: where completions are looked at, such as `rlvr.engines.Services("http://10.0.0.7:8000")`; None for
-            worker processes on this machine.  The scorer closes it.
+        engine: where completions are looked at, such as `rlvr.scoring.engines.Services("http://10.0.0.7:8000")`; None
+            for worker processes on this machine.  The scorer closes it.
         accept: parts of the identity that may differ between workers or machines, or change meanwhile: "code",
             "inputs"; see `rlvr.scoring.identity`.
 
@@ -92,7 +92,7 @@ class Scorer:
             engine = Pool(workers=workers, wall_s=wall_s, memory_mib=memory_mib)
         elif not isinstance(engine, Engine):
             raise UsageError(
-                f"engine is {brief(engine)}; rlvr.engines.Services or .RayCluster makes one"
+                f"engine is {brief(engine)}; rlvr.scoring.engines.Services or .RayCluster makes one"
             )
         elif workers is not None:
             raise UsageError(

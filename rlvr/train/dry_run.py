@@ -21,9 +21,9 @@ from rlvr.collect.cursor import Cursor
 from rlvr.collect.flight import sample_groups
 from rlvr.console import Plainly
 from rlvr.display import Activity, span
-from rlvr.engines import engine_of
 from rlvr.environment import Environment
 from rlvr.scoring import Scorer
+from rlvr.scoring.engines import engine_of
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.evaluations import eval_sets
 from rlvr.train.memory import forecast, longest_prompt, require_room

@@ -27,11 +27,11 @@ from rlvr.collect.evaluation import EvaluationReport, evaluate
 from rlvr.console import PlainConsole, Plainly
 from rlvr.data.files import whole_folder
 from rlvr.display import Activity
-from rlvr.engines import engine_of
 from rlvr.environment import Environment
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import TokenRow
 from rlvr.scoring import Scorer
+from rlvr.scoring.engines import engine_of
 from rlvr.train import checkpoint
 from rlvr.train.alarm import (
     AlarmRaised,

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import torch
 
-from rlvr.engines import ServedReward
 from rlvr.environment import Environment
 from rlvr.environment.registry import make
 from rlvr.errors import UsageError
@@ -19,6 +18,7 @@ from rlvr.rewards import GroupPart
 from rlvr.rewards.parts import Overlong
 from rlvr.samplers.chat import prompts_line
 from rlvr.samplers.local import LocalSampler
+from rlvr.scoring.engines import ServedReward
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.learned_reward import LearnedReward
 from rlvr.train.memory import require_room_for_weights

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from rlvr.algo.papers import module_at
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values_and_costs, step_boundaries
-from rlvr.engines import ServedSteps
 from rlvr.errors import UsageError, brief
 from rlvr.samplers.protocol import Sampler
+from rlvr.scoring.engines import ServedSteps
 from rlvr.train.part import LearnerPart
 from rlvr.train.reward_head import IMPLICIT
 from rlvr.train.reward_model import RewardModel

@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 import rlvr
+from rlvr.http.serve import Service, app_of
 from rlvr.interop import from_trl, to_openrlhf, to_trl, to_verl
 from rlvr.interop.adapter import TASK, task_as_json
 from rlvr.interop.openrlhf import remote_reply
 from rlvr.records import provenance, record, replay
-from rlvr.serve import Service, app_of
 from rlvr.testing import check
 from tests.awaiting import Awaited, most_at_once
 from tests.processes import PATIENCE_S

@@ -324,7 +324,7 @@ def test_the_prompt_is_cut_off_whole():
 
 def test_the_services_groups_are_told_by_their_label_too():
     """One prompt with two references is two tasks, whose completions must not be compared."""
-    from rlvr.serve.openrlhf import items_of
+    from rlvr.http.serve.openrlhf import items_of
 
     class Voting(Trials):
         reward = rlvr.Correct() + rlvr.Majority()

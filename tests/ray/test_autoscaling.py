@@ -48,7 +48,7 @@ SCRIPT = """
 import json, subprocess, sys, time
 from pathlib import Path
 import rlvr
-from rlvr.engines import RayCluster
+from rlvr.scoring.engines import RayCluster
 
 class Slow(rlvr.Environment):
     def task(self, index):

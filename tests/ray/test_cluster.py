@@ -14,8 +14,8 @@ from ray._private.test_utils import get_other_nodes  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 import rlvr  # noqa: E402
-from rlvr.engines import RayCluster, engine_of  # noqa: E402
 from rlvr.errors import ServiceFailed, UsageError  # noqa: E402
+from rlvr.scoring.engines import RayCluster, engine_of  # noqa: E402
 from tests.environments import Siblings, Trials, right  # noqa: E402
 from tests.processes import PATIENCE_S  # noqa: E402
 
@@ -140,7 +140,7 @@ def _refuse():
 
 def test_a_node_without_rlvr_is_named(cluster, monkeypatch):
     """With the remedy."""
-    monkeypatch.setattr("rlvr.engines.fleet._lacks", lambda: "No module named 'rlvr'")
+    monkeypatch.setattr("rlvr.scoring.engines.fleet._lacks", lambda: "No module named 'rlvr'")
     with (
         pytest.raises(UsageError, match=r"has no rlvr \(No module named 'rlvr'\); install there"),
         rlvr.Scorer(Trials(), engine=RayCluster(cluster.address)),
@@ -214,7 +214,7 @@ def await_workers(scorer: rlvr.Scorer, count: int) -> None:
 DRIVER = """
 import sys
 import rlvr
-from rlvr.engines import RayCluster
+from rlvr.scoring.engines import RayCluster
 with rlvr.Scorer(rlvr.make("arithmetic-v1"), engine=RayCluster(sys.argv[1])) as scorer:
     print("ready", flush=True)
     sys.stdin.read()
@@ -243,7 +243,7 @@ def test_actors_end_with_their_program(cluster):
 def test_no_cluster_is_said_so():
     """A wrong address is one line."""
     code = (
-        "import rlvr; from rlvr.engines import engine_of\n"
+        "import rlvr; from rlvr.scoring.engines import engine_of\n"
         "try: rlvr.Scorer(rlvr.make('arithmetic-v1'), engine=engine_of('ray:127.0.0.1:9')).warm()\n"
         "except rlvr.errors.RlvrError as error: print(error)"
     )

@@ -82,7 +82,7 @@ def test_a_service_says_which_references_cannot_be_read():
     refused = []
     with (
         service_of(Animals()) as url,
-        rlvr.Scorer(Animals(), engine=rlvr.engines.Services(url)) as scorer,
+        rlvr.Scorer(Animals(), engine=rlvr.scoring.engines.Services(url)) as scorer,
     ):
         scored = list(scorer.stream(ROWS, on_error=lambda *one: refused.append(one)))
     assert [(one.item.id, one.outcome.value) for one in scored] == OUTCOMES
@@ -156,7 +156,7 @@ def test_tasks_are_made_of_columns_by_the_worker(served):
     """The caller's process, such as a service's, runs no code of an environment on them before a worker did."""
     refused = []
     with service_of(Questions()) as url:
-        engine = rlvr.engines.Services(url) if served else None
+        engine = rlvr.scoring.engines.Services(url) if served else None
         with rlvr.Scorer(Questions(), workers=None if served else 1, engine=engine) as scorer:
             scored = list(scorer.stream(COLUMNS, on_error=lambda *one: refused.append(one)))
         with rlvr.client.Client(url) as client:

@@ -10,14 +10,14 @@ import pytest
 import uvicorn
 
 import rlvr
-from rlvr.engines import Services, engine_of
-from rlvr.engines.balance import Balance
-from rlvr.engines.client import Client
 from rlvr.errors import DataError, ServiceFailed, UsageError
+from rlvr.http.serve import Service, ServiceLimits, app_of, listen
+from rlvr.scoring.engines import Services, engine_of
+from rlvr.scoring.engines.balance import Balance
+from rlvr.scoring.engines.client import Client
 from rlvr.scoring.identity import identity_of
 from rlvr.scoring.items import Item
 from rlvr.scoring.wire import decoded_item, encoded_item
-from rlvr.serve import Service, ServiceLimits, app_of, listen
 from rlvr.types import Completion, Task
 from tests.environments import Configured, Siblings, Trials, right
 from tests.serve.serving import served
@@ -192,7 +192,7 @@ def test_a_request_that_is_too_much_is_split(urls):
 
 def test_a_quiet_service_is_not_lost(monkeypatch, tmp_path):
     """A row may take longer than the client waits for a byte: the service sends empty lines meanwhile."""
-    monkeypatch.setattr("rlvr.serve.responses._BEAT_S", 0.05)
+    monkeypatch.setattr("rlvr.http.serve.responses._BEAT_S", 0.05)
     gate = tmp_path / "gate"
     with service_of(Trials()) as url:
         engine = Services(url, patience_s=0, timeout_s=0.5)

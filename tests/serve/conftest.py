@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlvr.serve import Service
+from rlvr.http.serve import Service
 from tests.serve.serving import ENVS
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from rlvr.serve import Service, ServiceLimits, app_of
+from rlvr.http.serve import Service, ServiceLimits, app_of
 from tests.environments import PLACE, Siblings, Trials
 from tests.processes import PATIENCE_S, ROOT
 

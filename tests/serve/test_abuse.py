@@ -19,9 +19,9 @@ from rlvr.http.body import _scanned, _width
 from rlvr.http.keys import Keys
 from rlvr.http.memory import MemoryShare
 from rlvr.http.refused import Refused
-from rlvr.serve import Service, ServiceLimits
-from rlvr.serve.jobs import Job
-from rlvr.serve.server import OWN_NAME
+from rlvr.http.serve import Service, ServiceLimits
+from rlvr.http.serve.jobs import Job
+from rlvr.http.serve.server import OWN_NAME
 from tests.awaiting import Awaited
 from tests.environments import PLACE, right
 from tests.processes import PATIENCE_S, Fifo

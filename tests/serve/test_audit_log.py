@@ -7,7 +7,7 @@ import pytest
 
 from rlvr.errors import UsageError
 from rlvr.http.audit import AuditLog
-from rlvr.serve import Service, app_of
+from rlvr.http.serve import Service, app_of
 from tests.environments import Trials
 
 KEYS = "ann a-long-enough-key-of-ann\nbob a-long-enough-key-of-bob rights=metrics\n"

@@ -14,11 +14,11 @@ import pytest
 import uvicorn
 
 import rlvr
-from rlvr.engines import balance, patience
-from rlvr.engines import client as module
-from rlvr.engines.client import Client
 from rlvr.errors import DataError, ServiceFailed, UsageError
-from rlvr.serve import Service, app_of, listen
+from rlvr.http.serve import Service, app_of, listen
+from rlvr.scoring.engines import balance, patience
+from rlvr.scoring.engines import client as module
+from rlvr.scoring.engines.client import Client
 from tests.environments import Siblings, Trials, right
 
 GOOD = {

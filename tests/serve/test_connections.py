@@ -15,9 +15,9 @@ from rlvr.http.body import _LONG_NUMBER, _loaded
 from rlvr.http.connections import Connection, Connections
 from rlvr.http.metrics import Metrics
 from rlvr.http.responses import PieceWriter
-from rlvr.serve import Service, ServiceLimits, app_of
-from rlvr.serve.jobs import Readers, _line
-from rlvr.serve.queue import EnvironmentQueue
+from rlvr.http.serve import Service, ServiceLimits, app_of
+from rlvr.http.serve.jobs import Readers, _line
+from rlvr.http.serve.queue import EnvironmentQueue
 from tests.environments import right
 from tests.processes import PATIENCE_S
 from tests.serve.serving import ENVS

@@ -10,7 +10,7 @@ from tests.processes import ROOT
 
 SCRIPT = """
 import json
-from rlvr.serve.jobs import LINE_BYTES, _line
+from rlvr.http.serve.jobs import LINE_BYTES, _line
 
 def resident():
     with open("/proc/self/statm") as file:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.cli import main
-from rlvr.engines.client import Client
 from rlvr.errors import RlvrError, ServiceFailed, UsageError
+from rlvr.scoring.engines.client import Client
 from tests.environments import PLACE, right
 from tests.processes import PATIENCE_S, children, ended
 from tests.serve.serving import served

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import rlvr
-from rlvr.engines import ServedReward, ServedSteps
 from rlvr.errors import ServiceFailed, UsageError
-from rlvr.serve import Service, ServiceLimits
+from rlvr.http.serve import Service, ServiceLimits
+from rlvr.scoring.engines import ServedReward, ServedSteps
 from tests.environments import Trials
 from tests.processes import ROOT
 from tests.serve.serving import Call, answering, ask, error, talk
@@ -359,7 +359,7 @@ def test_scoring_with_the_endpoint_needs_no_torch():
     code = """
 import sys
 import rlvr
-from rlvr.engines import ServedReward
+from rlvr.scoring.engines import ServedReward
 from tests.environments import Trials
 
 class NoTorch(Trials):

@@ -13,8 +13,8 @@ import pytest
 
 import rlvr
 from rlvr.errors import MissingDependency, UsageError, WorkerDied
+from rlvr.http.serve import Service, ServiceLimits, listen, queue
 from rlvr.scoring.records import score_from
-from rlvr.serve import Service, ServiceLimits, listen, queue
 from tests.environments import right
 from tests.processes import PATIENCE_S
 from tests.serve.serving import ENVS, Call, ask, error, score, serving, talk, unstarted
@@ -518,10 +518,10 @@ def test_a_service_that_stops_says_so():
 
 def test_what_is_missing_is_named_with_its_remedy(monkeypatch):
     """FastAPI and uvicorn come with the extra `serve` alone."""
-    import rlvr.serve
+    import rlvr.http.serve
 
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    for name in ("rlvr.serve.server", "rlvr.http.server"):
+    for name in ("rlvr.http.serve.server", "rlvr.http.server"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.delattr("rlvr.http.server", raising=False)
     with pytest.raises(
@@ -530,7 +530,7 @@ def test_what_is_missing_is_named_with_its_remedy(monkeypatch):
             "uvicorn is not installed; get it with: pip install -c constraints.txt '.[serve]' in a checkout"
         ),
     ):
-        rlvr.serve.run
+        rlvr.http.serve.run
 
 
 def test_a_service_without_environments_is_refused():

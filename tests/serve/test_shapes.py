@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from rlvr.serve import Service
+from rlvr.http.serve import Service
 from tests.environments import Measured, Siblings, right
 from tests.serve.serving import ask, error, score, serving
 

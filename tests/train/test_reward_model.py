@@ -11,8 +11,8 @@ import torch
 
 import rlvr
 from rlvr.data.pairs import read_steps
-from rlvr.engines import ServedReward
 from rlvr.errors import DataError, RewardError, UsageError
+from rlvr.scoring.engines import ServedReward
 from rlvr.train import checkpoint
 from rlvr.train.learned_reward import LearnedReward
 from rlvr.train.policy import Policy

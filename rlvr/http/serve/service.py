@@ -16,14 +16,14 @@ from rlvr.http.keys import Keys
 from rlvr.http.memory import MIB, MemoryShare
 from rlvr.http.metrics import Gauges, Metrics, are_shared
 from rlvr.http.refused import Refused
+from rlvr.http.serve.counters import COUNTERS, GAUGES
+from rlvr.http.serve.idempotency import IdempotencyCache
+from rlvr.http.serve.jobs import Job, Readers
+from rlvr.http.serve.limits import ServiceLimits
+from rlvr.http.serve.queue import EnvironmentQueue
+from rlvr.http.serve.rewards import RewardModelQueue, ServableModel
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.scoring.identity import Identity
-from rlvr.serve.counters import COUNTERS, GAUGES
-from rlvr.serve.idempotency import IdempotencyCache
-from rlvr.serve.jobs import Job, Readers
-from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.queue import EnvironmentQueue
-from rlvr.serve.rewards import RewardModelQueue, ServableModel
 from rlvr.workers import usable_cores
 
 __all__ = ["Service"]
@@ -44,7 +44,7 @@ class Service:
         api_key: the key that callers must send; None for no key.
         keys_file: a file of names and keys, see `rlvr.http.keys.Keys`.
         audit_log: a file to which a line is added for each request, see `rlvr.http.audit.AuditLog`; None for none.
-        reward_model: scores completions in this process, for `rlvr.engines.ServedReward`; None for none.
+        reward_model: scores completions in this process, for `rlvr.scoring.engines.ServedReward`; None for none.
 
     Raises:
         UsageError: there is neither an environment nor a reward model, one environment has several turns, or a key does

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from rlvr.errors import RlvrError, UsageError, described
 from rlvr.http.refused import Refused
-from rlvr.serve.jobs import shown_id
-from rlvr.serve.limits import ServiceLimits
+from rlvr.http.serve.jobs import shown_id
+from rlvr.http.serve.limits import ServiceLimits
 from rlvr.types import Prompt
 from rlvr.workers.threads import Threads
 
@@ -26,7 +26,7 @@ _MOST_ERROR_LETTERS = 500
 
 _Scores = float | list[float]  # of a completion, or of its steps
 
-_log = logging.getLogger("rlvr.serve")
+_log = logging.getLogger("rlvr.http")
 
 
 class ServableModel(Protocol):

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import TypeAlias
 
 from rlvr.http.refused import Refused
-from rlvr.serve.jobs import LINE_BYTES, Job
+from rlvr.http.serve.jobs import LINE_BYTES, Job
 
 __all__ = ["IdempotencyCache", "Key"]
 

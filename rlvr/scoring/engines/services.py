@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from rlvr.engines.client import RequestTooLarge, ServedIdentity, ServiceConnections
-from rlvr.engines.patience import PATIENCE_S
 from rlvr.environment import Environment
 from rlvr.errors import DataError, ServiceFailed, UsageError
 from rlvr.scoring.engine import Engine, OnSeen
+from rlvr.scoring.engines.client import RequestTooLarge, ServedIdentity, ServiceConnections
+from rlvr.scoring.engines.patience import PATIENCE_S
 from rlvr.scoring.identity import Identity, differences, identity_of
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen, UnreadReference

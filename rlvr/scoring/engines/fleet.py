@@ -303,7 +303,7 @@ NodeActor.alive.__ray_concurrency_group__ = "alive"  # type: ignore[attr-defined
 def _lacks() -> str:
     """What a node lacks, or ""; runs there, where rlvr may be missing or another version."""
     try:
-        import rlvr.engines.fleet  # noqa: F401
+        import rlvr.scoring.engines.fleet  # noqa: F401
     except ImportError as error:
         return str(error)
     return ""

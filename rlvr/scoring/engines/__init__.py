@@ -13,12 +13,12 @@ cluster   Ray's nodes as an engine; needs the extra `ray`
 
 from __future__ import annotations
 
-from rlvr.engines.cluster import RayCluster
-from rlvr.engines.patience import PATIENCE_S
-from rlvr.engines.reward_model import ServedReward, ServedSteps
-from rlvr.engines.services import Services
 from rlvr.errors import UsageError
 from rlvr.scoring.engine import Engine
+from rlvr.scoring.engines.cluster import RayCluster
+from rlvr.scoring.engines.patience import PATIENCE_S
+from rlvr.scoring.engines.reward_model import ServedReward, ServedSteps
+from rlvr.scoring.engines.services import Services
 
 __all__ = ["RayCluster", "ServedReward", "ServedSteps", "Services", "engine_of"]
 

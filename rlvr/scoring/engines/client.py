@@ -28,9 +28,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import httpx
 
 from rlvr.data.lines import Row
-from rlvr.engines.balance import Balance
-from rlvr.engines.patience import PATIENCE_S, Patience, require_patience
 from rlvr.errors import DataError, ServiceFailed, UsageError, brief
+from rlvr.scoring.engines.balance import Balance
+from rlvr.scoring.engines.patience import PATIENCE_S, Patience, require_patience
 from rlvr.scoring.identity import IDENTITY_HEADER, Identity, require_acceptable
 from rlvr.scoring.records import score_from
 from rlvr.types import Score, plain

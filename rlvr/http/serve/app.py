@@ -17,9 +17,7 @@ from rlvr.http.openapi import documented
 from rlvr.http.refused import Refused
 from rlvr.http.request import HttpRequest, typed
 from rlvr.http.responses import Response, json_response, while_connected
-from rlvr.scoring.items import COLUMNS
-from rlvr.scoring.wire import decoded_item
-from rlvr.serve.interface import (
+from rlvr.http.serve.interface import (
     ABOUT,
     GymReply,
     GymRequest,
@@ -32,13 +30,15 @@ from rlvr.serve.interface import (
     ScoresReply,
     SeenRow,
 )
-from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.nemo_gym import reply_of, row_of
-from rlvr.serve.openrlhf import items_of, response_of
-from rlvr.serve.queue import EnvironmentQueue
-from rlvr.serve.responses import ScoresResponse
-from rlvr.serve.rewards import RewardLines, RewardModelQueue
-from rlvr.serve.service import Service
+from rlvr.http.serve.limits import ServiceLimits
+from rlvr.http.serve.nemo_gym import reply_of, row_of
+from rlvr.http.serve.openrlhf import items_of, response_of
+from rlvr.http.serve.queue import EnvironmentQueue
+from rlvr.http.serve.responses import ScoresResponse
+from rlvr.http.serve.rewards import RewardLines, RewardModelQueue
+from rlvr.http.serve.service import Service
+from rlvr.scoring.items import COLUMNS
+from rlvr.scoring.wire import decoded_item
 
 __all__ = ["app_of"]
 
@@ -83,7 +83,7 @@ def app_of(service: Service) -> Application:
             "POST",
             "/observe",
             paths.observe,
-            "For scorers on other machines (rlvr.engines): what is seen of each completion.",
+            "For scorers on other machines (rlvr.scoring.engines): what is seen of each completion.",
             right="score",
             reads=ObserveRequest,
             answers=SeenRow,

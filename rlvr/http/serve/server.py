@@ -9,9 +9,9 @@ from rlvr.errors import UsageError
 from rlvr.http import server
 from rlvr.http.application import HostRule, is_loopback_name
 from rlvr.http.keys import LEAST_KEY_LETTERS
+from rlvr.http.serve.app import app_of
+from rlvr.http.serve.service import Service
 from rlvr.http.server import is_loopback
-from rlvr.serve.app import app_of
-from rlvr.serve.service import Service
 
 __all__ = ["OWN_NAME", "run", "run_processes"]
 

@@ -21,9 +21,6 @@ from typing import Any
 
 import cloudpickle
 
-from rlvr.engines.balance import Balance
-from rlvr.engines.fleet import Fleet, Member, last_line
-from rlvr.engines.patience import PATIENCE_S, Patience, require_patience
 from rlvr.environment import Environment
 from rlvr.errors import (
     DataError,
@@ -35,6 +32,9 @@ from rlvr.errors import (
 )
 from rlvr.scoring.code_files import code_of
 from rlvr.scoring.engine import Engine, OnSeen
+from rlvr.scoring.engines.balance import Balance
+from rlvr.scoring.engines.fleet import Fleet, Member, last_line
+from rlvr.scoring.engines.patience import PATIENCE_S, Patience, require_patience
 from rlvr.scoring.identity import Identity, identity_of
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen

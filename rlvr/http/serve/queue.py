@@ -24,11 +24,11 @@ from rlvr.errors import Unscored, UsageError, WorkerDied
 from rlvr.http.memory import MemoryShare
 from rlvr.http.metrics import Metrics
 from rlvr.http.refused import Refused
+from rlvr.http.serve.jobs import Job, Readers
+from rlvr.http.serve.limits import ServiceLimits
 from rlvr.scoring import Scorer
 from rlvr.scoring.ordering import Seen, Taken
 from rlvr.scoring.pool import unscored
-from rlvr.serve.jobs import Job, Readers
-from rlvr.serve.limits import ServiceLimits
 from rlvr.workers.pool import GivenUp
 from rlvr.workers.threads import Threads
 
@@ -56,7 +56,7 @@ _STUCK_S = (
 )
 _KNOWN_ROWS = 64  # from which on the time of a row is estimated
 
-_log = logging.getLogger("rlvr.serve")
+_log = logging.getLogger("rlvr.http")
 
 _Part = tuple[Job, Taken]
 

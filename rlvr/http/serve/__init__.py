@@ -11,22 +11,22 @@ processes, which can be killed.  The command is `rlvr serve`; the client is `rlv
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rlvr.serve.limits import ServiceLimits
+from rlvr.http.serve.limits import ServiceLimits
 
 if TYPE_CHECKING:
+    from rlvr.http.serve.app import app_of
+    from rlvr.http.serve.server import run, run_processes
+    from rlvr.http.serve.service import Service
     from rlvr.http.server import listen
-    from rlvr.serve.app import app_of
-    from rlvr.serve.server import run, run_processes
-    from rlvr.serve.service import Service
 
 __all__ = ["Service", "ServiceLimits", "app_of", "listen", "run", "run_processes"]
 
 _MODULES = {
-    "Service": "rlvr.serve.service",
-    "app_of": "rlvr.serve.app",
+    "Service": "rlvr.http.serve.service",
+    "app_of": "rlvr.http.serve.app",
     "listen": "rlvr.http.server",
-    "run": "rlvr.serve.server",
-    "run_processes": "rlvr.serve.server",
+    "run": "rlvr.http.serve.server",
+    "run_processes": "rlvr.http.serve.server",
 }
 
 

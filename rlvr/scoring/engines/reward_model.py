@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
-from rlvr.engines.client import PatienceSpent, RequestTooLarge, ServiceConnections
-from rlvr.engines.patience import PATIENCE_S, require_patience
 from rlvr.errors import ServiceFailed, UsageError
 from rlvr.rewards import Bounds, GroupPart
+from rlvr.scoring.engines.client import PatienceSpent, RequestTooLarge, ServiceConnections
+from rlvr.scoring.engines.patience import PATIENCE_S, require_patience
 from rlvr.types import Completion, Task, Verdict
 from rlvr.validate import require_number
 

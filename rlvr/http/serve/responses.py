@@ -11,11 +11,11 @@ from starlette.types import Receive, Scope, Send
 from rlvr.http.audit import AUDIT_SCOPE
 from rlvr.http.refused import Refused
 from rlvr.http.responses import PieceWriter, json_bytes, send_at_once, while_connected
+from rlvr.http.serve.jobs import Job
+from rlvr.http.serve.limits import ServiceLimits
+from rlvr.http.serve.queue import EnvironmentQueue
+from rlvr.http.serve.rewards import RewardLines
 from rlvr.scoring.identity import IDENTITY_HEADER
-from rlvr.serve.jobs import Job
-from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.queue import EnvironmentQueue
-from rlvr.serve.rewards import RewardLines
 
 __all__ = ["ScoresResponse"]
 

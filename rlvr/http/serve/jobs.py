@@ -17,13 +17,13 @@ from rlvr.data.lines import Line, Row
 from rlvr.errors import DataError
 from rlvr.http.memory import MemoryShare
 from rlvr.http.refused import Refused
+from rlvr.http.serve.interface import MOST_ID_LETTERS
 from rlvr.rewards import Observation
 from rlvr.scoring import Scorer
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Ordering, Seen, SlowReference, Taken
 from rlvr.scoring.records import score_fields
 from rlvr.scoring.wire import encoded_observation
-from rlvr.serve.interface import MOST_ID_LETTERS
 from rlvr.types import Score
 
 __all__ = ["Job", "LINE_BYTES", "OnLines", "Readers", "shown_id"]
