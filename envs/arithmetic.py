@@ -62,12 +62,14 @@ class Arithmetic(rlvr.Environment):
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
         while True:
-            made = self._expression(rng, terms=2 + (self.difficulty - 1) // 2)
-            if _tenth(made.form) in _SPLITS[self.split]:
+            expression = self._expression(rng, terms=2 + (self.difficulty - 1) // 2)
+            if _tenth(expression.form) in _SPLITS[self.split]:
                 break
         name = f"{self.id}/{self.split}/{self.difficulty}/{self.operations}/{index}"
-        prompt = f"Compute {made.text.translate(_SIGNS)}. Put the answer in \\boxed{{}}."
-        return rlvr.Task(name, prompt, reference=made.value, meta={"expression": made.text})
+        prompt = f"Compute {expression.text.translate(_SIGNS)}. Put the answer in \\boxed{{}}."
+        return rlvr.Task(
+            name, prompt, reference=expression.value, meta={"expression": expression.text}
+        )
 
     def _expression(self, rng: Random, terms: int, multiple_of: int = 1) -> _Expression:
         if terms == 1:

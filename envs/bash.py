@@ -28,12 +28,12 @@ _Made = tuple[str, dict[str, str], dict[str, str]]
 
 def _sorted(rng: Random) -> _Made:
     names = [rng.choice(_NAMES) for _ in range(rng.randint(12, 30))]
-    said = (
+    request = (
         "Write each name of names.txt once, in alphabetical order and one per line, to sorted.txt."
     )
     before = {"names.txt": "".join(f"{name}\n" for name in names)}
     return (
-        said,
+        request,
         before,
         {**before, "sorted.txt": "".join(f"{name}\n" for name in sorted(set(names)))},
     )
@@ -42,13 +42,13 @@ def _sorted(rng: Random) -> _Made:
 def _summed(rng: Random) -> _Made:
     rows = [(rng.choice(_WORDS), rng.randint(1, 500)) for _ in range(rng.randint(15, 40))]
     word = rng.choice(rows)[0]
-    said = (
+    request = (
         f"stock.csv has the columns item and count. Write the sum of the counts of {word!r}, a number alone, to "
         "total.txt."
     )
     before = {"stock.csv": "item,count\n" + "".join(f"{item},{count}\n" for item, count in rows)}
     return (
-        said,
+        request,
         before,
         {**before, "total.txt": f"{sum(count for item, count in rows if item == word)}\n"},
     )
@@ -84,13 +84,13 @@ def _logged(rng: Random) -> _Made:
         name: sum(line.startswith("ERROR") for line in text.splitlines())
         for name, text in before.items()
     }
-    most = max(counts.values())
-    worst = [name.removeprefix("logs/") for name, count in counts.items() if count == most]
-    said = (
+    highest = max(counts.values())
+    worst = [name.removeprefix("logs/") for name, count in counts.items() if count == highest]
+    request = (
         "Find the file in the folder logs with the most lines that begin with ERROR (of several, the alphabetically "
         "first), and write its name, without the folder, to worst.txt."
     )
-    return said, before, {**before, "worst.txt": f"{min(worst)}\n"}
+    return request, before, {**before, "worst.txt": f"{min(worst)}\n"}
 
 
 _KINDS: Final[tuple[Callable[[Random], _Made], ...]] = (_sorted, _summed, _replaced, _logged)
@@ -119,8 +119,8 @@ class Bash(rlvr.Environment):
 
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
-        said, before, after = rng.choice(_KINDS)(rng)
-        prompt = f"{said}\n\nYou have a bash session in the folder with these files. When you are done, say so."
+        request, before, after = rng.choice(_KINDS)(rng)
+        prompt = f"{request}\n\nYou have a bash session in the folder with these files. When you are done, say so."
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, after, {"files": before})
 
     def setup(self, task: rlvr.Task) -> Any:
@@ -136,19 +136,19 @@ class Bash(rlvr.Environment):
 
     def final(self, task: rlvr.Task, state: Any) -> dict[str, str | None]:
         """The files of the reference, read by the sandbox and not by the policy's shell."""
-        found = {name: state.read(name) for name in task.reference}
+        contents = {name: state.read(name) for name in task.reference}
         return {
             name: None if data is None else data[:100_000].decode("utf-8", "replace")
-            for name, data in found.items()
+            for name, data in contents.items()
         }
 
     def verify(self, task: rlvr.Task, episode: rlvr.EpisodeRecord) -> rlvr.Verdict:
         final = episode.final if isinstance(episode.final, Mapping) else {}
-        for name, wanted in task.reference.items():
-            found = final.get(name)
-            if found is None:
+        for name, expected in task.reference.items():
+            content = final.get(name)
+            if content is None:
                 return rlvr.Verdict(rlvr.Outcome.WRONG, why=f"missing: there is no file {name}")
-            if _lines(found) != _lines(wanted):
+            if _lines(content) != _lines(expected):
                 return rlvr.Verdict(
                     rlvr.Outcome.WRONG, why=f"other-content: {name} is not as asked"
                 )

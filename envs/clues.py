@@ -39,28 +39,28 @@ def needed_clues(rng: Random, grid: list[tuple[int, ...]], n: int) -> list[Clue]
     while grids_left(clues, n, len(grid)) > 1:
         clues.append(possible.pop())
     for clue in list(clues):
-        rest = [one for one in clues if one != clue]
-        if grids_left(rest, n, len(grid)) == 1:
-            clues = rest
+        remaining = [candidate for candidate in clues if candidate != clue]
+        if grids_left(remaining, n, len(grid)) == 1:
+            clues = remaining
     return clues
 
 
 def _clues(grid: list[tuple[int, ...]], n: int) -> list[Clue]:
     """Every true clue."""
     cells = [(kind, value) for kind in range(len(grid)) for value in range(n)]
-    found: list[Clue] = []
+    facts: list[Clue] = []
     for k, a in cells:
         house = grid[k][a]
-        found += [("at", k, a, 0, house)] if n > 2 or k == 0 else []
-        found += [("not at", k, a, 0, other) for other in range(n) if other != house]
+        facts += [("at", k, a, 0, house)] if n > 2 or k == 0 else []
+        facts += [("not at", k, a, 0, elsewhere) for elsewhere in range(n) if elsewhere != house]
         for m, b in cells:
             if m > k and grid[m][b] == house:
-                found.append(("same", k, a, m, b))
+                facts.append(("same", k, a, m, b))
             if (m, b) != (k, a) and grid[m][b] == house + 1:
-                found.append(("left", k, a, m, b))
+                facts.append(("left", k, a, m, b))
             if (m, b) > (k, a) and abs(grid[m][b] - house) == 1:
-                found.append(("next", k, a, m, b))
-    return found
+                facts.append(("next", k, a, m, b))
+    return facts
 
 
 def in_words(clue: Clue, kinds: list[str], values: list[list[str]]) -> str:
@@ -72,14 +72,14 @@ def in_words(clue: Clue, kinds: list[str], values: list[list[str]]) -> str:
         values: of each attribute.
     """
     relation, k, a, m, b = clue
-    one = _SAID[kinds[k]].format(values[k][a])
-    one = one[0].upper() + one[1:]
+    subject = _SAID[kinds[k]].format(values[k][a])
+    subject = subject[0].upper() + subject[1:]
     if relation == "at":
-        return f"{one} at number {b + 1}."
+        return f"{subject} at number {b + 1}."
     if relation == "not at":
-        return f"{one} at another number than {b + 1}."
-    other = _SAID[kinds[m]].format(values[m][b]).rsplit(" ", 1)[0]
+        return f"{subject} at another number than {b + 1}."
+    object_text = _SAID[kinds[m]].format(values[m][b]).rsplit(" ", 1)[0]
     where = {"same": "in the same place as", "left": "directly left of", "next": "directly beside"}[
         relation
     ]
-    return f"{one} {where} {other}."
+    return f"{subject} {where} {object_text}."

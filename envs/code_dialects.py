@@ -108,10 +108,10 @@ def _apps(row: Mapping[str, Any]) -> Problem:
     `input_output` is JSON with `inputs`, `outputs` and, for functions, `fn_name`; `solutions` is a JSON list.  Inputs
     of a function are lists of arguments, and expected values are often wrapped in a list of one.
     """
-    given = _json(row.get("input_output"), "input_output") or {}
+    cases = _json(row.get("input_output"), "input_output") or {}
     return Problem(
         question=_question(row),
-        **_tests(given),
+        **_tests(cases),
         starter=row.get("starter_code") or None,
         solutions=_solutions(row.get("solutions")),
     )
@@ -238,9 +238,9 @@ def _amount(value: Any) -> float | None:
     """Seconds or MiB from a number or from words; None where there is none."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    found = _AMOUNT.match(value) if isinstance(value, str) else None
-    unit = _UNITS.get(found[2].lower()) if found else None
-    return float(found[1]) * unit if found and unit else None
+    match = _AMOUNT.match(value) if isinstance(value, str) else None
+    unit = _UNITS.get(match[2].lower()) if match else None
+    return float(match[1]) * unit if match and unit else None
 
 
 def _program(value: Any) -> Any:

@@ -158,42 +158,42 @@ class _Drill:
         yield replace(self, condition=None)
         yield replace(self, steps=self.otherwise, condition=None)
         text = self.condition.code(_ARGUMENTS[self.kind])
-        for sign, others in _NEAR.items():
-            for other in others if sign in text else ():
-                yield replace(self, test=text.replace(sign, other))
+        for sign, neighbour_signs in _NEAR.items():
+            for neighbour in neighbour_signs if sign in text else ():
+                yield replace(self, test=text.replace(sign, neighbour))
         for condition in self.condition.neighbours(() if same_steps else _CONDITIONS):
             yield replace(self, condition=condition)
 
     def _near(self, steps: tuple[_Applied, ...], same: bool) -> Iterator[tuple[_Applied, ...]]:
         """The steps with one changed, and without one of them."""
-        for at, one in enumerate(steps):
-            for other in one.neighbours(() if same else _STEPS):
-                yield (*steps[:at], other, *steps[at + 1 :])
+        for at, step in enumerate(steps):
+            for neighbour in step.neighbours(() if same else _STEPS):
+                yield (*steps[:at], neighbour, *steps[at + 1 :])
         for at in range(len(steps) * (len(steps) > 1)):
-            rest = (*steps[:at], *steps[at + 1 :])
-            if _fits(self.kind, rest):
-                yield rest
+            shorter = (*steps[:at], *steps[at + 1 :])
+            if _fits(self.kind, shorter):
+                yield shorter
 
 
 def _body(steps: Sequence[_Applied], x: str, indent: int) -> list[str]:
     """The lines that compute the steps from the argument and return the last."""
-    lines = [" " * indent + f"{x} = {one.code(x)}" for one in steps[:-1]]
+    lines = [" " * indent + f"{x} = {step.code(x)}" for step in steps[:-1]]
     return [*lines, " " * indent + f"return {steps[-1].code(x)}"]
 
 
 def _said(steps: Sequence[_Applied], x: str) -> str:
-    said = steps[0].words(x)
-    for one in steps[1:]:
-        said += f"; of that, {one.words('the result')}"
-    return said
+    words = steps[0].words(x)
+    for step in steps[1:]:
+        words += f"; of that, {step.words('the result')}"
+    return words
 
 
 def _fits(kind: str, steps: Sequence[_Applied]) -> bool:
     """Whether each step takes what the one before it gives."""
-    for one in steps:
-        if one.step.takes != kind:
+    for applied in steps:
+        if applied.step.takes != kind:
             return False
-        kind = one.step.gives
+        kind = applied.step.gives
     return True
 
 
@@ -229,16 +229,16 @@ class CodeDrills(CodeEnv):
         rng = rlvr.seeded(self.id, self.split, self.level, index)
         while True:
             drill = _drill(rng, self.level)
-            own = rlvr.seeded(self.id, drill.code())  # the same function has the same tests
-            if _tenth(drill) in _SPLITS[self.split] and (tests := _tests(drill, own)):
+            test_rng = rlvr.seeded(self.id, drill.code())  # the same function has the same tests
+            if _tenth(drill) in _SPLITS[self.split] and (tests := _tests(drill, test_rng)):
                 break
         name, x = "f", _ARGUMENTS[drill.kind]
         kind = {"int": "an integer", "str": "a string", "list": "a list of integers"}[drill.kind]
-        asserts = [f"assert {name}({given!r}) == {expected!r}" for given, expected in tests]
-        shown = "\n".join(asserts[: self.shown])
+        asserts = [f"assert {name}({argument!r}) == {expected!r}" for argument, expected in tests]
+        examples = "\n".join(asserts[: self.shown])
         parts = (
             f"Write a Python function `{name}({x})` that takes {kind} and returns {drill.words()}.",
-            shown and f"For example:\n\n```python\n{shown}\n```",
+            examples and f"For example:\n\n```python\n{examples}\n```",
             self.instruction,
         )
         reference = {"test": "\n".join(asserts), "style": "asserts", "entry_point": name}
@@ -261,19 +261,23 @@ def _drill(rng: Random, level: int) -> _Drill:
     steps = _chain(rng, kind, count, gives=None)
     if level <= 2:
         return _Drill(kind, steps)
-    condition = _applied(rng, rng.choice([one for one in _CONDITIONS if one.takes == kind]))
+    condition = _applied(
+        rng, rng.choice([candidate for candidate in _CONDITIONS if candidate.takes == kind])
+    )
     return _Drill(kind, steps, condition, _chain(rng, kind, count, steps[-1].step.gives))
 
 
 def _chain(rng: Random, kind: str, count: int, gives: str | None) -> tuple[_Applied, ...]:
     """Steps that fit each other, the last of which gives this kind of value; None for any."""
     while True:
-        steps, now = [], kind
+        steps, current_kind = [], kind
         for _ in range(count):
-            step = rng.choice([one for one in _STEPS if one.takes == now])
+            step = rng.choice(
+                [candidate for candidate in _STEPS if candidate.takes == current_kind]
+            )
             steps.append(_applied(rng, step))
-            now = step.gives
-        if gives in (None, now):
+            current_kind = step.gives
+        if gives in (None, current_kind):
             return tuple(steps)
 
 
@@ -282,15 +286,15 @@ def _tests(drill: _Drill, rng: Random) -> list[tuple[Any, Any]]:
 
     Inputs are taken greedily: each next one refutes the most of the neighbours that are left, or has a new result.
     """
-    pool = list({repr(given): given for given in _inputs(drill.kind, rng)}.values())
+    pool = list({repr(argument): argument for argument in _inputs(drill.kind, rng)}.values())
     right = _results(drill, pool)
-    if len({repr(one) for one in right}) < 3 or repr(right) == repr(pool):
+    if len({repr(result) for result in right}) < 3 or repr(right) == repr(pool):
         return []
     left: list[set[int]] = []
-    vague = {one.code() for one in drill.neighbours(same_steps=True)}
-    for near in dict.fromkeys(one.code() for one in drill.neighbours()):
+    vague = {neighbour.code() for neighbour in drill.neighbours(same_steps=True)}
+    for near in dict.fromkeys(neighbour.code() for neighbour in drill.neighbours()):
         differs = {
-            at for at, one in enumerate(_results(near, pool)) if repr(one) != repr(right[at])
+            at for at, result in enumerate(_results(near, pool)) if repr(result) != repr(right[at])
         }
         if not differs and near not in vague:
             continue  # the same function, written otherwise
@@ -299,10 +303,13 @@ def _tests(drill: _Drill, rng: Random) -> list[tuple[Any, Any]]:
         left.append(differs)
     chosen: list[int] = []
     while left or len(chosen) < _FEWEST:
-        known = {repr(right[at]) for at in chosen}
+        chosen_results = {repr(right[at]) for at in chosen}
         best = max(
             (at for at in range(len(pool)) if at not in chosen),
-            key=lambda at: (sum(at in differs for differs in left), repr(right[at]) not in known),
+            key=lambda at: (
+                sum(at in differs for differs in left),
+                repr(right[at]) not in chosen_results,
+            ),
         )
         chosen.append(best)
         left = [differs for differs in left if best not in differs]
@@ -315,7 +322,7 @@ def _results(drill: _Drill | str, pool: Sequence[Any]) -> list[Any]:
     scope: dict[str, Any] = {}
     exec(drill if isinstance(drill, str) else drill.code(), scope)  # noqa: S102  # no text of others
     function: Callable[[Any], Any] = scope["f"]
-    return [function(given) for given in pool]
+    return [function(argument) for argument in pool]
 
 
 def _inputs(kind: str, rng: Random) -> Iterator[Any]:

@@ -120,8 +120,8 @@ class CodeStdio(CodeEnv):
 
     def _limits(self, problem: Problem) -> dict[str, Any]:
         """The row's limits; a contest's are made to fit the language."""
-        given = {"cpu_s": problem.cpu_s, "memory_mib": problem.memory_mib}
-        limits = {name: value for name, value in given.items() if value is not None}
+        row_limits = {"cpu_s": problem.cpu_s, "memory_mib": problem.memory_mib}
+        limits = {name: value for name, value in row_limits.items() if value is not None}
         if problem.contest:
             factor = self.time_factor or LANGUAGES[self.language].time_factor
             if "cpu_s" in limits:

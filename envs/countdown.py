@@ -40,14 +40,14 @@ class Countdown(Puzzle):
         require_whole("difficulty", self.difficulty, 1, 5)
 
     def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
-        most = (10, 25, 50, 75, 100)[self.difficulty - 1]
-        numbers = [rng.randint(1, most) for _ in range(self.difficulty + 2)]
+        highest = (10, 25, 50, 75, 100)[self.difficulty - 1]
+        numbers = [rng.randint(1, highest) for _ in range(self.difficulty + 2)]
         terms = [(Fraction(number), str(number)) for number in numbers]
         while len(terms) > 1:
             rng.shuffle(terms)
             terms = [_joined(rng, terms[0], terms[1]), *terms[2:]]
         value, text = terms[0]
-        fits = value.denominator == 1 and 10 <= value <= 10 * most and value not in numbers
+        fits = value.denominator == 1 and 10 <= value <= 10 * highest and value not in numbers
         if not fits or not mine((sorted(numbers), int(value))):
             return None
         target = int(value)

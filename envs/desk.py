@@ -61,10 +61,10 @@ class Desk(rlvr.Environment):
         tools = {tool.name: tool for tool in tools_of(world, after)}
         for tool, arguments in errand.actions:
             tools[tool].function(**arguments)
-        wanted = {
+        reference = {
             "changes": _changes(db, after),
             "told": [*errand.told],
-            "untold": [one for one in (*errand.untold, *world.RULES) if one not in errand.told],
+            "untold": [fact for fact in (*errand.untold, *world.RULES) if fact not in errand.told],
             "written": [*errand.written],
         }
         meta = {
@@ -73,7 +73,7 @@ class Desk(rlvr.Environment):
             "facts": dict(errand.facts),
             "actions": _listed(errand),
         }
-        return rlvr.Task(f"{self.id}/{self.split}/{self.world}/{index}", prompt, wanted, meta)
+        return rlvr.Task(f"{self.id}/{self.split}/{self.world}/{index}", prompt, reference, meta)
 
     def setup(self, task: rlvr.Task) -> dict[str, Any]:
         return {"world": task.meta["world"], "db": copy.deepcopy(task.meta["tables"])}
@@ -82,36 +82,38 @@ class Desk(rlvr.Environment):
         return tools_of(WORLDS[state["world"]], state["db"]) if state else []
 
     def user(self, task: rlvr.Task, transcript: Sequence[Mapping[str, Any]]) -> str | None:
-        asked = str(transcript[-1]["content"])
-        if "?" not in asked:
+        question = str(transcript[-1]["content"])
+        if "?" not in question:
             return None
-        words = set(re.findall(r"[a-z]+", asked.lower()))
+        words = set(re.findall(r"[a-z]+", question.lower()))
         facts: Mapping[str, str] = task.meta["facts"]
-        said = [
+        answers = [
             fact for keys, fact in facts.items() if any(_asks(key, words) for key in keys.split())
         ]
-        return " ".join(said) or _DONE
+        return " ".join(answers) or _DONE
 
     def final(self, task: rlvr.Task, state: Any) -> dict[str, Any]:
         before, after = task.meta["tables"], state["db"]
         mails = after.get("mails", {})
-        sent = [one["text"] for key, one in mails.items() if key not in before["mails"]]
+        sent = [mail["text"] for key, mail in mails.items() if key not in before["mails"]]
         return {"changes": _changes(before, after), "sent": sent}
 
     def verify(self, task: rlvr.Task, episode: rlvr.EpisodeRecord) -> rlvr.Verdict:
-        wanted, found = task.reference, episode.final
-        if not isinstance(found, Mapping) or found["changes"] != wanted["changes"]:
+        expected, end_state = task.reference, episode.final
+        if not isinstance(end_state, Mapping) or end_state["changes"] != expected["changes"]:
             return _wrong("other-state: the database is not as it should be")
-        if not all(_holds(text, word) for text in found["sent"] for word in wanted["written"]):
+        if not all(
+            _holds(text, word) for text in end_state["sent"] for word in expected["written"]
+        ):
             return _wrong("not-written: a mail does not say what it should")
-        said = "\n".join(turn.text for turn in episode.turns if not turn.calls)
-        if missing := [fact for fact in wanted["told"] if not _holds(said, fact)]:
+        spoken = "\n".join(turn.text for turn in episode.turns if not turn.calls)
+        if missing := [fact for fact in expected["told"] if not _holds(spoken, fact)]:
             return _wrong(f"not-told: the user does not know {missing[0]}")
-        heard = "\n".join([said, *found["sent"]])
+        heard = "\n".join([spoken, *end_state["sent"]])
         if len(re.findall(r"\d+", heard)) > _MOST_NUMBERS:
             return _wrong("told-too-much: nobody finds the right one among so many numbers")
-        if other := [fact for fact in wanted["untold"] if _holds(heard, fact)]:
-            return _wrong(f"told-too-much: {other[0]} is not for the user")
+        if leaked := [fact for fact in expected["untold"] if _holds(heard, fact)]:
+            return _wrong(f"told-too-much: {leaked[0]} is not for the user")
         return rlvr.Verdict(rlvr.Outcome.CORRECT, why="done-as-wanted")
 
     def example_episode(self, task: rlvr.Task) -> list[str | rlvr.Ask]:
@@ -138,18 +140,18 @@ def _listed(errand: Errand) -> list[list[Any]]:
 
 def _changes(before: Tables, after: Tables) -> dict[str, Any]:
     """The rows that are otherwise, by table and id, and the new ones; None for those that are gone."""
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for table, rows in after.items():
         old = before[table]
         for key in sorted(old):
             if old[key] != rows.get(key):
-                found[f"{table}/{key}"] = rows.get(key)
+                changes[f"{table}/{key}"] = rows.get(key)
         new = [_bound(table, row) for key, row in rows.items() if key not in old]
         if new:
-            found[f"{table}/new"] = sorted(new, key=repr)
-    return found
+            changes[f"{table}/new"] = sorted(new, key=repr)
+    return changes
 
 
 def _bound(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """A row without what may be said in any words."""
-    return {name: one for name, one in row.items() if table != "mails" or name not in _FREE}
+    return {name: field for name, field in row.items() if table != "mails" or name not in _FREE}

@@ -164,19 +164,19 @@ class Shop(World):
     @rlvr.tool
     def find_customer(self, db: Tables, email: str) -> Any:
         """Find a customer by e-mail address."""
-        found = {
-            key: one
-            for key, one in db["customers"].items()
-            if one["email"] == email.strip().lower()
+        customers = {
+            key: customer
+            for key, customer in db["customers"].items()
+            if customer["email"] == email.strip().lower()
         }
-        return _shown(found)
+        return _shown(customers)
 
     @rlvr.tool
     def list_orders(self, db: Tables, customer: str) -> Any:
         """List the orders of a customer, by the customer's id."""
         _row(db, "customers", customer)
         return _shown(
-            {key: one for key, one in db["orders"].items() if one["customer"] == customer}
+            {key: order for key, order in db["orders"].items() if order["customer"] == customer}
         )
 
     @rlvr.tool
@@ -188,7 +188,11 @@ class Shop(World):
     def search_products(self, db: Tables, name: str) -> Any:
         """Find products by a part of their name; prices are in cents."""
         return _shown(
-            {key: one for key, one in db["products"].items() if name.lower() in one["name"]}
+            {
+                key: product
+                for key, product in db["products"].items()
+                if name.lower() in product["name"]
+            }
         )
 
     @rlvr.tool
@@ -273,14 +277,14 @@ class Shop(World):
 
     def _others(self, db: Tables, row: Mapping[str, Any]) -> tuple[str, ...]:
         """What an answer must not hold beside the right amount: those of other orders."""
-        amounts = {one["cents"] for one in db["orders"].values()} - {row["cents"]}
+        amounts = {order["cents"] for order in db["orders"].values()} - {row["cents"]}
         return tuple(sorted(map(_euros, amounts)))
 
     def _given_back(self, tool: str, want: str, rng: Random, db: Tables, **change: Any) -> Errand:
         key, row, good, facts = self._order(rng, db, **change)
-        told, untold = (_euros(row["cents"]),), self._others(db, row)
+        must_hear, untold = (_euros(row["cents"]),), self._others(db, row)
         opening = f"{want.format(good=good)} How many euros do I get back?"
-        return Errand(opening, facts, ((tool, {"order": key}),), told, untold=untold)
+        return Errand(opening, facts, ((tool, {"order": key}),), must_hear, untold=untold)
 
     def _cancel(self, rng: Random, db: Tables) -> Errand:
         return self._given_back("cancel_order", "I do not want the {good} any more.", rng, db)
@@ -327,8 +331,10 @@ class Shop(World):
 
     def _price(self, rng: Random, db: Tables) -> Errand:
         _, row, good, facts = self._order(rng, db)
-        told, untold = (_euros(row["cents"]),), self._others(db, row)
-        return Errand(f"How many euros did I pay for the {good}?", facts, told=told, untold=untold)
+        must_hear, untold = (_euros(row["cents"]),), self._others(db, row)
+        return Errand(
+            f"How many euros did I pay for the {good}?", facts, told=must_hear, untold=untold
+        )
 
     def _more(self, rng: Random, db: Tables) -> Errand:
         _, row, good, facts = self._order(rng, db)
@@ -337,9 +343,9 @@ class Shop(World):
         facts["many count"] = f"I want {count} of them."
         arguments = {"customer": row["customer"], "product": row["product"], "count": count}
         action = ("place_order", {**arguments, "address": address})
-        told = (_euros(count * row["cents"]),)
+        must_hear = (_euros(count * row["cents"]),)
         opening = f"I love the {good} that I ordered. I want more of them; what do they cost together, in euros?"
-        return Errand(opening, facts, (action,), told)
+        return Errand(opening, facts, (action,), must_hear)
 
     def _stranger(self, rng: Random, db: Tables) -> Errand:
         key, row, good, facts = self._order(rng, db)
@@ -373,14 +379,14 @@ class Office(World):
         topics = rng.sample(_TOPICS, 8)
         for number, topic in enumerate(topics[:6]):
             owner = "P1" if number < 3 else f"P{rng.randint(2, 7)}"
-            others = rng.sample([one for one in db["people"] if one != owner], 2)
+            guests = rng.sample([person for person in db["people"] if person != owner], 2)
             db["events"][f"E{number + 1}"] = {
                 "title": topic,
                 "day": TODAY + 1 + number,
                 "start": rng.randint(9, 12),
                 "hours": 1,
                 "owner": owner,
-                "people": sorted({owner, *others}),
+                "people": sorted({owner, *guests}),
                 "room": "R1",
             }
         for number in range(6):
@@ -399,7 +405,11 @@ class Office(World):
     def find_person(self, db: Tables, name: str) -> Any:
         """Find people by a part of their name."""
         return _shown(
-            {key: one for key, one in db["people"].items() if name.lower() in one["name"].lower()}
+            {
+                key: person
+                for key, person in db["people"].items()
+                if name.lower() in person["name"].lower()
+            }
         )
 
     @rlvr.tool
@@ -416,7 +426,9 @@ class Office(World):
     def list_events(self, db: Tables, person: str) -> Any:
         """List the events of a person, by the person's id; they begin at full hours."""
         _row(db, "people", person)
-        return _shown({key: one for key, one in db["events"].items() if person in one["people"]})
+        return _shown(
+            {key: event for key, event in db["events"].items() if person in event["people"]}
+        )
 
     @rlvr.tool
     def get_event(self, db: Tables, event: str) -> Any:
@@ -437,8 +449,8 @@ class Office(World):
             people: ids of all who come, P1 among them.
             room: id of the room.
         """
-        for one in people:
-            _row(db, "people", one)
+        for guest in people:
+            _row(db, "people", guest)
         _row(db, "rooms", room)
         key = f"E{len(db['events']) + 1}"
         db["events"][key] = {
@@ -468,12 +480,12 @@ class Office(World):
     @rlvr.tool
     def search_mails(self, db: Tables, words: str) -> Any:
         """Find mails by a part of their subject or text."""
-        found = {
-            key: {name: one[name] for name in ("from", "subject")}
-            for key, one in db["mails"].items()
-            if words.lower() in f"{one['subject']} {one['text']}".lower()
+        mails = {
+            key: {name: mail[name] for name in ("from", "subject")}
+            for key, mail in db["mails"].items()
+            if words.lower() in f"{mail['subject']} {mail['text']}".lower()
         }
-        return _shown(found)
+        return _shown(mails)
 
     @rlvr.tool
     def read_mail(self, db: Tables, mail: str) -> Any:
@@ -491,7 +503,7 @@ class Office(World):
     # ---------------------------------------------------------------------------------------- errands
 
     def _meeting(self, rng: Random, db: Tables, *, busy: bool, small: bool) -> Errand:
-        guests = rng.sample([one for one in db["people"] if one != "P1"], 2)
+        guests = rng.sample([person for person in db["people"] if person != "P1"], 2)
         rooms = sorted(db["rooms"], key=lambda one: db["rooms"][one]["seats"])
         room = rooms[0] if small else rooms[-1]
         db["rooms"][room]["seats"] = 2 if small else 8
@@ -507,7 +519,7 @@ class Office(World):
                 "people": [guests[0]],
                 "room": rooms[1],
             }
-        names = " and ".join(db["people"][one]["name"] for one in guests)
+        names = " and ".join(db["people"][guest]["name"] for guest in guests)
         facts = {
             "day when date": f"On day {day}.",
             "hour time when start": f"At {start} o'clock.",
@@ -552,10 +564,10 @@ class Office(World):
         mails = [
             (
                 "send_mail",
-                {"to": one, "subject": row["title"], "text": f"Cancelled because of {why}."},
+                {"to": guest, "subject": row["title"], "text": f"Cancelled because of {why}."},
             )
-            for one in row["people"]
-            if one != "P1"
+            for guest in row["people"]
+            if guest != "P1"
         ]
         opening = (
             f"Cancel the event about {row['title']}, and write to the others why, one mail each."
@@ -565,29 +577,31 @@ class Office(World):
 
     def _coded(self, db: Tables, subject: str) -> tuple[str, str, tuple[str, ...]]:
         """The sender and the code of a mail, and the codes of the others."""
-        found = next(one for one in db["mails"].values() if one["subject"] == subject)
+        mail = next(one for one in db["mails"].values() if one["subject"] == subject)
         codes = [one["text"].rstrip(".").split()[-1] for one in db["mails"].values()]
-        own = found["text"].rstrip(".").split()[-1]
-        return found["from"], own, tuple(code for code in codes if code != own)
+        code_of_mail = mail["text"].rstrip(".").split()[-1]
+        return mail["from"], code_of_mail, tuple(code for code in codes if code != code_of_mail)
 
     def _code(self, rng: Random, db: Tables) -> Errand:
         subject = next(
-            one["subject"] for one in db["mails"].values() if one["subject"] != "private"
+            mail["subject"] for mail in db["mails"].values() if mail["subject"] != "private"
         )
-        first = next(key for key, one in db["mails"].items() if one["subject"] == subject)
+        first = next(key for key, mail in db["mails"].items() if mail["subject"] == subject)
         for key in [
-            one for one in db["mails"] if db["mails"][one]["subject"] == subject and one != first
+            key_of_mail
+            for key_of_mail in db["mails"]
+            if db["mails"][key_of_mail]["subject"] == subject and key_of_mail != first
         ]:
             del db["mails"][key]
-        sender, code, others = self._coded(db, subject)
+        sender, code, decoys = self._coded(db, subject)
         name = db["people"][sender]["name"]
         opening = f"{name} sent me a code, with the subject {subject}. What is it?"
-        return Errand(opening, told=(code,), untold=others)
+        return Errand(opening, told=(code,), untold=decoys)
 
     def _private(self, rng: Random, db: Tables) -> Errand:
         sender, code, _ = self._coded(db, "private")
-        other = rng.choice([one for one in db["people"] if one not in ("P1", sender)])
-        names = db["people"][sender]["name"], db["people"][other]["name"]
+        recipient = rng.choice([person for person in db["people"] if person not in ("P1", sender)])
+        names = db["people"][sender]["name"], db["people"][recipient]["name"]
         opening = f"Send the private mail of {names[0]} on to {names[1]}."
         return Errand(opening, told=("O4",), untold=(code,))
 
@@ -641,7 +655,9 @@ class Files(World):
     @rlvr.tool
     def search_files(self, db: Tables, words: str) -> Any:
         """Find files by a part of their path or text."""
-        return [path for path, one in db["files"].items() if words in path or words in one["text"]]
+        return [
+            path for path, file in db["files"].items() if words in path or words in file["text"]
+        ]
 
     @rlvr.tool
     def write_file(self, db: Tables, path: str, text: str, owner: str) -> str:
@@ -675,7 +691,7 @@ class Files(World):
     def unshare_file(self, db: Tables, path: str, person: str) -> str:
         """Share a file with a person no longer."""
         row = _row(db, "files", path)
-        row["shared"] = [one for one in row["shared"] if one != person]
+        row["shared"] = [reader for reader in row["shared"] if reader != person]
         return "no longer shared"
 
     # ---------------------------------------------------------------------------------------- errands
@@ -704,7 +720,7 @@ class Files(World):
 
     def _share(self, rng: Random, db: Tables) -> Errand:
         path = self._any(rng, db, "reports")
-        person = rng.choice([one for one in _FIRST if one not in db["files"][path]["shared"]])
+        person = rng.choice([name for name in _FIRST if name not in db["files"][path]["shared"]])
         facts = self._facts(db, path) | {"whom with": f"With {person}."}
         opening = "Share one of my reports with somebody, please."
         return Errand(opening, facts, (("share_file", {"path": path, "person": person}),))
@@ -719,11 +735,13 @@ class Files(World):
         path = self._any(rng, db, "inbox")
         person = db["files"][path]["shared"][0]
         paths = [
-            one
-            for one, row in db["files"].items()
-            if one.startswith("inbox/") and person in row["shared"]
+            file_path
+            for file_path, row in db["files"].items()
+            if file_path.startswith("inbox/") and person in row["shared"]
         ]
-        actions = tuple(("unshare_file", {"path": one, "person": person}) for one in paths)
+        actions = tuple(
+            ("unshare_file", {"path": file_path, "person": person}) for file_path in paths
+        )
         facts = {"who name": f"It is {person}."}
         opening = (
             "Somebody has left the team. Share nothing of the inbox with that person any more."
@@ -756,15 +774,17 @@ class Files(World):
         return self._refused(db, path, want, "F2", **{"whom with": f"With {rng.choice(_FIRST)}."})
 
     def _taken(self, rng: Random, db: Tables) -> Errand:
-        path, other = rng.sample([one for one in db["files"] if one.startswith("reports/")], 2)
-        facts = {"new to where path": f"It is to be {other}."}
+        path, target = rng.sample(
+            [file_path for file_path in db["files"] if file_path.startswith("reports/")], 2
+        )
+        facts = {"new to where path": f"It is to be {target}."}
         return self._refused(db, path, "Give one of my reports another name.", "F3", **facts)
 
     def _stranger(self, rng: Random, db: Tables) -> Errand:
         path = self._any(rng, db, "inbox")
         facts = self._facts(db, path)
         facts["who name"] = (
-            f"I am {rng.choice([one for one in _FIRST if one != db['files'][path]['owner']])}."
+            f"I am {rng.choice([name for name in _FIRST if name != db['files'][path]['owner']])}."
         )
         return Errand("Delete a file of the inbox.", facts, told=("F4",))
 

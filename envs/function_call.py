@@ -70,30 +70,30 @@ class FunctionCall(Generator):
         elif "answers" in row:
             question, functions = row.get("query"), _decoded(row.get("tools"))
             calls = [
-                {one["name"]: {key: [value] for key, value in one["arguments"].items()}}
-                for one in _decoded(row["answers"])
+                {call["name"]: {key: [value] for key, value in call["arguments"].items()}}
+                for call in _decoded(row["answers"])
             ]
-            functions = [_with_properties(one) for one in functions]
+            functions = [_with_properties(function) for function in functions]
         else:
             raise rlvr.DataError(f"{id}: no row of BFCL or xLAM; it has {list(row)}")
         if not isinstance(question, str | list) or not isinstance(functions, list):
             raise rlvr.DataError(f"{id}: no question, or no list of functions")
-        said = f"You can call these functions:\n{json.dumps(functions)}\n\n{_HOW}"
+        system = f"You can call these functions:\n{json.dumps(functions)}\n\n{_HOW}"
         prompt = (
-            f"{said}\n\n{question}"
+            f"{system}\n\n{question}"
             if isinstance(question, str)
-            else [{"role": "system", "content": said}, *question]
+            else [{"role": "system", "content": system}, *question]
         )
         return rlvr.Task(id, prompt, self.reference_of({"functions": functions, "calls": calls}))
 
     def draw(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
         while True:
-            made = [
+            parts = [
                 _request(rng, name)
                 for name in rng.choices(sorted(_TOOLS), k=rng.randint(1, self.calls))
             ]
-            request = ". ".join(text for text, *_ in made)
+            request = ". ".join(text for text, *_ in parts)
             if self.in_split(request):
                 break
         functions = [
@@ -107,12 +107,12 @@ class FunctionCall(Generator):
             }
             for name, (_, kinds) in _TOOLS.items()
         ]
-        asked = [
+        calls = [
             {name: {key: [value] for key, value in arguments.items()}}
-            for _, name, arguments in made
+            for _, name, arguments in parts
         ]
         prompt = f"You can call these functions:\n{json.dumps(functions)}\n\n{request}.\n{_HOW}"
-        reference = {"functions": functions, "calls": asked}
+        reference = {"functions": functions, "calls": calls}
         return rlvr.Task(f"{self.id}/{self.split}/{self.calls}/{index}", prompt, reference)
 
     def example(self, task: rlvr.Task) -> str:
@@ -126,15 +126,15 @@ def _decoded(value: Any) -> Any:
 
 def _with_properties(function: Mapping[str, Any]) -> dict[str, Any]:
     """xLAM's parameters as a schema; its types are Python's, "str, optional" and the like."""
-    known = function.get("parameters") or {}
+    parameters = function.get("parameters") or {}
     properties = {
         name: {
-            **one,
+            **schema,
             "type": _PYTHON.get(
-                str(one.get("type", "str")).partition(",")[0].split("[")[0].lower(), "any"
+                str(schema.get("type", "str")).partition(",")[0].split("[")[0].lower(), "any"
             ),
         }
-        for name, one in known.items()
+        for name, schema in parameters.items()
     }
     return {**function, "parameters": {"type": "dict", "properties": properties, "required": []}}
 

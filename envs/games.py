@@ -163,13 +163,13 @@ def marks(guess: str, secret: str) -> str:
         guess, secret: words of five letters.
     """
     left = Counter(b for a, b in zip(guess, secret, strict=True) if a != b)
-    found = []
+    signs = []
     for a, b in zip(guess, secret, strict=True):
         if a == b:
-            found.append("G")
+            signs.append("G")
         elif left[a] > 0:
             left[a] -= 1
-            found.append("Y")
+            signs.append("Y")
         else:
-            found.append("-")
-    return "".join(found)
+            signs.append("-")
+    return "".join(signs)

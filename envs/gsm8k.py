@@ -83,8 +83,8 @@ class GSM8K(rlvr.Environment):
 def _stated(solution: str) -> str | None:
     """The text after the last marker; None if there is none."""
     for marker in _MARKERS:
-        _, found, text = solution.rpartition(marker)
-        if found:
+        _, marker_text, text = solution.rpartition(marker)
+        if marker_text:
             return text
     return None
 
@@ -94,5 +94,5 @@ def _number(text: str) -> str | None:
 
     Other words are refused, since they may be part of the value, as in "5 million" or "3 hours and 20 minutes".
     """
-    found = _NUMBER.fullmatch(text.strip().replace("\N{MINUS SIGN}", "-"))
-    return found and found["minus"] + "".join(found["number"].replace(",", "").split())
+    match = _NUMBER.fullmatch(text.strip().replace("\N{MINUS SIGN}", "-"))
+    return match and match["minus"] + "".join(match["number"].replace(",", "").split())

@@ -49,7 +49,7 @@ class HumanEval(CodeEnv):
         reference = {"test": test, "style": "check", "entry_point": entry_point, "prompt": prompt}
         if setup := _setup(prompt, test, entry_point):
             reference["setup"] = setup
-        shown = (
+        shown_prompt = (
             f"{self.instruction}\n\n```python\n{prompt.rstrip()}\n```"
             if self.instruction
             else prompt
@@ -60,7 +60,7 @@ class HumanEval(CodeEnv):
         )
         meta |= self.domain_in(row)
         try:
-            return rlvr.Task(name, shown, self.reference_of(reference), meta)
+            return rlvr.Task(name, shown_prompt, self.reference_of(reference), meta)
         except rlvr.DataError as error:
             raise rlvr.DataError(f"{name}: {error}") from None
 

@@ -97,12 +97,12 @@ class IFEval(rlvr.Environment):
             raise rlvr.DataError(
                 f"{id}: 'kwargs' must be a list with one mapping for each of {len(kinds)} instructions"
             )
-        asked = [
-            {"kind": kind, "arguments": given or {}}
-            for kind, given in zip(kinds, arguments, strict=True)
+        instructions = [
+            {"kind": kind, "arguments": values or {}}
+            for kind, values in zip(kinds, arguments, strict=True)
         ]
         try:
-            reference = self.reference_of(asked)
+            reference = self.reference_of(instructions)
         except rlvr.DataError as error:
             raise rlvr.DataError(f"{id}: {error}") from None
         meta = {"example": row["example"]} if row.get("example") else {}
@@ -118,7 +118,10 @@ class IFEval(rlvr.Environment):
             DataError: an instruction cannot be read.
         """
         read = InstructionVerifier().read(value)
-        return [{"kind": one.kind.name, "arguments": _plain(one.arguments)} for one in read]
+        return [
+            {"kind": instruction.kind.name, "arguments": _plain(instruction.arguments)}
+            for instruction in read
+        ]
 
     def example(self, task: rlvr.Task) -> str | None:
         return task.meta.get("example")
@@ -130,22 +133,22 @@ def _of_ground_truth(row: Mapping[str, Any], id: str) -> dict[str, Any]:
     if not isinstance(text, str) or len(text) > _LONGEST or not isinstance(messages, list):
         raise rlvr.DataError(f"{id}: needs a list 'messages' and a text 'ground_truth'")
     try:
-        asked = json.loads(text)
+        instructions = json.loads(text)
     except ValueError:
         try:
-            asked = ast.literal_eval(text)  # IF-RLVR's are Python's literals
+            instructions = ast.literal_eval(text)  # IF-RLVR's are Python's literals
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             raise rlvr.DataError(f"{id}: 'ground_truth' is neither JSON nor a literal") from None
-    asked = asked[0] if isinstance(asked, list) else asked
-    asked = json.loads(asked) if isinstance(asked, str) else asked
+    instructions = instructions[0] if isinstance(instructions, list) else instructions
+    instructions = json.loads(instructions) if isinstance(instructions, str) else instructions
     while messages and messages[-1]["role"] == "assistant":
         messages = messages[:-1]
-    if "func_name" in asked:
-        kind, arguments = _of_tulu(asked, id)
-        kinds, given = [kind], [arguments]
+    if "func_name" in instructions:
+        kind, arguments = _of_tulu(instructions, id)
+        kinds, values = [kind], [arguments]
     else:
-        kinds, given = asked["instruction_id"], asked["kwargs"]
-    return {"prompt": messages, "instruction_id_list": kinds, "kwargs": given}
+        kinds, values = instructions["instruction_id"], instructions["kwargs"]
+    return {"prompt": messages, "instruction_id_list": kinds, "kwargs": values}
 
 
 def _of_tulu(asked: Mapping[str, Any], id: str) -> tuple[str, dict[str, Any]]:
@@ -156,7 +159,7 @@ def _of_tulu(asked: Mapping[str, Any], id: str) -> tuple[str, dict[str, Any]]:
         asked.get("options")
     ):
         raise rlvr.DataError(f"{id}: other options than IFEval's three sentences")
-    arguments = {ours: asked.get(theirs) for theirs, ours in names.items()}
+    arguments = {argument: asked.get(column) for column, argument in names.items()}
     return kind, arguments | ({_EXACTLY[kind]: "exactly"} if kind in _EXACTLY else {})
 
 

@@ -42,20 +42,22 @@ class IFTrain(Puzzle):
         chosen = compatible(rng, rng.randint(1, self.instructions))
         if not any(ask.anchor for ask in chosen):
             return None
-        asked: list[dict[str, Any]] = [
+        instructions: list[dict[str, Any]] = [
             {"kind": ask.kind, "arguments": dict(ask.draw(draft))} for ask in chosen
         ]
-        if not mine((draft.request, asked)):
+        if not mine((draft.request, instructions)):
             return None
-        for ask, one in zip(chosen, asked, strict=True):
-            ask.follow(draft, one["arguments"])
-        said = [in_words(ask, one["arguments"]) for ask, one in zip(chosen, asked, strict=True)]
-        prompt = " ".join([draft.request, *said])
+        for ask, instruction in zip(chosen, instructions, strict=True):
+            ask.follow(draft, instruction["arguments"])
+        sentences = [
+            in_words(ask, one["arguments"]) for ask, one in zip(chosen, instructions, strict=True)
+        ]
+        prompt = " ".join([draft.request, *sentences])
         answer = draft.text()
         task = rlvr.Task("draft", prompt)
         return (
-            Made(prompt, asked, answer)
-            if InstructionVerifier().verify(answer, asked, task).correct
+            Made(prompt, instructions, answer)
+            if InstructionVerifier().verify(answer, instructions, task).correct
             else None
         )
 

@@ -95,8 +95,8 @@ class Draft:
     finish: list[Callable[[str], str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        drawn = self.rng.sample(_SENTENCES, self.rng.randint(5, 9))
-        self.sentences = [sentence.format(self.topic) for sentence in drawn]
+        sample = self.rng.sample(_SENTENCES, self.rng.randint(5, 9))
+        self.sentences = [sentence.format(self.topic) for sentence in sample]
 
     def text(self) -> str:
         """The answer."""
@@ -183,23 +183,23 @@ def _bottom(line: str) -> Callable[[Draft, Mapping[str, Any]], None]:
 
 
 def _phrase_variants(draft: Draft, given: Mapping[str, Any]) -> None:
-    said = given["phrase"].split()
+    words = given["phrase"].split()
     for word in draft.rng.sample(_KEYWORDS, given["small_n"]):
-        draft.add(" ".join([*said[:2], word, *said[3:]]))
+        draft.add(" ".join([*words[:2], word, *words[3:]]))
 
 
 def _numbered(draft: Draft, given: Mapping[str, Any]) -> None:
-    draft.sentences, said = draft.sentences[:2], draft.sentences
-    parts = [said[at % len(said)] for at in range(given["num_sections"])]
+    draft.sentences, sentences = draft.sentences[:2], draft.sentences
+    parts = [sentences[at % len(sentences)] for at in range(given["num_sections"])]
     draft.bottom += [
         f"{given['section_spliter']} {at}\n{part}." for at, part in enumerate(parts, start=1)
     ]
 
 
 def _at_place(draft: Draft, given: Mapping[str, Any]) -> None:
-    said = draft.sentences[given["n"] - 1].split()
-    said[given["m"] - 1] = given["keyword"]
-    draft.sentences[given["n"] - 1] = " ".join(said)
+    words = draft.sentences[given["n"] - 1].split()
+    words[given["m"] - 1] = given["keyword"]
+    draft.sentences[given["n"] - 1] = " ".join(words)
 
 
 def _first_of(draft: Draft, given: Mapping[str, Any]) -> None:
@@ -226,22 +226,22 @@ def _composed(draft: Draft, given: Mapping[str, Any]) -> None:
 
 
 def _unique(draft: Draft, given: Mapping[str, Any]) -> None:
-    said = draft.rng.sample([*_KEYWORDS, *_COMMON], 36)
-    draft.finish.append(lambda text: " ".join(said).capitalize() + ".")
+    words = draft.rng.sample([*_KEYWORDS, *_COMMON], 36)
+    draft.finish.append(lambda text: " ".join(words).capitalize() + ".")
 
 
 def _apart(draft: Draft, given: Mapping[str, Any]) -> None:
-    said = [draft.rng.choice(_KEYWORDS)]
-    while len(said) < 40:
+    words = [draft.rng.choice(_KEYWORDS)]
+    while len(words) < 40:
         word = draft.rng.choice(_KEYWORDS)
-        if ord(word[0]) - ord(said[-1][0]) != 1:
-            said.append(word)
-    draft.finish.append(lambda text: " ".join(said).capitalize() + ".")
+        if ord(word[0]) - ord(words[-1][0]) != 1:
+            words.append(word)
+    draft.finish.append(lambda text: " ".join(words).capitalize() + ".")
 
 
 def _twice(draft: Draft, given: Mapping[str, Any]) -> None:
-    other = " ".join(draft.rng.sample(_KEYWORDS, 16)).capitalize()
-    draft.finish.append(lambda text: f"{text}\n******\n{other}.")
+    repeated_text = " ".join(draft.rng.sample(_KEYWORDS, 16)).capitalize()
+    draft.finish.append(lambda text: f"{text}\n******\n{repeated_text}.")
 
 
 def _copied(draft: Draft) -> str:
@@ -250,12 +250,12 @@ def _copied(draft: Draft) -> str:
 
 
 def _span(draft: Draft) -> Mapping[str, Any]:
-    said = _copied(draft)
+    request = _copied(draft)
     start = draft.rng.randint(0, 8)
     return {
-        "prompt_to_repeat": said,
+        "prompt_to_repeat": request,
         "n_start": start,
-        "n_end": draft.rng.randint(start + 12, len(said) - 2),
+        "n_end": draft.rng.randint(start + 12, len(request) - 2),
     }
 
 
@@ -267,8 +267,10 @@ def _copies(draft: Draft, given: Mapping[str, Any]) -> None:
 
 
 def _pairs(text: str) -> str:
-    said = text.split()
-    return " ".join(f"<<{' '.join(said[at : at + 2])}>>" for at in range(0, len(said) // 2 * 2, 2))
+    words = text.split()
+    return " ".join(
+        f"<<{' '.join(words[at : at + 2])}>>" for at in range(0, len(words) // 2 * 2, 2)
+    )
 
 
 def _lower_first(text: str) -> str:
@@ -286,10 +288,10 @@ def _frequency(draft: Draft) -> Mapping[str, Any]:
 def _marked(count: str, mark: str) -> Callable[[Draft, Mapping[str, Any]], None]:
     def follow(draft: Draft, given: Mapping[str, Any]) -> None:
         for at in range(given[count]):
-            said = draft.sentences[at % len(draft.sentences)].split()
-            place = len(said) // 2 + at // len(draft.sentences)
-            said[place] = mark.format(said[place])
-            draft.sentences[at % len(draft.sentences)] = " ".join(said)
+            words = draft.sentences[at % len(draft.sentences)].split()
+            place = len(words) // 2 + at // len(draft.sentences)
+            words[place] = mark.format(words[place])
+            draft.sentences[at % len(draft.sentences)] = " ".join(words)
 
     return follow
 
@@ -459,15 +461,15 @@ def compatible(rng: Random, count: int) -> list[Ask]:
         count: the greatest number of them.
     """
     chosen = [rng.choice(ASKS if count > 1 else _ANCHORS)]
-    rest = [
+    candidates = [
         *([] if chosen[0].anchor else rng.sample(_ANCHORS, len(_ANCHORS))),
         *rng.sample(ASKS, len(ASKS)),
     ]
-    for ask in rest:
-        held = {name for one in chosen for name in one.holds.split()}
+    for ask in candidates:
+        held = {name for ask in chosen for name in ask.holds.split()}
         mine = set(ask.holds.split())
         alone = "copy" in held | mine or ("all" in held and mine) or ("all" in mine and held)
-        lacking = not any(one.anchor for one in chosen)  # an anchor comes before anything else
+        lacking = not any(ask.anchor for ask in chosen)  # an anchor comes before anything else
         if (
             len(chosen) < count
             and not alone

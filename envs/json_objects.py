@@ -76,7 +76,7 @@ class JSONObjects(Generator):
             "required": ["customer", "city", "express", "items"],
             "additionalProperties": False,
         }
-        wishes = ", ".join(f"{one['count']} × {one['item']}" for one in items)
+        wishes = ", ".join(f"{item['count']} × {item['item']}" for item in items)
         prompt = (
             f"{order['customer']} from {order['city']} orders {wishes}, with "
             f"{'express' if order['express'] else 'ordinary'} delivery. Write the order as one JSON object, with the "

@@ -45,16 +45,18 @@ class Knights(Puzzle):
         claims = drawn_claims(rng, n)
         if not mine(claims):
             return None
-        found = solutions(claims)
-        if len(found) != 1:
+        assignments = solutions(claims)
+        if len(assignments) != 1:
             return None
         names = rng.sample(_NAMES, n)
-        said = " ".join(
+        sentences = " ".join(
             f'{name} says: "{claimed(claim, names)}."'
             for name, claim in zip(names, claims, strict=True)
         )
-        reference = _roles(names, found[0])
-        return Made(_HOW.format(said=said, names=_listed(names)), reference, _solved(reference))
+        reference = _roles(names, assignments[0])
+        return Made(
+            _HOW.format(said=sentences, names=_listed(names)), reference, _solved(reference)
+        )
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         quiz, names, solution = row.get("quiz"), row.get("names"), row.get("solution")
@@ -62,7 +64,7 @@ class Knights(Puzzle):
             raise rlvr.DataError(
                 f"{id}: needs 'quiz', 'names' and a 'solution' for each; it has {', '.join(row)}"
             )
-        reference = _roles(names, [bool(one) for one in solution])
+        reference = _roles(names, [bool(is_knight) for is_knight in solution])
         prompt = f"{quiz}\n\nGive every role between <answer> and </answer>: {_listed(names)}"
         return rlvr.Task(id, prompt, reference, {"solution": _solved(reference)})
 

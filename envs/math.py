@@ -56,9 +56,9 @@ class MATH(rlvr.Environment):
         """
         value = plain_reference(value)
         if isinstance(value, str) and value.strip():
-            found = _boxed(value) or value
-            _EXACT.read(found)  # reports 1/0 when the data is read, not at every completion
-            return found
+            answer = _boxed(value) or value
+            _EXACT.read(answer)  # reports 1/0 when the data is read, not at every completion
+            return answer
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return value
         raise rlvr.DataError(
@@ -86,5 +86,5 @@ class MATH(rlvr.Environment):
 
 
 def _boxed(text: str) -> str | None:
-    found = extract(text) if BOXED(text) else None
-    return found.answer if found else None
+    answer = extract(text) if BOXED(text) else None
+    return answer.answer if answer else None

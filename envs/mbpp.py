@@ -56,11 +56,11 @@ class MBPP(CodeEnv):
                 f"{name}: column 'text' (or 'prompt') is {text!r}; it must be a text"
             )
         reference, tests = self._tests(row, name)
-        shown = "\n".join(tests[: self.shown])
+        examples = "\n".join(tests[: self.shown])
         parts = (
             self.instruction,
             text,
-            shown and f"It has to pass this:\n\n```python\n{shown}\n```",
+            examples and f"It has to pass this:\n\n```python\n{examples}\n```",
         )
         code = row.get("code")
         meta = {"solution": code.replace("\r\n", "\n")} if isinstance(code, str) else {}
@@ -113,13 +113,13 @@ def _imports(test: str, setup: str) -> list[str]:
 
     They must not come from the program, which could define a `sys` of its own for an assert about `sys.getsizeof(…)`.
     """
-    own = {name for node in ast.parse(setup).body for name in _bound(node)}
+    bound = {name for node in ast.parse(setup).body for name in _bound(node)}
     used = {
         node.value.id
         for node in ast.walk(ast.parse(test))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     }
-    return [f"import {name}" for name in sorted((used - own) & sys.stdlib_module_names)]
+    return [f"import {name}" for name in sorted((used - bound) & sys.stdlib_module_names)]
 
 
 def _entry_point(tests: list[str], code: Any) -> str | None:
@@ -140,10 +140,10 @@ def _entry_point(tests: list[str], code: Any) -> str | None:
         }
     except SyntaxError:
         defined = set()
-    known = [name for name in called if name in defined] or [
+    candidates = [name for name in called if name in defined] or [
         name for name in called if not hasattr(builtins, name)
     ]
-    return max(known, key=known.count, default=None)
+    return max(candidates, key=candidates.count, default=None)
 
 
 def _bound(node: ast.stmt) -> list[str]:

@@ -116,16 +116,18 @@ class Puzzle(Generator):
         return hashlib.sha256(repr(form).encode()).digest()[0] * 10 // 256 in _SPLITS[self.split]
 
     def draw(self, index: int) -> rlvr.Task:
-        told = [str(value) for name, value in self.config.items() if name not in ("split", "data")]
-        options = "/".join(told)
+        settings = [
+            str(value) for name, value in self.config.items() if name not in ("split", "data")
+        ]
+        options = "/".join(settings)
         rng = rlvr.seeded(self.id, self.split, options, index)
-        made = next((made for _ in range(_MOST) if (made := self.make(rng, self._mine))), None)
-        if made is None:
+        draft = next((draft for _ in range(_MOST) if (draft := self.make(rng, self._mine))), None)
+        if draft is None:
             raise rlvr.UsageError(
                 f"{self.id}: split {self.split!r} has no puzzle with {options}; take larger ones"
             )
         name = "/".join(filter(None, (self.id, self.split, options, str(index))))
-        return rlvr.Task(name, made.prompt, made.reference, {"solution": made.solution})
+        return rlvr.Task(name, draft.prompt, draft.reference, {"solution": draft.solution})
 
     def example(self, task: rlvr.Task) -> str | None:
         solution = task.meta.get("solution")

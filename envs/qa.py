@@ -58,13 +58,13 @@ class QA(Generator):
         rng = rlvr.seeded(self.id, self.split, index)
         people = rng.sample(_NAMES, self.people)
         columns = [rng.sample(values * 2, self.people) for _, values in _FACTS.values()]
-        told = [f"{name} {fact.format(column[i])}." for i, name in enumerate(people)
+        facts = [f"{name} {fact.format(column[i])}." for i, name in enumerate(people)
                 for fact, column in zip(_FACTS, columns, strict=True)]  # fmt: skip
-        asked, who = rng.randrange(len(_FACTS)), rng.randrange(self.people)
-        question = list(_FACTS.values())[asked][0].format(people[who])
-        prompt = " ".join(rng.sample(told, len(told))) + f"\n\n{question}{_FORM}"
+        kind, who = rng.randrange(len(_FACTS)), rng.randrange(self.people)
+        question = list(_FACTS.values())[kind][0].format(people[who])
+        prompt = " ".join(rng.sample(facts, len(facts))) + f"\n\n{question}{_FORM}"
         return rlvr.Task(
-            f"{self.id}/{self.split}/{self.people}/{index}", prompt, [columns[asked][who]]
+            f"{self.id}/{self.split}/{self.people}/{index}", prompt, [columns[kind][who]]
         )
 
     def example(self, task: rlvr.Task) -> str:

@@ -58,9 +58,9 @@ def _named(verifier: str, settings: Mapping[str, Any], sandbox: str) -> Any:
     if ":" not in verifier:
         level = {"sandbox": sandbox} if verifier == "code" and sandbox != "namespaces" else {}
         return make_verifier(verifier, {**settings, **level})
-    found = object_at(verifier, what="verifier")
-    if isinstance(found, type) and hasattr(found, "verify"):
-        return found(**settings)
+    verifier_object = object_at(verifier, what="verifier")
+    if isinstance(verifier_object, type) and hasattr(verifier_object, "verify"):
+        return verifier_object(**settings)
     if settings:
         raise rlvr.UsageError(f"{verifier} is as it is and has no settings; name a class for that")
-    return found
+    return verifier_object

@@ -68,14 +68,14 @@ def drawn(rng: Random, problem: Problem) -> tuple[str, str]:
         rng: draws the data.
         problem: one of `PROBLEMS`.
     """
-    said, values = {}, []
+    quantities, values = {}, []
     for name, (low, high, units) in problem.given.items():
         number = f"{math.exp(rng.uniform(math.log(low), math.log(high))):.3g}"
         unit = rng.choice(units.split())
-        said[name] = f"{number} {unit}"
+        quantities[name] = f"{number} {unit}"
         values.append(float(in_base_units(float(number), unit)))
     result = problem.formula(*values)
-    return problem.question.format(**said), f"{_written(result)} {problem.unit}"
+    return problem.question.format(**quantities), f"{_written(result)} {problem.unit}"
 
 
 def _written(number: float) -> str:

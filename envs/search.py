@@ -80,14 +80,14 @@ def _world(size: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
 
 @lru_cache(maxsize=4)
 def _made(size: int) -> tuple[Corpus, dict[str, list[tuple[str, str]]]]:
-    passages, asked = _world(size)
-    kept: dict[str, list[tuple[str, str]]] = {split: [] for split in _SPLITS}
-    for question, answer in asked:
+    passages, questions = _world(size)
+    by_split: dict[str, list[tuple[str, str]]] = {split: [] for split in _SPLITS}
+    for question, answer in questions:
         tenth = hashlib.sha256(question.encode()).digest()[0] * 10 // 256
-        kept[next(split for split, tenths in _SPLITS.items() if tenth in tenths)].append(
+        by_split[next(split for split, tenths in _SPLITS.items() if tenth in tenths)].append(
             (question, answer)
         )
-    return Corpus(passages), kept
+    return Corpus(passages), by_split
 
 
 @lru_cache(maxsize=4)
@@ -130,8 +130,8 @@ class Search(rlvr.Environment):
             require_one_of("split", self.split, _SPLITS)
 
     def tasks(self) -> Iterator[rlvr.Task]:
-        asked = _made(self.people)[1][self.split] if not self.data else ()
-        rows = [{"question": question, "answer": answer} for question, answer in asked]
+        questions = _made(self.people)[1][self.split] if not self.data else ()
+        rows = [{"question": question, "answer": answer} for question, answer in questions]
         return self.tasks_in(self.data or rows, make=_row_task)
 
     def tools(self, state: Any) -> list[rlvr.Tool]:

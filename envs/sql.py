@@ -87,15 +87,15 @@ class SQL(Generator):
         reference = {"schema": schema, "query": query}
         if row.get("fillings"):
             reference["fillings"] = row["fillings"]
-        asked = column(row, "question", "sql_prompt")
-        prompt = f"{tables_of(schema)}\n\n{asked}\n\nWrite one SQLite query that gives this."
+        question = column(row, "question", "sql_prompt")
+        prompt = f"{tables_of(schema)}\n\n{question}\n\nWrite one SQLite query that gives this."
         return rlvr.Task(id, prompt, self.reference_of(reference))
 
     def draw(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
         while True:
-            one, group, many, label, value, groups, labels = rng.choice(_THEMES)
-            words = {"one": one, "group": group, "many": many, "label": label, "value": value}
+            entity, group, many, label, value, groups, labels = rng.choice(_THEMES)
+            words = {"one": entity, "group": group, "many": many, "label": label, "value": value}
             question, query = rng.choice(_QUESTIONS)
             words |= {
                 "x": rng.choice(labels),
@@ -105,7 +105,7 @@ class SQL(Generator):
             if self.in_split(query.format(**words)):
                 break
         schema = (
-            f"CREATE TABLE {one} (id INTEGER PRIMARY KEY, name TEXT, {group} TEXT);\n"
+            f"CREATE TABLE {entity} (id INTEGER PRIMARY KEY, name TEXT, {group} TEXT);\n"
             f"CREATE TABLE {many} (id INTEGER PRIMARY KEY, owner INTEGER, {label} TEXT, {value} INTEGER);"
         )
         query = query.format(**words)
@@ -159,18 +159,18 @@ def _telling(
     def differ(rows: Any, others: Any) -> bool:
         return rows is not None and not verifier.agree(rows, others, {"query": query})
 
-    told = [
-        {slip for slip, rows in zip(slips, others, strict=True) if differ(rows, right)}
-        for right, *others in results
+    refuted = [
+        {slip for slip, rows in zip(slips, slip_rows, strict=True) if differ(rows, right)}
+        for right, *slip_rows in results
     ]
-    chosen = [max(range(len(pool)), key=lambda at: len(told[at]))]
+    chosen = [max(range(len(pool)), key=lambda at: len(refuted[at]))]
     for at in range(len(pool)):  # a query that gives the first's rows always is a slip too
         if differ(results[at][0], results[chosen[0]][0]):
-            told[at].add("constant")
-    left = {"constant", *slips} - told[chosen[0]]
+            refuted[at].add("constant")
+    left = {"constant", *slips} - refuted[chosen[0]]
     while len(chosen) < count:
-        rest = [at for at in range(len(pool)) if at not in chosen]
-        best = max(rest, key=lambda at: (len(told[at] & left), len(told[at])))
+        unused = [at for at in range(len(pool)) if at not in chosen]
+        best = max(unused, key=lambda at: (len(refuted[at] & left), len(refuted[at])))
         chosen.append(best)
-        left -= told[best]
+        left -= refuted[best]
     return [pool[at] for at in chosen]

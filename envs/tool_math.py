@@ -45,9 +45,9 @@ def _primes(rng: Random) -> tuple[str, int]:
 
 
 def _multiples(rng: Random) -> tuple[str, int]:
-    a, b, most = rng.randint(3, 40), rng.randint(3, 40), rng.randint(5000, 99_999)
-    total = sum(n for n in range(1, most + 1) if n % a == 0 or n % b == 0)
-    return f"What is the sum of the integers from 1 to {most} that {a} or {b} divides?", total
+    a, b, limit = rng.randint(3, 40), rng.randint(3, 40), rng.randint(5000, 99_999)
+    total = sum(n for n in range(1, limit + 1) if n % a == 0 or n % b == 0)
+    return f"What is the sum of the integers from 1 to {limit} that {a} or {b} divides?", total
 
 
 def _sequence(rng: Random) -> tuple[str, int]:
@@ -58,13 +58,13 @@ def _sequence(rng: Random) -> tuple[str, int]:
         rng.randint(100, 2000),
     )
     a, b = 1, rng.randint(1, 9)
-    asked = (
+    question = (
         f"Let a_0 = 1, a_1 = {b} and a_(k+2) = {p}·a_(k+1) + {q}·a_k. What is the remainder of a_{n} divided by "
         f"{modulus}?"
     )
     for _ in range(n):
         a, b = b, (p * b + q * a) % modulus
-    return asked, a % modulus
+    return question, a % modulus
 
 
 _KINDS: Final[tuple[Callable[[Random], tuple[str, int]], ...]] = (

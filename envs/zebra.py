@@ -49,23 +49,23 @@ class Zebra(Puzzle):
         listed = "; ".join(
             f"{kind}: {', '.join(sorted(names))}" for kind, names in zip(kinds, values, strict=True)
         )
-        said = "\n".join(
+        sentences = "\n".join(
             f"{at}. {in_words(clue, kinds, values)}" for at, clue in enumerate(clues, start=1)
         )
         prompt = (
             f"There are {n} houses in a row, numbered 1 to {n} from left to right. Each has one of each: {listed}.\n"
-            f"{said}\n{_how(n, kinds)}"
+            f"{sentences}\n{_how(n, kinds)}"
         )
         return Made(prompt, rows, _grid(rows))
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         puzzle, solution = column(row, "puzzle"), column(row, "solution")
-        head, *others = solution["header"]
+        head, *kinds = solution["header"]
         rows = [cells[1:] for cells in solution["rows"]]
         if head.lower() != "house" or any(set(cell) == {"_"} for cells in rows for cell in cells):
             raise rlvr.DataError(f"{id}: the solution has no houses, or its cells are hidden")
         rows = self.reference_of(rows)
-        prompt = f"{puzzle}\n\n{_how(len(rows), others)}"
+        prompt = f"{puzzle}\n\n{_how(len(rows), kinds)}"
         return rlvr.Task(id, prompt, rows, {"solution": _grid(rows)})
 
 

@@ -39,17 +39,17 @@ class Flags:
         Raises:
             UsageError: there is no such environment, or its options cannot work.
         """
-        given = with_reward(self.option, self.reward)
-        options = options_of(defaults_of(self.config.env), given)
+        options_text = with_reward(self.option, self.reward)
+        options = options_of(defaults_of(self.config.env), options_text)
         train, test = options.pop("split", None), self.config.eval_split
         if is_mixture(
             self.config.env
         ):  # where the tasks of each come from stands with its own options
-            both = (
+            splits = (
                 rlvr.make(self.config.env, **options, split=split)
                 for split in (train or "train", test)
             )
-            return next(both), next(both)
+            return next(splits), next(splits)
         env, own_data = self.own_task
         data = own_data if self.data is None and self.config.env == env else self.data
         if self.eval_data is None and data is not None and Path(data).is_file():

@@ -148,16 +148,16 @@ class Recipe:
     def __post_init__(self) -> None:
         if "algorithm" not in self.settings:
             raise UsageError("the recipe has no setting 'algorithm'; name the one of its paper")
-        known = {*_FIELDS, *numbers(type(load_algorithm(self.settings["algorithm"].value)))}
+        names = {*_FIELDS, *numbers(type(load_algorithm(self.settings["algorithm"].value)))}
         for size, changes in self.sizes.items():
             require_one_of("size", size, SIZES)
             if set(_WITH_THE_BATCH) & set(changes) and not self._has_warmup(changes):
                 raise UsageError(
                     f"size {size!r} changes the batch and not warmup_steps, which counts updates"
                 )
-        for name in {*self.settings, *(name for one in self.sizes.values() for name in one)}:
-            if name not in {*known, "reward"}:
-                raise UsageError(f"a recipe has no setting {name!r}{nearest(name, sorted(known))}")
+        for name in {*self.settings, *(name for size in self.sizes.values() for name in size)}:
+            if name not in {*names, "reward"}:
+                raise UsageError(f"a recipe has no setting {name!r}{nearest(name, sorted(names))}")
 
     def _has_warmup(self, changes: Mapping[str, Any]) -> bool:
         return "warmup_steps" not in self.settings or "warmup_steps" in changes
@@ -173,14 +173,21 @@ class Recipe:
             UsageError: the recipe has no such size.
         """
         require_one_of("--size", size, ["paper", *self.sizes])
-        values = {name: one.value for name, one in self.settings.items()}
+        values = {name: setting.value for name, setting in self.settings.items()}
         values |= self.sizes.get(size, {})
         reward = values.pop("reward", self.reward)
         algorithm = load_algorithm(values.pop("algorithm"))
-        own = {name: values.pop(name) for name in list(values) if name not in _FIELDS}
+        numbers_of_algorithm = {
+            name: values.pop(name) for name in list(values) if name not in _FIELDS
+        }
         values.setdefault("run", run or Path("runs") / algorithm.name)
         values = {"env": self.env, "model": MISSING} | values
-        config = Config(**values, algorithm=with_numbers(algorithm, own) if own else algorithm.name)
+        config = Config(
+            **values,
+            algorithm=with_numbers(algorithm, numbers_of_algorithm)
+            if numbers_of_algorithm
+            else algorithm.name,
+        )
         return Flags(own_task=(self.env, self.data), config=config, reward=reward)
 
 
@@ -204,13 +211,13 @@ def load_recipe(path: Path) -> Recipe:
             f"there is no file {str(path)!r}; a recipe is a .py with RECIPE, or a .toml"
         )
     if path.suffix == ".py":
-        made = object_at(f"{path}:RECIPE", what="recipe")
-        if not isinstance(made, Recipe):
+        recipe = object_at(f"{path}:RECIPE", what="recipe")
+        if not isinstance(recipe, Recipe):
             raise UsageError(f"{path} has no RECIPE; it must be an rlvr.recipes.recipe.Recipe")
-        return made
+        return recipe
     try:
-        found = tomllib.loads(path.read_text("utf-8"))
-        settings = {name: Setting(**one) for name, one in found.pop("settings", {}).items()}
-        return Recipe(**found, settings=settings)
+        table = tomllib.loads(path.read_text("utf-8"))
+        settings = {name: Setting(**setting) for name, setting in table.pop("settings", {}).items()}
+        return Recipe(**table, settings=settings)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
         raise UsageError(f"{path} is no recipe: {error}") from None

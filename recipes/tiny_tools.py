@@ -131,10 +131,10 @@ def _warm_start(
         optimizer, 3e-3, total_steps=settings.warm_steps, pct_start=0.1
     )
     for step in range(settings.warm_steps):
-        drawn = [
+        episodes = [
             rng.choice(guessed if rng.random() < settings.guesses else right) for _ in range(24)
         ]
-        rows = [row for episode in drawn for row in episode]
+        rows = [row for episode in episodes for row in episode]
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)
         optimizer.zero_grad()
         loss.backward()
@@ -155,17 +155,17 @@ def _shown(
     with env.open(task) as running:
         context = policy.tokenization.encode(task.prompt, tools=running.schemas)
         for turn in turns:
-            said = turn if isinstance(turn, str) else _written(turn)
+            text = turn if isinstance(turn, str) else _written(turn)
             ids = [
-                *policy.tokenizer(said, add_special_tokens=False)["input_ids"],
+                *policy.tokenizer(text, add_special_tokens=False)["input_ids"],
                 policy.tokenizer.eos_token_id,
             ]
             rows.append(TokenRow(context, ids))
-            told = running.reply(turn)
-            if told is None:
+            messages = running.reply(turn)
+            if messages is None:
                 break
             context = [*context, *ids]
-            context += policy.tokenization.encode(told, context)
+            context += policy.tokenization.encode(messages, context)
     return rows
 
 

@@ -151,5 +151,5 @@ def __getattr__(name: str) -> object:
         DeprecationWarning,
         stacklevel=2,
     )
-    found: object = getattr(deprecated, name)
-    return found
+    value: object = getattr(deprecated, name)
+    return value

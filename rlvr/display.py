@@ -81,13 +81,13 @@ class LeftOut:
         Args:
             most: how many reasons.
         """
-        found = self.reasons(most)
+        reasons = self.reasons(most)
         lines = [
             example if count == 1 else f"{example} (and {count - 1:,} more for this reason)"
-            for example, count in found
+            for example, count in reasons
         ]
-        rest = self.count - sum(count for _, count in found)
-        return [*lines, f"{rest:,} rows for other reasons"] if rest else lines
+        uncounted = self.count - sum(count for _, count in reasons)
+        return [*lines, f"{uncounted:,} rows for other reasons"] if uncounted else lines
 
 
 def shown(value: Any) -> str:
@@ -117,9 +117,9 @@ def settings(value: Any, *, but: tuple[str, ...] = ()) -> list[str]:
     """
     changed = []
     for setting in fields(value) if is_dataclass(value) else ():
-        now = getattr(value, setting.name)
-        if setting.name not in but and now != _default(setting):
-            changed.append(f"{setting.name}={shown(now)}")
+        current = getattr(value, setting.name)
+        if setting.name not in but and current != _default(setting):
+            changed.append(f"{setting.name}={shown(current)}")
     return changed
 
 
@@ -333,11 +333,11 @@ class _Lines(_Counter):
 
     def __call__(self, steps: int = 1, *, tokens: int = 0) -> None:
         super().__call__(steps, tokens=tokens)
-        now = time.monotonic()
-        if now - self._said_at < _LINE_S:
+        printed_at = time.monotonic()
+        if printed_at - self._said_at < _LINE_S:
             return
-        self._said_at = now
-        line = f"{self._what}: {self._note(now - self._began)}"
+        self._said_at = printed_at
+        line = f"{self._what}: {self._note(printed_at - self._began)}"
         _print_line(self._console, line)
 
 
@@ -351,12 +351,12 @@ def span(seconds: float) -> str:
     Args:
         seconds: how long.
     """
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return (
         f"{hours} h {minutes} min"
         if hours
-        else f"{minutes} min {rest} s"
+        else f"{minutes} min {seconds_left} s"
         if minutes
-        else f"{rest} s"
+        else f"{seconds_left} s"
     )

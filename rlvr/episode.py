@@ -123,15 +123,15 @@ class EpisodeRecord:
     @property
     def messages(self) -> list[dict[str, Any]]:
         """What followed the prompt, as chat messages in the form of OpenAI's API."""
-        found: list[dict[str, Any]] = []
+        all_messages: list[dict[str, Any]] = []
         for turn in self.turns:
-            said: dict[str, Any] = {"role": "assistant", "content": turn.text}
+            assistant: dict[str, Any] = {"role": "assistant", "content": turn.text}
             if turn.calls:
-                said["tool_calls"] = [_asked(call) for call in turn.calls]
-            found += [said, *map(reply_message, turn.calls)]
+                assistant["tool_calls"] = [_asked(call) for call in turn.calls]
+            all_messages += [assistant, *map(reply_message, turn.calls)]
             if turn.user is not None:
-                found.append({"role": "user", "content": turn.user})
-        return found
+                all_messages.append({"role": "user", "content": turn.user})
+        return all_messages
 
     def as_dict(self) -> dict[str, Any]:
         """The record as plain JSON."""
@@ -223,13 +223,13 @@ def read_turn(message: Mapping[str, Any], read: Any) -> PolicyTurn:
         read: reads arguments that are a text; gives (arguments, fault).
     """
     calls: list[Ask] = []
-    asked: Sequence[Any] = message.get("tool_calls") or ()
-    for one in asked:
-        function = one.get("function", one)
+    raw_calls: Sequence[Any] = message.get("tool_calls") or ()
+    for raw_call in raw_calls:
+        function = raw_call.get("function", raw_call)
         arguments, fault = function.get("arguments") or {}, ""
         if not isinstance(arguments, Mapping):
             arguments, fault = read(arguments)
         calls.append(
-            Ask(str(function.get("name") or ""), arguments, fault, str(one.get("id") or ""))
+            Ask(str(function.get("name") or ""), arguments, fault, str(raw_call.get("id") or ""))
         )
     return PolicyTurn(str(message.get("content") or ""), tuple(calls))

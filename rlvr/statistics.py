@@ -136,8 +136,8 @@ def _won_with(m: int, k: int, votes: Counter[Hashable], right: Counter[Hashable]
 def _shifts(coefficients: Sequence[int], k: int) -> NDArray[np.float64]:
     """The matrix that adds v votes with weight coefficients[v]: [j, i] is coefficients[j - i], for i and j up to k."""
     padded = np.zeros(2 * k + 1)  # negative offsets index the zeros at its end
-    kept = coefficients[: k + 1]
-    padded[: len(kept)] = kept
+    truncated = coefficients[: k + 1]
+    padded[: len(truncated)] = truncated
     steps = np.arange(k + 1)
     matrix: NDArray[np.float64] = padded[steps[:, None] - steps]
     return matrix
@@ -233,8 +233,8 @@ def resample_counts(
     at_once = max(1, 2_000_000 // size)  # B x P numbers would be too many for large sets
     for done in range(0, resamples, at_once):
         rows = min(at_once, resamples - done)
-        drawn = rng.integers(size, size=(rows, size)) + size * np.arange(rows)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=rows * size)
+        indices = rng.integers(size, size=(rows, size)) + size * np.arange(rows)[:, None]
+        counts = np.bincount(indices.ravel(), minlength=rows * size)
         yield counts.reshape(rows, size).astype(np.float64)
 
 
@@ -262,9 +262,9 @@ def beta_interval(
         )
     n, tail = x.size, (1 - _level(level)) / 2
     s = float(((x - low) / (high - low)).sum())
-    least = 0.0 if s <= 0 else _beta_quantile(tail, s, n - s + 1)
-    most = 1.0 if s >= n else _beta_quantile(1 - tail, s + 1, n - s)
-    return low + (high - low) * least, low + (high - low) * most
+    lower = 0.0 if s <= 0 else _beta_quantile(tail, s, n - s + 1)
+    upper = 1.0 if s >= n else _beta_quantile(1 - tail, s + 1, n - s)
+    return low + (high - low) * lower, low + (high - low) * upper
 
 
 def student_interval(values: ArrayLike, *, level: float = 0.95) -> tuple[float, float]:
@@ -334,12 +334,14 @@ def estimate(
         bounds: the least and the greatest value that a task can have; None if they are not known.
     """
     x, binary = np.asarray(values, dtype=np.float64), all(value in (0.0, 1.0) for value in values)
-    known = bounds is not None and math.isfinite(bounds[1] - bounds[0]) and bounds[0] < bounds[1]
+    is_bounded = (
+        bounds is not None and math.isfinite(bounds[1] - bounds[0]) and bounds[0] < bounds[1]
+    )
     if binary and len(values) >= _FEW:
         low, high = wilson(round(sum(values)), len(values), level)
     elif len(values) >= _FEW and (x != x[0]).any():
         low, high = bootstrap(values, level=level)
-    elif known and bounds is not None and bounds[0] <= x.min() and x.max() <= bounds[1]:
+    elif is_bounded and bounds is not None and bounds[0] <= x.min() and x.max() <= bounds[1]:
         low, high = beta_interval(values, bounds=bounds, level=level)
     else:
         low, high = student_interval(values, level=level)

@@ -257,8 +257,8 @@ def verifies_async(verifier: Verifier) -> bool:
     Args:
         verifier: its attribute `is_async` says so, or else the declaration of its `verify`.
     """
-    said = getattr(verifier, "is_async", None)
-    return said if isinstance(said, bool) else is_async(verifier.verify)
+    flag = getattr(verifier, "is_async", None)
+    return flag if isinstance(flag, bool) else is_async(verifier.verify)
 
 
 def returned(value: Any) -> str:
@@ -325,13 +325,18 @@ def takes_task(function: Callable[..., Any]) -> bool:
 def _names_task(function: Callable[..., Any]) -> bool:
     """By its own signature; a decorator that passes on any keyword has the signature of what it decorates."""
     try:
-        own = inspect.signature(function, follow_wrapped=False).parameters
+        parameters = inspect.signature(function, follow_wrapped=False).parameters
         inner = inspect.signature(function).parameters
     except (TypeError, ValueError):  # some builtins have none
         return False
-    anything = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in own.values())
-    found = own.get("task") or (inner.get("task") if anything else None)
-    return found is not None and found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)
+    anything = any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
+    parameter_found = parameters.get("task") or (inner.get("task") if anything else None)
+    return parameter_found is not None and parameter_found.kind in (
+        parameter_found.POSITIONAL_OR_KEYWORD,
+        parameter_found.KEYWORD_ONLY,
+    )
 
 
 @dataclass(frozen=True)
@@ -355,8 +360,8 @@ class _Function:
     def verify(
         self, completion: str, reference: Any, task: Task | None = None
     ) -> Verdict | Coroutine[Any, Any, Verdict]:
-        known = {"task": task} if takes_task(self.function) else {}
-        result = self.function(completion, reference, **known)
+        options = {"task": task} if takes_task(self.function) else {}
+        result = self.function(completion, reference, **options)
         return self._awaited(result) if self.is_async else self._read(result)
 
     async def _awaited(self, result: Any) -> Verdict:

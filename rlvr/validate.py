@@ -177,10 +177,10 @@ def nearest(value: object, choices: Iterable[object]) -> str:
         value: the value that was given.
         choices: the allowed values.
     """
-    found = difflib.get_close_matches(
+    matches = difflib.get_close_matches(
         str(value), [str(choice) for choice in choices], n=1, cutoff=0.5
     )
-    return f"; did you mean {found[0]!r}?" if found else ""
+    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def _after(hint: str) -> str:

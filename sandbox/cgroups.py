@@ -121,9 +121,9 @@ class Cgroup:
         for _ in range(2):
             _write(self._swap_file, value)
             _write(self._limit_file, value)
-        taken = _read(self._limit_file).strip()
-        if not taken.isdigit() or int(taken) > value:
-            raise OSError(f"{self._limit_file} says {taken!r} after {value} was written to it")
+        limit_text = _read(self._limit_file).strip()
+        if not limit_text.isdigit() or int(limit_text) > value:
+            raise OSError(f"{self._limit_file} says {limit_text!r} after {value} was written to it")
         if self.pids is not None:
             _write(self.pids / "pids.max", processes + _SPARE_PROCESSES)
         self._limit = memory, processes
@@ -152,8 +152,8 @@ class Cgroup:
         )
 
     def _killed(self) -> int:
-        found = re.search(r"^oom_kill (\d+)", _read(self._events_file), re.MULTILINE)
-        return int(found[1]) if found else 0
+        match = re.search(r"^oom_kill (\d+)", _read(self._events_file), re.MULTILINE)
+        return int(match[1]) if match else 0
 
     def _left(self) -> int:
         """Bytes that the previous run still holds, in whole MiB: its output, which the host is still reading.
@@ -165,12 +165,12 @@ class Cgroup:
         for _ in range(_LATE_MS):
             if (left := self._used() - self.base) <= 0:
                 return 0
-            found = re.findall(
+            fields = re.findall(
                 r"^(shmem|(?:in)?active_file) (\d+)",
                 _read(self.memory / "memory.stat"),
                 re.MULTILINE,
             )
-            stat = {name: int(value) for name, value in found}
+            stat = {name: int(value) for name, value in fields}
             shared = stat.get("shmem", 0)
             left -= sum(stat.values())
             if left <= self._stays:
@@ -200,8 +200,8 @@ class Cgroup:
 def find() -> Hierarchy | None:
     """The hierarchy that works here, found by making a cgroup in it; None if there is none."""
     mounts = list(_mounts())
-    own = _own_paths()
-    for candidate in (*_version_2(mounts, own), *_version_1(mounts, own)):
+    own_paths = _own_paths()
+    for candidate in (*_version_2(mounts, own_paths), *_version_1(mounts, own_paths)):
         with contextlib.suppress(OSError):
             trial = candidate.create()
             try:
@@ -235,14 +235,14 @@ def _version_2(
 def _version_1(
     mounts: list[tuple[str, str, Path, str]], own: dict[str, str]
 ) -> Iterator[Hierarchy]:
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for kind, root, point, options in mounts:
         if kind == "cgroup":
             for controller in options.split(","):
                 if controller in own:
-                    found[controller] = _within(point, root, own[controller])
-    if "memory" in found and os.access(found["memory"], os.W_OK):
-        yield Hierarchy(1, found["memory"], found.get("pids"), found.get("cpuacct"))
+                    paths[controller] = _within(point, root, own[controller])
+    if "memory" in paths and os.access(paths["memory"], os.W_OK):
+        yield Hierarchy(1, paths["memory"], paths.get("pids"), paths.get("cpuacct"))
 
 
 def _within(point: Path, root: str, path: str) -> Path:
@@ -265,11 +265,11 @@ def _mounts() -> Iterator[tuple[str, str, Path, str]]:
 
 def _own_paths() -> dict[str, str]:
     """controller → our cgroup; version 2's is under ""."""
-    own = {}
+    paths = {}
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
-        own.update(dict.fromkeys(controllers.split(","), path))
-    return own
+        paths.update(dict.fromkeys(controllers.split(","), path))
+    return paths
 
 
 def _read(path: Path) -> str:

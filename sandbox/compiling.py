@@ -99,19 +99,19 @@ class Compiler:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:  # the cases of a problem come together, and one compilation suffices
             with self._guard:
-                if (found := self._binaries.get(key)) is not None:
+                if (binary := self._binaries.get(key)) is not None:
                     self._binaries.move_to_end(key)
-                    return found, _NOTHING
+                    return binary, _NOTHING
             if any("bits/stdc++.h" in str(program.files[name]) for name in main):
                 self._precompile(command)
-            made, built = self._compile(program.language, argv, read, PROGRAM, most_s)
+            compiled, built = self._compile(program.language, argv, read, PROGRAM, most_s)
             if built.ending is Ending.OK:
-                self._keep(key, made)
+                self._keep(key, compiled)
             elif built.ending is Ending.CE and (broken := self._broken(program.language, command)):
                 built = Run(Ending.IE, why=broken)
         with self._guard:
             self._locks.pop(key, None)
-        return made, built
+        return compiled, built
 
     def _filled(self, words: tuple[str, ...], command: str, program: Program) -> list[str]:
         """A command line of the table of languages, with its places filled."""
@@ -137,16 +137,16 @@ class Compiler:
         flaw, until = self._flaws.get(language, ("", 0.0))
         if monotonic() < until:
             return flaw
-        least = Program(language, LANGUAGES[language].least)
-        argv = self._filled(LANGUAGES[language].compile, command, least)
-        built = self._compile(language, argv, files_of(least), PROGRAM)[1]
+        smallest = Program(language, LANGUAGES[language].least)
+        argv = self._filled(LANGUAGES[language].compile, command, smallest)
+        built = self._compile(language, argv, files_of(smallest), PROGRAM)[1]
         if built.ending is Ending.IE:
             return built.why  # a passing failure of ours, not the compiler's
         if built.ending is Ending.OK:
             self._flaws[language] = "", math.inf
             return ""
-        said = built.stderr.decode("utf-8", "replace").strip() or built.why
-        flaw = f"{command} compiles nothing here: {said}"
+        message = built.stderr.decode("utf-8", "replace").strip() or built.why
+        flaw = f"{command} compiles nothing here: {message}"
         self._flaws[language] = flaw, monotonic() + _BROKEN_S
         return flaw
 
@@ -202,13 +202,13 @@ class Compiler:
             if done.exists():
                 return
             argv = [command, *_flags(), "-x", "c++-header", "-o", "made.gch", "all.h"]
-            made, built = self._compile(
+            header, built = self._compile(
                 "cpp", argv, {"all.h": (_HEADER.encode(), 0o644)}, "made.gch"
             )
             if built.ending is Ending.OK:  # else compilations are slow, no more
                 done.parent.mkdir(exist_ok=True)
                 part = done.with_suffix(f".{os.getpid()}")
-                part.write_bytes(made)
+                part.write_bytes(header)
                 part.chmod(0o644)
                 part.replace(done)
 

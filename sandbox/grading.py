@@ -78,8 +78,8 @@ class Box:
 
 def _outcomes(run: TestRun) -> dict[str, str]:
     """The outcomes by name; of two with one name the worse counts."""
-    found: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
     for case in run.cases:
-        if found.get(case.name, "pass") == "pass":
-            found[case.name] = case.outcome
-    return found
+        if outcomes.get(case.name, "pass") == "pass":
+            outcomes[case.name] = case.outcome
+    return outcomes

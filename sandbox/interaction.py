@@ -115,7 +115,7 @@ class Talk:
             program, interactor: the runs.
             limits: of the program.
         """
-        order, asked, early, idle, unread, said, heard, since_s = OUTCOME.unpack(
+        order, has_asked, early, idle, unread, words, heard, since_s = OUTCOME.unpack(
             os.pread(self._board, OUTCOME.size, OUTCOME_AT)
         )
         stuck = _STUCK.get(order, "")
@@ -142,9 +142,9 @@ class Talk:
             dataclasses.replace(interactor, output=Output()),
             stopped,
             stuck,
-            bool(asked),
+            bool(has_asked),
             bool(early),
-            said,
+            words,
             heard,
             bool(unread),
             since_s,

@@ -201,9 +201,9 @@ class SlotPool:
         """
         slots: list[Slot] = []
         try:
-            for own in limits:
+            for slot_limits in limits:
                 slots.append(self._idle_one() or self._started())
-                self._limit(slots[-1], own)
+                self._limit(slots[-1], slot_limits)
             return slots, work(slots)
         except BaseException:  # a program that runs on would be in the next run's slot
             for slot in slots:
@@ -287,10 +287,10 @@ class SlotPool:
             return slot
 
     def _unavailable(self, error: CannotIsolate) -> IsolationUnavailable:
-        found, remedy = f"no namespaces: {error}", remedies.of_namespaces()
+        problem, remedy = f"no namespaces: {error}", remedies.of_namespaces()
         if self._level == "restricted":
-            found, remedy = f"no Landlock: {error}", remedies.of_landlock()
-        return IsolationUnavailable("files", found, remedy, waivable=False)
+            problem, remedy = f"no Landlock: {error}", remedies.of_landlock()
+        return IsolationUnavailable("files", problem, remedy, waivable=False)
 
     def _bury(self, slot: Slot) -> None:
         with self._lock:

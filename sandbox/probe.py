@@ -257,11 +257,11 @@ class _Canary:
             "socket",
         ]:
             return f"changed names in {self.secret.parent}"
-        found = self.secret.stat()
-        whole = self.secret.read_text() == self.facts["secret"]
+        status = self.secret.stat()
+        is_intact = self.secret.read_text() == self.facts["secret"]
         return (
             ""
-            if whole and found.st_mode & 0o777 == 0o644 and found.st_mtime > 1
+            if is_intact and status.st_mode & 0o777 == 0o644 and status.st_mtime > 1
             else f"changed {self.secret}"
         )
 
@@ -288,19 +288,21 @@ def examine(
     except IsolationUnavailable as error:
         return _all_missing(error.found, error.remedy)
     rests_on = _mechanisms(level, memory)
-    found = []
+    guarantees = []
     for name, promise in PROMISES.items():
         if name in level.missing:
-            found.append(Guarantee(name, promise, None, level.missing[name], _LEVEL_REMEDY))
+            guarantees.append(Guarantee(name, promise, None, level.missing[name], _LEVEL_REMEDY))
         elif name in won:
-            found.append(Guarantee(name, promise, None, won[name], _REMEDY.get(name, _ROOT_REMEDY)))
+            guarantees.append(
+                Guarantee(name, promise, None, won[name], _REMEDY.get(name, _ROOT_REMEDY))
+            )
         else:
-            found.append(
+            guarantees.append(
                 Guarantee(
                     name, promise, rests_on[name], "the attacks failed", weak=weak.get(name, "")
                 )
             )
-    return found
+    return guarantees
 
 
 def _all_missing(found: str, remedy: str) -> list[Guarantee]:
@@ -346,12 +348,12 @@ def _tried(
     header = {"kind": "script", "main": "main.py", "args": [json.dumps(facts)]}
     run = execute(header, {"main.py": (attacks.encode(), 0o644)}, b"", _SMALL)
     try:
-        found: dict[str, str] = json.loads(run.stdout)
+        outcomes: dict[str, str] = json.loads(run.stdout)
     except ValueError:
         return dict.fromkeys(
             PROMISES, f"the attacks ended {run.ending}: {run.why} {run.stderr[-300:]!r}"
         )
-    return found
+    return outcomes
 
 
 def _limits_tried(execute: Callable[..., Run]) -> dict[str, str]:
@@ -390,15 +392,15 @@ def _script(execute: Callable[..., Run], source: str, limits: Limits, **options:
 
 def _outlived(execute: Callable[..., Run]) -> str:
     """A daemon holds one end of a pipe: when the run is over, the other end must find it closed."""
-    ours, theirs = os.pipe()
+    reading_end, writing_end = os.pipe()
     try:
-        _script(execute, _DAEMON, _SMALL, fds={"channel": theirs})
-        os.close(theirs)
-        theirs = -1
-        ended, _, _ = select.select([ours], [], [], 2.0)
-        return "" if ended and not os.read(ours, 1) else "a daemon went on after its run"
+        _script(execute, _DAEMON, _SMALL, fds={"channel": writing_end})
+        os.close(writing_end)
+        writing_end = -1
+        ended, _, _ = select.select([reading_end], [], [], 2.0)
+        return "" if ended and not os.read(reading_end, 1) else "a daemon went on after its run"
     finally:
-        for fd in (ours, theirs):
+        for fd in (reading_end, writing_end):
             with contextlib.suppress(OSError):
                 os.close(fd)
 
@@ -417,11 +419,11 @@ def _canary() -> Iterator[_Canary]:
         unix.bind("\0" + name)
         unix.listen()
         for kind, path in ((socket.SOCK_STREAM, "socket"), (socket.SOCK_DGRAM, "datagrams")):
-            one = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
-            one.bind(str(folder / path))
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
+            listener.bind(str(folder / path))
             (folder / path).chmod(0o777)
             if kind == socket.SOCK_STREAM:
-                one.listen()
+                listener.listen()
         os.environ[name] = secret
         stack.callback(os.environ.pop, name)
         facts = {

@@ -82,15 +82,15 @@ def read_aside(work: Work, *args: Any, cpu_s: float = CPU_S, loads: bytes | None
         failure = outcome
     else:
         raise SandboxFailed(f"the reader failed: {failure}") from failure
-    records, lost, said = outcome
-    if "usage" in said:
-        raise UsageError(said["usage"])
-    if "fault" in said:
-        raise SandboxFailed(f"the reader failed: {said['fault']}")
+    records, lost, facts = outcome
+    if "usage" in facts:
+        raise UsageError(facts["usage"])
+    if "fault" in facts:
+        raise SandboxFailed(f"the reader failed: {facts['fault']}")
     if lost and lost not in OWN_FAULT:
         raise SandboxFailed(f"the reader was lost {_TRIES} times: {lost}")
     reason = _REASONS.get(lost, "")
-    return Reading([json.loads(record) for record in records], reason, said["cpu_s"])
+    return Reading([json.loads(record) for record in records], reason, facts["cpu_s"])
 
 
 def read_each(
@@ -143,24 +143,24 @@ class _Worker:
         work, args, cpu_s, loads = item
         if loads is not None:
             _import(loads)
-        lost, said, began = "", {}, time.monotonic()
+        lost, facts, began = "", {}, time.monotonic()
         for _ in range(_TRIES):
             os.ftruncate(self._records, 0)
             os.lseek(self._records, 0, os.SEEK_SET)
             try:
-                said = self._server.ask(
+                facts = self._server.ask(
                     (work, args), cpu_s=cpu_s, wall_s=_WALL[0] * cpu_s + _WALL[1]
                 )
                 lost = ""
                 break
             except ChildLost as loss:
                 lost = loss.reason
-                said = {"cpu_s": min(cpu_s, time.monotonic() - began)}  # at most
+                facts = {"cpu_s": min(cpu_s, time.monotonic() - began)}  # at most
                 if lost in OWN_FAULT:
                     break
         written = os.pread(self._records, os.fstat(self._records).st_size, 0).decode("ascii")
         # The last line has no end if the child was killed as it wrote.
-        return written.split("\n")[:-1], lost, said
+        return written.split("\n")[:-1], lost, facts
 
     def _work(self, request: tuple[Work, bytes]) -> dict[str, Any]:
         """In the child."""

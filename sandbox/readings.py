@@ -99,10 +99,10 @@ def results(written: Readable) -> Iterator[Any]:
     Args:
         written: what the tests' process wrote.
     """
-    found = suite.read_results(bytes_of(written))
-    for case in found.cases:
+    suite_results = suite.read_results(bytes_of(written))
+    for case in suite_results.cases:
         yield list(case)
-    yield [found.done, found.died, found.ours, found.error]
+    yield [suite_results.done, suite_results.died, suite_results.ours, suite_results.error]
 
 
 # ------------------------------------------------------------------------------------------------- in the caller
@@ -146,5 +146,5 @@ def read_results(written: Output) -> suite.Results:
     reading = read_aside(results, written.lent())
     if reading.lost:  # no suite that runs in a box writes so much
         return suite.Results()
-    *cases, (done, died, ours, error) = reading.records
-    return suite.Results(tuple(suite.Case(*case) for case in cases), done, died, ours, error)
+    *cases, (done, died, own_fault, error) = reading.records
+    return suite.Results(tuple(suite.Case(*case) for case in cases), done, died, own_fault, error)

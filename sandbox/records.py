@@ -181,8 +181,8 @@ def _main(
         text = text.decode("utf-8", "replace")
     main, entry = row.entry(text)
     # A name that no file can have, such as one of 300 letters, is the program's fault, which its compiler then says.
-    own = source is not None and _is_path(main)
-    return (main if own else row.main), entry
+    has_own_path = source is not None and _is_path(main)
+    return (main if has_own_path else row.main), entry
 
 
 def _checked_args(args: Any) -> tuple[str, ...]:

@@ -200,12 +200,12 @@ class Sandbox:
         """
         with self._checking:
             if self._isolation is None:
-                found = self.check()
+                guarantees = self.check()
                 waived, accepted = set(), self.allow_missing | set(LEVELS[self.level].missing)
-                for guarantee in found:
+                for guarantee in guarantees:
                     if guarantee.mechanism is None:
                         some = any(
-                            g.mechanism for g in found
+                            g.mechanism for g in guarantees
                         )  # where nothing holds, nothing can run
                         if guarantee.name not in accepted or not some:
                             self._pool.close()
@@ -213,8 +213,8 @@ class Sandbox:
                                 guarantee.name, guarantee.found, guarantee.remedy, waivable=some
                             )
                         waived.add(guarantee.name)
-                kept = {g.name: g.mechanism for g in found if g.mechanism is not None}
-                self._isolation = Isolation(kept, frozenset(waived), self.level)
+                mechanisms = {g.name: g.mechanism for g in guarantees if g.mechanism is not None}
+                self._isolation = Isolation(mechanisms, frozenset(waived), self.level)
             return self._isolation
 
     def run(
@@ -327,23 +327,23 @@ class Sandbox:
         isolation = self.isolation()
         limits = limits or self.limits
         try:
-            asked = guest_calls.requests(
+            request = guest_calls.requests(
                 [(call.name, call.args, dict(call.kwargs), call.then) for call in calls]
             )
         except NotAValue as error:
             raise UsageError(
                 f"an argument of a call is {error}; only plain data can be passed"
             ) from None
-        orders, results = memfd(asked), memfd(b"")
+        orders, results = memfd(request), memfd(b"")
         fds = {"channel": orders, "results": results}
-        seen = None
+        look_now = None
         if look is not None:
             fds["halt"] = memfd(bytes(1))
-            seen = partial(_look, look, results, fds["halt"])
+            look_now = partial(_look, look, results, fds["halt"])
         try:
             header, files = _module(program, "calls")
             run = self._execute(
-                header, files, b"", limits, fds=fds, case_cpu_s=case_cpu_s, look=seen
+                header, files, b"", limits, fds=fds, case_cpu_s=case_cpu_s, look=look_now
             )
             written = Output.take(fds.pop("results"), _ANSWERS_MIB * MIB)
         finally:
@@ -367,8 +367,10 @@ class Sandbox:
         limits = limits or self.limits
         results = memfd(b"")
         try:
-            with _Streams(b"") as ours, _Streams(b"") as theirs:
-                run, tests = self._pair(program, suite, limits, ours, theirs, results)
+            with _Streams(b"") as test_streams, _Streams(b"") as program_streams:
+                run, tests = self._pair(
+                    program, suite, limits, test_streams, program_streams, results
+                )
         except BaseException:
             os.close(results)
             raise
@@ -398,15 +400,15 @@ class Sandbox:
             },
         }
         partner = {"partner_cpu_s": limits.cpu_s}
-        made: list[int] = []
+        descriptors: list[int] = []
         clocks = memfd(
             bytes(16)
         )  # each box writes there how long its program waited for a core, and reads the other's
 
         def build() -> list[list[Request]]:
-            for fd in made:
+            for fd in descriptors:
                 os.close(fd)
-            made[:] = (end.detach() for end in socket.socketpair())
+            descriptors[:] = (end.detach() for end in socket.socketpair())
             os.pwrite(clocks, bytes(16), 0)
             ours.rewind()
             theirs.rewind()
@@ -414,13 +416,13 @@ class Sandbox:
             first = {
                 **theirs.fds,
                 "bundle": theirs.bundle(header, files),
-                "channel": made[0],
+                "channel": descriptors[0],
                 "clocks": clocks,
             }
             second = {
                 **ours.fds,
                 "bundle": ours.bundle(tests, {}),
-                "channel": made[1],
+                "channel": descriptors[1],
                 "results": results,
             }
             second["clocks"] = clocks
@@ -433,13 +435,13 @@ class Sandbox:
 
         try:
             [(replies, counts)] = self._pool.run(
-                build, [limits], _STARVED * limits.wall, sent=lambda: _close(made)
+                build, [limits], _STARVED * limits.wall, sent=lambda: _close(descriptors)
             )
         except SandboxFailed as error:
             failed = Run(Ending.IE, why=str(error))
             return failed, failed
         finally:
-            _close([*made, clocks])
+            _close([*descriptors, clocks])
         return _run_of(replies[0], counts, theirs, limits), _run_of(
             replies[1], counts, ours, limits
         )
@@ -467,7 +469,7 @@ class Sandbox:
             IsolationUnavailable: see `warm`.
         """
         isolation = self.isolation()
-        limits, own = limits or self.limits, interactor_limits or self.limits
+        limits, own_limits = limits or self.limits, interactor_limits or self.limits
         header, files, built = self._compiler.compiled(program)
         header_, files_, built_ = self._compiler.compiled(interactor)
         if built.ending != Ending.OK or built_.ending != Ending.OK:
@@ -476,32 +478,41 @@ class Sandbox:
                 dataclasses.replace(built_, isolation=isolation),
             )
         talk = Talk(
-            {**self._message(limits), "watch": "talk"}, {**self._message(own), "watch": "relay"}
+            {**self._message(limits), "watch": "talk"},
+            {**self._message(own_limits), "watch": "relay"},
         )
-        talk.prepare(limits, own, accepts)
-        with talk, _Streams(b"") as theirs, _Streams(b"") as ours:
+        talk.prepare(limits, own_limits, accepts)
+        with talk, _Streams(b"") as program_streams, _Streams(b"") as interactor_streams:
             bundles = (
-                theirs.bundle(header, files),
-                ours.bundle({**header_, "judging": True}, files_),
+                program_streams.bundle(header, files),
+                interactor_streams.bundle({**header_, "judging": True}, files_),
             )
 
             def build() -> list[list[Request]]:
-                theirs.rewind()
-                ours.rewind()
+                program_streams.rewind()
+                interactor_streams.rewind()
                 requests = talk.requests(
-                    {**theirs.fds, "bundle": bundles[0]}, {**ours.fds, "bundle": bundles[1]}
+                    {**program_streams.fds, "bundle": bundles[0]},
+                    {**interactor_streams.fds, "bundle": bundles[1]},
                 )
                 return [[request] for request in requests]
 
             try:
-                found = self._pool.run(build, (limits, own), talk.patience_s, sent=talk.sent)
+                replies = self._pool.run(
+                    build, (limits, own_limits), talk.patience_s, sent=talk.sent
+                )
             except SandboxFailed as error:
                 failed = Run(Ending.IE, why=str(error), isolation=isolation)
                 return Interaction(failed, failed)
             runs = [
-                dataclasses.replace(_run_of(reply, counts, streams, one), isolation=isolation)
-                for ([reply], counts), streams, one in zip(
-                    found, (theirs, ours), (limits, own), strict=True
+                dataclasses.replace(
+                    _run_of(reply, counts, streams, run_limits), isolation=isolation
+                )
+                for ([reply], counts), streams, run_limits in zip(
+                    replies,
+                    (program_streams, interactor_streams),
+                    (limits, own_limits),
+                    strict=True,
                 )
             ]
             return talk.outcome(runs[0], runs[1], limits)
@@ -518,9 +529,9 @@ class Sandbox:
         look: Callable[[], None] | None = None,
     ) -> Run:
         """One run.  `fds` are memfds that it writes to or reads; `look` is called now and then."""
-        more = {"case_cpu_s": case_cpu_s, "collect": header.get("collect")}
+        extra = {"case_cpu_s": case_cpu_s, "collect": header.get("collect")}
         with _Streams(_encoded(stdin)) as streams:
-            build = self._builder(header, files, [streams], {**self._message(limits), **more}, fds)
+            build = self._builder(header, files, [streams], {**self._message(limits), **extra}, fds)
             try:
                 [([reply], counts)] = self._pool.run(
                     build, [limits], _STARVED * limits.wall, look=look
@@ -569,14 +580,14 @@ class Sandbox:
         replies: int | None = None,
     ) -> Callable[[], list[list[Request]]]:
         """What makes the request to one box, for each attempt anew."""
-        first, *others = streams
+        first, *later_streams = streams
         bundle, extra = first.bundle(header, files), dict(fds or {})
-        more = [fd for one in others for fd in one.fds.values()]
-        more += [] if replies is None else [replies]
+        extra_fds = [fd for stream in later_streams for fd in stream.fds.values()]
+        extra_fds += [] if replies is None else [replies]
 
         def build() -> list[list[Request]]:
-            for one in streams:
-                one.rewind()
+            for stream in streams:
+                stream.rewind()
             if replies is not None:
                 _empty(replies)
             for name, fd in extra.items():
@@ -585,7 +596,7 @@ class Sandbox:
                 with contextlib.suppress(OSError):  # a pipe has no start to go to
                     os.lseek(fd, 0, os.SEEK_SET)
             named = {**first.fds, "bundle": bundle, **extra}
-            return [[Request(message, named, more)]]
+            return [[Request(message, named, extra_fds)]]
 
         return build
 
@@ -880,10 +891,10 @@ def _runs_of(
     runs: list[Run] = []
     cpu_s, wall_s = left_s
     alone = len(replies) == 1
-    for reply, own in zip(replies, streams, strict=False):
+    for reply, stream in zip(replies, streams, strict=False):
         last = len(runs) + 1 == len(replies)
-        found = counts if alone else {"kills": counts["kills"] if last else 0, "peak": None}
-        runs.append(_run_of(reply, found, own, limits.within(cpu_s, wall_s)))
+        run_counts = counts if alone else {"kills": counts["kills"] if last else 0, "peak": None}
+        runs.append(_run_of(reply, run_counts, stream, limits.within(cpu_s, wall_s)))
         cpu_s, wall_s = cpu_s - reply["cpu_s"], wall_s - (reply["wall_s"] - reply["starved_s"])
     return runs
 
@@ -891,13 +902,13 @@ def _runs_of(
 def _ending(
     reply: Mapping[str, Any], kills: int, flooded: bool, code: int, limits: Limits
 ) -> tuple[Ending, str]:
-    told, killed = reply["told"], reply["killed"]
-    if told.startswith("setup"):
+    notice, killed = reply["told"], reply["killed"]
+    if notice.startswith("setup"):
         return (
             Ending.IE,
-            f"the program's process could not be set up: {told.removeprefix('setup: ')}",
+            f"the program's process could not be set up: {notice.removeprefix('setup: ')}",
         )
-    if told == "compile":
+    if notice == "compile":
         return Ending.CE, "it does not compile"
     if held := holding("memory" if kills and killed != "disk" else killed, limits):
         return held

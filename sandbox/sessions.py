@@ -115,7 +115,7 @@ class Session:
                 "argv": [bash, "--norc", "--noprofile", "-c", BASH],
                 "env": {},
             }
-        whole = {
+        limits_message = {
             "cpu_s": total_cpu_s,
             "wall_s": total_wall_s,
             "memory": limits.memory_mib * MIB,
@@ -127,7 +127,10 @@ class Session:
         self._numbered = language == "python"
         self._closed = self._frozen = False
         self._line = _Line(
-            pool, limits, lambda: {"id": numbers(), "watch": "episode", "limits": whole}, header
+            pool,
+            limits,
+            lambda: {"id": numbers(), "watch": "episode", "limits": limits_message},
+            header,
         )
         self._drop = weakref.finalize(self, self._line.drop)
 
@@ -246,7 +249,7 @@ class Session:
     def _names(self) -> dict[str, int]:
         """The sizes of all regular files by path."""
         self._require_ours()
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         with self._turn:
             if self.over:
                 raise ToolError(f"the session is over: {self.over}")
@@ -258,10 +261,10 @@ class Session:
                     raise ToolError(f"the session is over: {self.over}")
                 if "names" in message:
                     break
-                found[message["name"]] = message["bytes"]
+                sizes[message["name"]] = message["bytes"]
         if message["names"] > _FILES:
             raise ToolError(f"the working directory has more than {_FILES:,} files")
-        return found
+        return sizes
 
     def freeze(self) -> None:
         """From here on no code runs in the session; its files can be read."""
@@ -413,12 +416,12 @@ class Session:
         if not killed:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             return (Ending.RE if code else Ending.OK), f"it ended itself ({how})"
-        whole = {
+        endings = {
             "total-cpu": (Ending.TLE, f"over {self._totals[0]} for the whole session"),
             "total-wall": (Ending.TLE, f"over {self._totals[1]} for the whole session"),
         }
-        if killed in whole:
-            return whole[killed]
+        if killed in endings:
+            return endings[killed]
         if held := holding(killed, limits):
             return held
         ending, why = self._over_call(killed)
@@ -515,10 +518,10 @@ class _Line:
         def begin(slot: Slot) -> None:
             if self._control:
                 self._control.close()
-            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._control, box_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._control.setblocking(False)
-            with theirs:
-                slot.send([Request(message(), {**fds, "control": theirs.fileno()})])
+            with box_end:
+                slot.send([Request(message(), {**fds, "control": box_end.fileno()})])
             if not self.wait(_START_S):
                 raise NotTaken("a slot of the sandbox did not begin the session")
 
@@ -574,8 +577,8 @@ class _Line:
             return b""
 
     def _message(self, message: bytes) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = json.loads(message) if message else None
-        return found
+        decoded: dict[str, Any] | None = json.loads(message) if message else None
+        return decoded
 
     @property
     def _socket(self) -> socket.socket:

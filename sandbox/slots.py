@@ -87,14 +87,18 @@ class Keeper:
     def __init__(self, python: Python, config: Mapping[str, Any]) -> None:
         self.config = config
         self._lock = threading.Lock()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control, keeper_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = memfd(b"", name="keeper")
         settings = memfd(json.dumps({**config, "host": os.getpid()}).encode())
         folders = [
             os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for folder in _FOLDERS
         ]
         command = [python.executable, "-S", "-s", "-X", "utf8", "-c", _BOOT]
-        command += [*(f"/proc/self/fd/{fd}" for fd in folders), str(theirs.fileno()), str(settings)]
+        command += [
+            *(f"/proc/self/fd/{fd}" for fd in folders),
+            str(keeper_end.fileno()),
+            str(settings),
+        ]
         try:
             self._process = subprocess.Popen(
                 command,
@@ -103,11 +107,11 @@ class Keeper:
                 stderr=self._errors,
                 env=environment(),
                 cwd="/",
-                pass_fds=[theirs.fileno(), settings, *folders],
+                pass_fds=[keeper_end.fileno(), settings, *folders],
                 start_new_session=True,  # Ctrl-C in a terminal is for us alone
             )
         finally:
-            theirs.close()
+            keeper_end.close()
             for fd in (settings, *folders):
                 os.close(fd)
         self.pid = self._answer()["ready"]
@@ -122,20 +126,20 @@ class Keeper:
             CannotIsolate: this user's rights do not suffice.
             SandboxFailed: for any other reason.
         """
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        host_end, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         order = {
             "cgroups": cgroup.folders if cgroup else [],
             "procs": cgroup.procs if cgroup else [],
             "meters": cgroup.meters if cgroup else ["", ""],
         }
-        with theirs, self._lock:
-            self._send({"start": order}, [theirs.fileno()])
+        with zygote_end, self._lock:
+            self._send({"start": order}, [zygote_end.fileno()])
             try:
                 answer = self._answer()
             except BaseException:
-                ours.close()
+                host_end.close()
                 raise
-        return Slot(self, ours, answer["pid"], cgroup)
+        return Slot(self, host_end, answer["pid"], cgroup)
 
     def kill(self, pid: int) -> None:
         """End a zygote; every process of its slot ends with it.

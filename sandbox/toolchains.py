@@ -156,17 +156,17 @@ def find_python(executable: str | None = None) -> Python:
     Raises:
         UsageError: it does not run, or is too old for the guest's code.
     """
-    asked = _interpreter(executable)
-    facts = _asked([asked, "-I", "-S", "-c", _PYTHON_FACTS], f"python={asked!r}")
-    found = Python(
+    interpreter = _interpreter(executable)
+    facts = _asked([interpreter, "-I", "-S", "-c", _PYTHON_FACTS], f"python={interpreter!r}")
+    python = Python(
         tuple(facts["version"]), facts["executable"], facts["prefix"], tuple(facts["path"])
     )
-    if found.version < _OLDEST:
-        text = ".".join(map(str, found.version))
+    if python.version < _OLDEST:
+        text = ".".join(map(str, python.version))
         raise UsageError(
-            f"python={asked!r} is Python {text}; the sandbox needs 3.10 or newer to run programs in"
+            f"python={interpreter!r} is Python {text}; the sandbox needs 3.10 or newer to run programs in"
         )
-    return found
+    return python
 
 
 @lru_cache
@@ -180,25 +180,25 @@ def find_packages(names: tuple[str, ...], executable: str | None = None) -> Pack
     Raises:
         UsageError: one is not installed; the error names it.
     """
-    whole: tuple[str, ...] = ()
-    asked = _interpreter(executable)
+    folders: tuple[str, ...] = ()
+    tool = _interpreter(executable)
     if executable and Path(executable).is_dir():
-        found = _asked([asked, "-I", "-c", _ENVIRONMENT_FACTS], f"python={executable!r}")
-        whole = tuple(sorted({path for path in found if Path(path).is_dir()}))
+        paths = _asked([tool, "-I", "-c", _ENVIRONMENT_FACTS], f"python={executable!r}")
+        folders = tuple(sorted({path for path in paths if Path(path).is_dir()}))
     if not names:
-        return Packages((), {}, whole)
-    facts = _asked([asked, "-c", _PACKAGE_FACTS, *names], f"packages={names!r}")
+        return Packages((), {}, folders)
+    facts = _asked([tool, "-c", _PACKAGE_FACTS, *names], f"packages={names!r}")
     if facts["missing"]:
         raise UsageError(
-            f"packages={names!r}: {', '.join(facts['missing'])} is not installed for {asked}; install it there with pip"
+            f"packages={names!r}: {', '.join(facts['missing'])} is not installed for {tool}; install it there with pip"
         )
-    return Packages(names, facts["found"], whole)
+    return Packages(names, facts["found"], folders)
 
 
 def _interpreter(executable: str | None) -> str:
     """The path of an interpreter; a virtual environment's own for its folder."""
-    asked = executable or sys.executable
-    return str(Path(asked, "bin", "python")) if Path(asked).is_dir() else asked
+    place = executable or sys.executable
+    return str(Path(place, "bin", "python")) if Path(place).is_dir() else place
 
 
 def _asked(command: Sequence[str], what: str) -> Any:
@@ -208,10 +208,10 @@ def _asked(command: Sequence[str], what: str) -> Any:
         )
         answer = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        said = getattr(error, "stderr", None) or (
+        reason = getattr(error, "stderr", None) or (
             done.stderr[-300:] if isinstance(error, ValueError) else error
         )
-        raise UsageError(f"{what}: the interpreter does not answer: {said}") from None
+        raise UsageError(f"{what}: the interpreter does not answer: {reason}") from None
     return answer
 
 
@@ -223,11 +223,11 @@ def tool(language: str) -> str | None:
         language: a key of `LANGUAGES`, but not "python".
     """
     row = LANGUAGES[language]
-    found = _found(row)
-    if found and (folder := _folder_of(row, found)):  # what is in PATH may only start the tool
-        own = Path(folder, "bin", row.tool)
-        return str(own.resolve()) if own.exists() else os.path.realpath(found)
-    return found and os.path.realpath(found)
+    program = _found(row)
+    if program and (folder := _folder_of(row, program)):  # what is in PATH may only start the tool
+        own_program = Path(folder, "bin", row.tool)
+        return str(own_program.resolve()) if own_program.exists() else os.path.realpath(program)
+    return program and os.path.realpath(program)
 
 
 def _found(row: ProgramLanguage) -> str | None:

@@ -462,10 +462,10 @@ def _program(text: str, form: Form) -> Answer:
         blocks = list(fenced_blocks(text))
     unnamed = [block for block in blocks if not block.language]
     named = [block for block in blocks if block.language in (form.fences or ())]
-    kept = (named or unnamed)[-1:]
+    chosen = (named or unnamed)[-1:]
     if form.prefers is not None:
-        kept = [b for b in (*unnamed, *named) if form.prefers.search(b.code)][-1:] or kept
-    for block in kept:
+        chosen = [b for b in (*unnamed, *named) if form.prefers.search(b.code)][-1:] or chosen
+    for block in chosen:
         method = "fence" if block.closed else "open-fence"
         return Answer(block.code, "", method, block.language)
     return Answer(text.strip("\n") if method == "tag" else text, "", method)
@@ -533,8 +533,10 @@ def boxed(text: str) -> bool:
         text: a completion.
     """
     begin = after_thinking(text)
-    found = None if begin is None else _last_explicit(text, begin, _BOXES)
-    return found is not None and found.method == "box" and found.flaw in ("", "hedged")
+    extraction = None if begin is None else _last_explicit(text, begin, _BOXES)
+    return (
+        extraction is not None and extraction.method == "box" and extraction.flaw in ("", "hedged")
+    )
 
 
 BOXED = boxed
@@ -622,7 +624,7 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         openers: what boxes and tags begin with.
     """
     final: Extraction | None = None
-    others: list[str] = []
+    alternatives: list[str] = []
     parts: list[tuple[int, str]] = []
     empty: Extraction | None = None
     last = {opener: at for opener in openers if (at := text.rfind(opener, begin)) >= 0}
@@ -635,37 +637,39 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         at = last.get(opener, -1)
         if at < 0:
             break
-        found = _opened(text, at, opener)
-        if found is None:
+        extraction = _opened(text, at, opener)
+        if extraction is None:
             continue
-        if final is None and found.flaw == "empty-box" and found.method == "box":
+        if final is None and extraction.flaw == "empty-box" and extraction.method == "box":
             empty = (
-                empty or found
+                empty or extraction
             )  # "I put it in \\boxed{}" names the box; the answer is in the one before
             continue
         if final is None:
-            final = found
+            final = extraction
         elif (
-            found.stop >= final.stop
+            extraction.stop >= final.stop
         ):  # it encloses what came after: an outer box says more, a tag does not
-            final, parts = (found, []) if found.method == "box" else (final, parts)
-        elif not _together(text, at, text[found.stop : earliest].removeprefix(_TAG_END)):
+            final, parts = (extraction, []) if extraction.method == "box" else (final, parts)
+        elif not _together(text, at, text[extraction.stop : earliest].removeprefix(_TAG_END)):
             break
-        elif not found.flaw and _letters(found) != _letters(
+        elif not extraction.flaw and _letters(extraction) != _letters(
             final
         ):  # "put it in \\boxed{}" is no second answer
-            others.append(found.answer)
+            alternatives.append(extraction.answer)
         if final.flaw:
             return final
-        if not found.flaw:
-            parts.append((at, found.answer))
+        if not extraction.flaw:
+            parts.append((at, extraction.answer))
         earliest = at
     if final is None:
         return empty
     if len(parts) < 2:
-        return replace(final, flaw="hedged", others=tuple(others)) if others else final
+        return replace(final, flaw="hedged", others=tuple(alternatives)) if alternatives else final
     named = tuple(_name_before(text, at) + answer for at, answer in reversed(parts))
-    return replace(final, flaw="hedged" if others else "", others=tuple(others), parts=named)
+    return replace(
+        final, flaw="hedged" if alternatives else "", others=tuple(alternatives), parts=named
+    )
 
 
 def _name_before(text: str, at: int) -> str:
@@ -695,9 +699,13 @@ def _opened(text: str, at: int, opener: str) -> Extraction | None:
     stop = _closing(text, brace.end())
     if stop is not None:
         return _innermost(text, _trimmed(text, brace.end(), stop, "box"))
-    found = _trimmed(text, brace.end(), len(text), "open-box")
-    whole = "\n" not in found.answer and len(text) - brace.end() <= _WINDOW
-    return found if whole else replace(found, answer="", stop=found.start, flaw="unclosed-box")
+    extraction = _trimmed(text, brace.end(), len(text), "open-box")
+    is_closed_by_line = "\n" not in extraction.answer and len(text) - brace.end() <= _WINDOW
+    return (
+        extraction
+        if is_closed_by_line
+        else replace(extraction, answer="", stop=extraction.start, flaw="unclosed-box")
+    )
 
 
 def _closing(text: str, start: int) -> int | None:
@@ -775,9 +783,9 @@ def _last_line(
     """
     starts = deque((match.end() for match in pattern.finditer(text, begin)), maxlen=_MOST)
     for start in reversed(starts):
-        found = _paragraph(text, start, method) if lines else _line(text, start, method)
-        if found is not None:
-            return found if found.answer else None
+        extraction = _paragraph(text, start, method) if lines else _line(text, start, method)
+        if extraction is not None:
+            return extraction if extraction.answer else None
     return None
 
 

@@ -280,17 +280,17 @@ def _cached(read: Callable[..., Any]) -> Callable[..., Any]:
             key = marshal.dumps(reference, 2)  # version 2 writes equal values equally
         except ValueError:  # another type, or nested too deep
             return _read(read, self, reference)
-        known = _READINGS.get(self, key)
-        if known is None:
+        cached = _READINGS.get(self, key)
+        if cached is None:
             try:
-                known = self, _read(read, self, reference)
+                cached = self, _read(read, self, reference)
             except DataError as error:
-                known = self, _Refusal(str(error))
+                cached = self, _Refusal(str(error))
             if is_dataclass(self):  # any other object may change
-                _READINGS.put(self, key, known[1])
-        if type(known[1]) is _Refusal:
-            raise DataError(known[1].why)
-        return known[1]
+                _READINGS.put(self, key, cached[1])
+        if type(cached[1]) is _Refusal:
+            raise DataError(cached[1].why)
+        return cached[1]
 
     return reading
 

@@ -129,17 +129,19 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
             answer: from `extract`.
             reference: from `read`.
         """
-        functions, wanted = reference
-        found = [_with_names(call, functions) for call in answer]
-        shown = "; ".join(f"{call.name}({', '.join(call.arguments)})" for call in found)[:200]
-        if len(found) != len(wanted):
-            why = f"other-count: {len(found)} calls, {len(wanted)} are asked for"
-            return Verdict(Outcome.WRONG, why=why, answer=shown)
-        faults = [[_fault(call, one, functions) for one in wanted] for call in found]
+        functions, expected = reference
+        calls = [_with_names(call, functions) for call in answer]
+        calls_text = "; ".join(f"{call.name}({', '.join(call.arguments)})" for call in calls)[:200]
+        if len(calls) != len(expected):
+            why = f"other-count: {len(calls)} calls, {len(expected)} are asked for"
+            return Verdict(Outcome.WRONG, why=why, answer=calls_text)
+        faults = [
+            [_fault(call, expected_call, functions) for expected_call in expected] for call in calls
+        ]
         if has_perfect_matching([[not fault for fault in row] for row in faults]):
-            return Verdict(Outcome.CORRECT, why="same-calls", answer=shown)
+            return Verdict(Outcome.CORRECT, why="same-calls", answer=calls_text)
         first = next((row for row in faults if all(row)), faults[0])
-        return Verdict(Outcome.WRONG, why=min(filter(None, first), key=_rank), answer=shown)
+        return Verdict(Outcome.WRONG, why=min(filter(None, first), key=_rank), answer=calls_text)
 
     def example(self, reference: Any) -> str:
         """The wanted calls with the first accepted value of each argument.
@@ -147,10 +149,10 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
         Args:
             reference: see the class.
         """
-        _, wanted = self.read(reference)
+        _, expected = self.read(reference)
         calls = [
             {"name": call.name, "arguments": call.arguments}
-            for call in (_first_call(*one) for one in wanted)
+            for call in (_first_call(*expected_call) for expected_call in expected)
         ]
         return json.dumps(calls)
 
@@ -163,7 +165,7 @@ def _first(value: Any) -> Any:
             for key, many in value.items()
             if not isinstance(many, list) or many[0] != ""
         }
-    return [_first(one) for one in value] if isinstance(value, list) else value
+    return [_first(item) for item in value] if isinstance(value, list) else value
 
 
 def read_calls(text: str) -> list[Call] | Verdict:
@@ -248,9 +250,9 @@ def _expressions(text: str) -> list[ast.expr]:
         return list(getattr(tree, "elts", ()))
     except SyntaxError:
         body = ast.parse(text, mode="exec").body
-        if not all(isinstance(one, ast.Expr) for one in body):
+        if not all(isinstance(statement, ast.Expr) for statement in body):
             raise
-        return [one.value for one in body if isinstance(one, ast.Expr)]
+        return [statement.value for statement in body if isinstance(statement, ast.Expr)]
 
 
 def _from_json(value: Any) -> Call | None:
@@ -280,9 +282,11 @@ def _from_json(value: Any) -> Call | None:
 
 
 def _from_python(node: ast.AST) -> Call | None:
-    if not isinstance(node, ast.Call) or any(isinstance(one, ast.Starred) for one in node.args):
+    if not isinstance(node, ast.Call) or any(
+        isinstance(argument, ast.Starred) for argument in node.args
+    ):
         return None
-    names = [one.arg for one in node.keywords]
+    names = [keyword.arg for keyword in node.keywords]
     if None in names or len(set(names)) < len(names):
         return None
     function, path = node.func, []
@@ -291,8 +295,10 @@ def _from_python(node: ast.AST) -> Call | None:
         function = function.value
     if not isinstance(function, ast.Name):
         return None
-    arguments = {str(one.arg): _plain(ast.literal_eval(one.value)) for one in node.keywords}
-    places = tuple(_plain(ast.literal_eval(one)) for one in node.args)
+    arguments = {
+        str(keyword.arg): _plain(ast.literal_eval(keyword.value)) for keyword in node.keywords
+    }
+    places = tuple(_plain(ast.literal_eval(argument)) for argument in node.args)
     return Call(".".join([function.id, *reversed(path)]), arguments, places)
 
 
@@ -310,9 +316,9 @@ def _with_names(call: Call, functions: Mapping[str, Any]) -> Call:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     return value
 
 
@@ -331,20 +337,22 @@ def _read_reference(reference: Any) -> _Wanted:
         )
     try:
         read_json(json.dumps(reference["calls"]))  # no NaN, no infinity
-        functions = {one["name"]: one.get("parameters", {}) for one in reference["functions"]}
-        wanted = [next(iter(one.items())) for one in reference["calls"]]
-        for name, arguments in wanted:
+        functions = {
+            function["name"]: function.get("parameters", {}) for function in reference["functions"]
+        }
+        expected = [next(iter(call.items())) for call in reference["calls"]]
+        for name, arguments in expected:
             if name not in functions:
                 raise DataError(
                     f"a call of {name!r} is asked for, and the functions are {', '.join(functions)}"
                 )
-            known = functions[name].get("properties", {})
+            properties = functions[name].get("properties", {})
             for argument, accepted in arguments.items():
-                if argument not in known or not isinstance(accepted, list) or not accepted:
+                if argument not in properties or not isinstance(accepted, list) or not accepted:
                     raise DataError(
                         f"{name} has no argument {argument!r}, or no list of accepted values for it"
                     )
-                kind = known[argument].get("type")
+                kind = properties[argument].get("type")
                 if kind not in _TYPES:
                     raise DataError(
                         f"argument {argument!r} of {name} has the type {kind!r}; known: {', '.join(_TYPES)}"
@@ -357,7 +365,7 @@ def _read_reference(reference: Any) -> _Wanted:
         raise DataError(
             f"the reference {brief(reference)} has another form: {type(error).__name__} {error}"
         ) from error
-    return functions, wanted
+    return functions, expected
 
 
 def _first_call(name: str, arguments: Mapping[str, Any]) -> Call:
@@ -385,16 +393,21 @@ def _fault(call: Call, wanted: tuple[str, Mapping[str, Any]], functions: Mapping
     name, accepted = wanted
     if call.name != name:
         return f"other-function: {call.name[:80]}"
-    known, required = functions[name].get("properties", {}), functions[name].get("required", ())
+    properties, required = (
+        functions[name].get("properties", {}),
+        functions[name].get("required", ()),
+    )
     for argument in required:
         if argument not in call.arguments:
             return f"missing-argument: {argument}"
     for argument, value in call.arguments.items():
-        if argument not in known or argument not in accepted:
+        if argument not in properties or argument not in accepted:
             return f"extra-argument: {str(argument)[:80]}"
-        if not _is_typed(value, known[argument], accepted[argument]):
-            return f"other-type: {argument} is {type(value).__name__}, not {known[argument].get('type')}"
-        if not any(_accepted(value, one) for one in accepted[argument] if one != "" or value == ""):
+        if not _is_typed(value, properties[argument], accepted[argument]):
+            return f"other-type: {argument} is {type(value).__name__}, not {properties[argument].get('type')}"
+        if not any(
+            _accepted(value, choice) for choice in accepted[argument] if choice != "" or value == ""
+        ):
             return f"other-value: {argument}"
     for argument, values in accepted.items():
         if argument not in call.arguments and "" not in values:
@@ -407,7 +420,9 @@ def _is_typed(value: Any, schema: Mapping[str, Any], accepted: Sequence[Any]) ->
     kind = schema["type"]
     if type(value) in _TYPES[kind] or (kind in ("float", "number") and type(value) is int):
         return True
-    return any(type(value) is type(one) and one != "" for one in accepted if kind != "boolean")
+    return any(
+        type(value) is type(choice) and choice != "" for choice in accepted if kind != "boolean"
+    )
 
 
 def _accepted(value: Any, one: Any) -> bool:
@@ -419,7 +434,11 @@ def _accepted(value: Any, one: Any) -> bool:
         return len(value) == len(one) and all(map(_accepted, value, one))
     if isinstance(value, dict) and isinstance(one, dict):  # each key has accepted values of its own
         return value.keys() <= one.keys() and all(
-            any(_accepted(value[key], it) for it in choices if it != "" or value[key] == "")
+            any(
+                _accepted(value[key], choice)
+                for choice in choices
+                if choice != "" or value[key] == ""
+            )
             if key in value
             else "" in choices
             for key, choices in (

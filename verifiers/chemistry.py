@@ -180,9 +180,9 @@ _Asked: TypeAlias = "tuple[Side, Side] | Species | Trusted"
 
 def _why_not(sides: tuple[Side, Side], asked: tuple[Side, Side]) -> str:
     """Why an equation is not the asked one, balanced; "" if it is."""
-    for said, wanted in zip(sides, asked, strict=True):
-        if odd := said.keys() ^ wanted.keys():
-            return f"other-species: {min(one.name for one in odd)}"
+    for answered, expected in zip(sides, asked, strict=True):
+        if odd := answered.keys() ^ expected.keys():
+            return f"other-species: {min(species.name for species in odd)}"
     if odd_one := _unequal(*sides):
         return f"unbalanced: {odd_one}"
     divisor = math.gcd(*(count for side in sides for count in side.values()))
@@ -214,17 +214,17 @@ def read_equation(text: str) -> tuple[Side, Side] | None:
 
 
 def _side(text: str) -> Side | None:
-    found: Side = {}
+    side: Side = {}
     for term in re.split(r"\+(?!>)", text):
         read = _TERM.fullmatch(term)
         species = _species(read[2]) if read else None
-        if read is None or species is None or species in found:
+        if read is None or species is None or species in side:
             return None
         count = int(read[1] or 1)
         if not 0 < count <= _MOST:
             return None
-        found[species] = count
-    return found
+        side[species] = count
+    return side
 
 
 def _plain(text: str) -> str:
@@ -270,8 +270,8 @@ def _species(text: str) -> Species | None:
             if len(stack) == 1 or not stack[-1] or times.startswith("0"):
                 return None
             inner = stack.pop()
-            for one, many in inner.items():
-                stack[-1][one] += many * int(times or 1)
+            for species, many in inner.items():
+                stack[-1][species] += many * int(times or 1)
             name += ")" + (times if times != "1" else "")
         elif size:
             charge = int(size) if sign == "+" else -int(size)
@@ -290,8 +290,8 @@ def _species(text: str) -> Species | None:
         return None
     atoms: Counter[str] = Counter()
     for part, many in zip([*parts, stack[0]], [*factors, factor], strict=True):
-        for one, count_of in part.items():
-            atoms[one] += many * count_of
+        for species, count_of in part.items():
+            atoms[species] += many * count_of
     return (
         Species(name, tuple(sorted(atoms.items())), charge)
         if max(atoms.values()) <= _MOST
@@ -317,20 +317,22 @@ def balanced(left: list[str], right: list[str]) -> list[int] | None:
     Args:
         left, right: formulas.
     """
-    known = [one for one in map(read_formula, (*left, *right)) if one is not None]
-    if len(known) < len(left) + len(right):
+    formulas = [formula for formula in map(read_formula, (*left, *right)) if formula is not None]
+    if len(formulas) < len(left) + len(right):
         return None
-    elements = sorted({element for one in known for element, _ in one.atoms})
+    elements = sorted({element for formula in formulas for element, _ in formula.atoms})
     signs = [1] * len(left) + [-1] * len(right)
     rows = [
         [
-            Fraction(sign * dict(one.atoms).get(element, 0))
-            for sign, one in zip(signs, known, strict=True)
+            Fraction(sign * dict(formula.atoms).get(element, 0))
+            for sign, formula in zip(signs, formulas, strict=True)
         ]
         for element in elements
     ]
-    rows.append([Fraction(sign * one.charge) for sign, one in zip(signs, known, strict=True)])
-    return _null_vector(rows, len(known))
+    rows.append(
+        [Fraction(sign * formula.charge) for sign, formula in zip(signs, formulas, strict=True)]
+    )
+    return _null_vector(rows, len(formulas))
 
 
 def _null_vector(rows: list[list[Fraction]], width: int) -> list[int] | None:
@@ -342,7 +344,10 @@ def _null_vector(rows: list[list[Fraction]], width: int) -> list[int] | None:
             continue
         rows.remove(row)
         row = [value / row[column] for value in row]
-        rows = [[a - other[column] * b for a, b in zip(other, row, strict=True)] for other in rows]
+        rows = [
+            [a - other_row[column] * b for a, b in zip(other_row, row, strict=True)]
+            for other_row in rows
+        ]
         rows.insert(len(pivots), row)
         pivots.append(column)
     if len(pivots) != width - 1:
@@ -354,8 +359,8 @@ def _null_vector(rows: list[list[Fraction]], width: int) -> list[int] | None:
     if min(solution) <= 0:
         return None
     scale = math.lcm(*(value.denominator for value in solution))
-    whole = [int(value * scale) for value in solution]
-    return [value // math.gcd(*whole) for value in whole]
+    integers = [int(value * scale) for value in solution]
+    return [value // math.gcd(*integers) for value in integers]
 
 
 def molar_mass(formula: str) -> Fraction:

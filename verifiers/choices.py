@@ -97,7 +97,7 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
                 f"the reference is {brief(reference)}; it must be {{'options': ['4', '5'], 'answer': '5'}}"
             )
         if not 2 <= len(options) <= len(LETTERS) or not all(
-            isinstance(one, str) and one.strip() for one in options
+            isinstance(option, str) and option.strip() for option in options
         ):
             raise DataError(
                 f"the options are {brief(list(options))}; give 2 to 26 texts that are not empty"
@@ -147,8 +147,8 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
 @lru_cache(maxsize=2048)
 def _folded(options: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """The options without surplus space and full stop, and besides in one case."""
-    plain = [_plain(one) for one in options]
-    return plain, [one.casefold() for one in plain]
+    plain = [_plain(option) for option in options]
+    return plain, [option.casefold() for option in plain]
 
 
 def _plain(text: str) -> str:
@@ -159,32 +159,36 @@ def _plain(text: str) -> str:
 def _matching(text: str, options: tuple[str, ...]) -> frozenset[int]:
     """The options with this text; in another case where only equal options are the same in one case."""
     plain, folded = _folded(options)
-    said = _plain(text)
-    exact = frozenset(index for index, one in enumerate(plain) if one == said)
+    plain_text = _plain(text)
+    exact = frozenset(index for index, option in enumerate(plain) if option == plain_text)
     if exact:
         return exact
-    same = frozenset(index for index, one in enumerate(folded) if one == said.casefold())
+    same = frozenset(
+        index for index, option in enumerate(folded) if option == plain_text.casefold()
+    )
     return same if len({plain[index] for index in same}) == 1 else frozenset()
 
 
 def _named(answer: str, options: tuple[str, ...]) -> frozenset[int] | None:
     """The options that an answer names, all of one text; none where it names several, None if it can't be read."""
-    said = answer.strip().strip("\"'").strip()
-    same = _matching(said, options)
-    if letter := _LETTER.fullmatch(said):
+    text_named = answer.strip().strip("\"'").strip()
+    same = _matching(text_named, options)
+    if letter := _LETTER.fullmatch(text_named):
         index = LETTERS.index(letter[1].upper())
         if same:
             return same if index in same else frozenset()  # "b" may be the text of another option
         return frozenset((index,)) if index < len(options) else None
     if same:
         return same
-    if beside := _BESIDE.fullmatch(said.rstrip(".")):
+    if beside := _BESIDE.fullmatch(text_named.rstrip(".")):
         index = LETTERS.index(beside["letter"] or beside["after"])
         if index in _matching(beside["text"] or beside["before"], options):
             return frozenset((index,))
-    if found := _LETTER_AND_TEXT.fullmatch(said) or _SENTENCE.fullmatch(said.rstrip(".")):
-        index = LETTERS.index(next(filter(None, found.groups())))
-        text = found[5] if found.re is _LETTER_AND_TEXT else ""
+    if match := _LETTER_AND_TEXT.fullmatch(text_named) or _SENTENCE.fullmatch(
+        text_named.rstrip(".")
+    ):
+        index = LETTERS.index(next(filter(None, match.groups())))
+        text = match[5] if match.re is _LETTER_AND_TEXT else ""
         if index >= len(options):
             return None
         inner = text.strip()
@@ -194,12 +198,14 @@ def _named(answer: str, options: tuple[str, ...]) -> frozenset[int] | None:
             return frozenset((index,))
         if same := _equal_number(inner, options):
             return same if index in same else frozenset()
-    elif (stripped := _SAID.match(said)) and stripped.end() < len(said):
-        return _named(said[stripped.end() :], options)
-    elif same := _equal_number(said, options):
+    elif (stripped := _SAID.match(text_named)) and stripped.end() < len(text_named):
+        return _named(text_named[stripped.end() :], options)
+    elif same := _equal_number(text_named, options):
         return same
-    letters = {one for one in _LISTED.findall(said) if one <= LETTERS[len(options) - 1]}
-    return frozenset() if len(letters) > 1 or found else None
+    letters = {
+        listed for listed in _LISTED.findall(text_named) if listed <= LETTERS[len(options) - 1]
+    }
+    return frozenset() if len(letters) > 1 or match else None
 
 
 def _within(said: str, prompt: str, options: tuple[str, ...]) -> frozenset[int] | None:
@@ -222,9 +228,9 @@ def _equal_number(said: str, options: tuple[str, ...]) -> frozenset[int]:
     if not _NUMBER.fullmatch(said):
         return frozenset()
     same = []
-    for index, one in enumerate(options):
+    for index, option in enumerate(options):
         try:
-            if len(one) < 60 and _EXACT.compare(said, one).correct:
+            if len(option) < 60 and _EXACT.compare(said, option).correct:
                 same.append(index)
         except DataError:
             continue  # an option that is no mathematics

@@ -64,12 +64,12 @@ class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
             DataError: the schema is none, or no value is asked for.
             MissingDependency: there is a schema, and the extra `json` is not installed.
         """
-        asked = _read_reference(reference)
-        if asked.schema is not None:
-            breach = _first_breach(asked.schema, asked.values.get("", {}))
-            if breach and "" in asked.values:
+        requirement = _read_reference(reference)
+        if requirement.schema is not None:
+            breach = _first_breach(requirement.schema, requirement.values.get("", {}))
+            if breach and "" in requirement.values:
                 raise DataError(f"the document that is asked for breaks its schema: {breach}")
-        return asked
+        return requirement
 
     def judge(self, answer: Answer, reference: _Asked) -> Verdict:
         """The verdict on a document.
@@ -78,21 +78,23 @@ class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
             answer: from `extract`.
             reference: from `read`.
         """
-        shown = answer.text[:200]
+        text_shown = answer.text[:200]
         try:
-            found = _document(answer.text)
+            document = _document(answer.text)
         except ValueError as error:
-            return Verdict(Outcome.UNPARSED, why=f"no-json: {error}", answer=shown)
-        if reference.schema is not None and (breach := _first_breach(reference.schema, found)):
-            return Verdict(Outcome.WRONG, why=f"schema: {breach}", answer=shown)
-        for pointer, wanted in reference.values.items():
+            return Verdict(Outcome.UNPARSED, why=f"no-json: {error}", answer=text_shown)
+        if reference.schema is not None and (breach := _first_breach(reference.schema, document)):
+            return Verdict(Outcome.WRONG, why=f"schema: {breach}", answer=text_shown)
+        for pointer, expected in reference.values.items():
             try:
-                there = _at(found, pointer)
+                actual = _at(document, pointer)
             except LookupError:
-                return Verdict(Outcome.WRONG, why=f"missing: nothing at {pointer!r}", answer=shown)
-            if not same_json(there, wanted):
-                return Verdict(Outcome.WRONG, why=f"other-value: at {pointer!r}", answer=shown)
-        return Verdict(Outcome.CORRECT, why="as-asked", answer=shown)
+                return Verdict(
+                    Outcome.WRONG, why=f"missing: nothing at {pointer!r}", answer=text_shown
+                )
+            if not same_json(actual, expected):
+                return Verdict(Outcome.WRONG, why=f"other-value: at {pointer!r}", answer=text_shown)
+        return Verdict(Outcome.CORRECT, why="as-asked", answer=text_shown)
 
     def example(self, reference: Any) -> str | None:
         """The document of `whole`; None where only some values are asked for.
@@ -176,10 +178,10 @@ def _no_constant(name: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    by_key = dict(pairs)
+    if len(by_key) < len(pairs):
         raise ValueError("a key stands twice in an object")
-    return found
+    return by_key
 
 
 def _read_reference(reference: Any) -> _Asked:
@@ -276,7 +278,9 @@ def _additional(validator: Any, additional: Any, instance: Any, schema: Any) -> 
         return
     patterns = [read_pattern(pattern) for pattern in schema.get("patternProperties", {})]
     for name, value in instance.items():
-        if name in schema.get("properties", {}) or any(one.search(name) for one in patterns):
+        if name in schema.get("properties", {}) or any(
+            pattern.search(name) for pattern in patterns
+        ):
             continue
         if additional is False:
             yield _error(f"{name!r} is not allowed")
@@ -287,7 +291,7 @@ def _additional(validator: Any, additional: Any, instance: Any, schema: Any) -> 
 def _unique(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
     if not wanted or not isinstance(instance, list):
         return
-    if len({json.dumps(_plain(one), sort_keys=True) for one in instance}) < len(instance):
+    if len({json.dumps(_plain(item), sort_keys=True) for item in instance}) < len(instance):
         yield _error("two items are equal")
 
 
@@ -296,8 +300,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _parts_of(schema: Any) -> Iterator[dict[str, Any]]:
@@ -322,12 +326,16 @@ def _require_usable(schema: Any, registry: Any, kind: Any) -> None:
     """
     for part in _parts_of(schema):
         patterns = part.get("patternProperties")
-        found = [*patterns] if isinstance(patterns, dict) else []
+        pattern_texts = [*patterns] if isinstance(patterns, dict) else []
         if isinstance(part.get("pattern"), str):
-            found.append(part["pattern"])
-        for pattern in found:
+            pattern_texts.append(part["pattern"])
+        for pattern in pattern_texts:
             read_pattern(pattern)
-        if found and _has_patterns(schema) and "unevaluatedProperties" in json.dumps(schema):
+        if (
+            pattern_texts
+            and _has_patterns(schema)
+            and "unevaluatedProperties" in json.dumps(schema)
+        ):
             raise DataError("the schema has patternProperties and unevaluatedProperties: give one")
     if not isinstance(schema, dict) or any("$id" in part for part in _parts_of(schema)):
         return  # references are relative to what has an id

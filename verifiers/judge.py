@@ -278,18 +278,20 @@ class Judge(BaseVerifier[Answer, str]):
         desk = _desk(self)
         await desk.tested()
         orders = [(reference, answer), (answer, reference)][: 1 + self.both_orders]
-        asked = [
+        requests = [
             desk.label(question, *order, vote) for order in orders for vote in range(self.votes)
         ]
-        replies = await asyncio.gather(*asked)
+        replies = await asyncio.gather(*requests)
         detail = {
             "judge": self.model,
             "prompt": _digest(self.prompt)[:12],
-            "replies": [one.text for one in replies],
+            "replies": [reply.text for reply in replies],
         }
-        if (lost := next((one.why for one in replies if one.label is None), None)) is not None:
+        if (
+            lost := next((reply.why for reply in replies if reply.label is None), None)
+        ) is not None:
             return Verdict(Outcome.UNSCORED, why=lost, answer=answer, detail=detail)
-        labels = {one.label for one in replies}
+        labels = {reply.label for reply in replies}
         if len(labels) > 1:
             return Verdict(
                 Outcome.UNSCORED, why="judge-split: the votes differ", answer=answer, detail=detail
@@ -385,17 +387,17 @@ class Fallback(BaseVerifier["_Asked", Any]):
         """
         self.second.require_sound()
         task = answer.task or Task("row", "")
-        made: Any = verified(self.rule, answer.text, replace(task, reference=reference))
-        ruled: Verdict = await made if verifies_async(self.rule) else made
+        verdict_of_rule: Any = verified(self.rule, answer.text, replace(task, reference=reference))
+        ruled: Verdict = await verdict_of_rule if verifies_async(self.rule) else verdict_of_rule
         if ruled.outcome is not Outcome.UNPARSED:
             return ruled
-        found = ruled.answer
-        if found is None:
+        answer_text = ruled.answer
+        if answer_text is None:
             extracted = find_answer(answer.text, Judge.form)
             if isinstance(extracted, Verdict):
                 return ruled
-            found = extracted.text
-        judged = await self.second.judged(prompt_text(task.prompt), str(reference), found)
+            answer_text = extracted.text
+        judged = await self.second.judged(prompt_text(task.prompt), str(reference), answer_text)
         return judged if judged.outcome in (Outcome.CORRECT, Outcome.UNSCORED) else ruled
 
     def example(self, reference: Any) -> str | None:
@@ -472,8 +474,8 @@ class _Desk:
             answer,
         ]
         key = _digest(json.dumps([*parts, vote]))
-        if (known := self._store.get(key)) is not None:
-            return _Reply(known == judge.labels[0], known)
+        if (cached := self._store.get(key)) is not None:
+            return _Reply(cached == judge.labels[0], cached)
         share = judge.canaries
         if share and judge.canary_questions and next(self._numbers) % max(1, round(1 / share)) == 0:
             await self._test(next(self._next))
@@ -501,12 +503,12 @@ class _Desk:
         openai = import_optional("openai", "endpoint")
         judge = self.judge
         calls, tokens = self._store.spent()
-        for name, spent, most in (
+        for name, spent, limit in (
             ("calls", calls, judge.most_calls),
             ("tokens", tokens, judge.most_tokens),
         ):
-            if most is not None and spent >= most:
-                return _Reply(None, "", f"judge-budget: {spent:,} {name} of {most:,} are used up")
+            if limit is not None and spent >= limit:
+                return _Reply(None, "", f"judge-budget: {spent:,} {name} of {limit:,} are used up")
         self._store.spend(1, 0)
         body = {
             "model": judge.model,
@@ -580,8 +582,8 @@ class _Store:
                 self._database.execute("SELECT label FROM labels WHERE key = ?", (key,))
             ) as rows,
         ):
-            found = rows.fetchone()
-        return None if found is None else str(found[0])
+            row = rows.fetchone()
+        return None if row is None else str(row[0])
 
     def put(self, key: str, label: str) -> None:
         with self._lock:

@@ -79,8 +79,8 @@ class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
         if (
             not isinstance(reference, Mapping)
             or not reference
-            or not all(isinstance(one, str) and one.isalpha() for one in reference.values())
-            or not all(isinstance(one, str) and _WORD.fullmatch(one) for one in reference)
+            or not all(isinstance(role, str) and role.isalpha() for role in reference.values())
+            or not all(isinstance(name, str) and _WORD.fullmatch(name) for name in reference)
         ):
             raise DataError(
                 f"the reference is {brief(reference)}; it must map names of one word to roles, {{'Ann': 'knight'}}"
@@ -94,17 +94,17 @@ class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
             answer: from `extract`.
             reference: from `read`.
         """
-        said = _roles_said(_MARKUP.sub(" ", answer.text), reference)
-        if isinstance(said, str):
-            return _unread(said, answer.text)
-        if sorted(name for name, _ in said) != sorted(reference):
+        roles = _roles_said(_MARKUP.sub(" ", answer.text), reference)
+        if isinstance(roles, str):
+            return _unread(roles, answer.text)
+        if sorted(name for name, _ in roles) != sorted(reference):
             return Verdict(
                 Outcome.WRONG,
                 why="names: every name must be there once, and no other",
                 answer=answer.text,
             )
-        wrong = [name for name, role in said if role != reference[name]]
-        why = f"wrong-roles: of {len(wrong)} of {len(said)}" if wrong else ""
+        wrong = [name for name, role in roles if role != reference[name]]
+        why = f"wrong-roles: of {len(wrong)} of {len(roles)}" if wrong else ""
         return _verdict(why, answer.text, "same-roles")
 
     def example(self, reference: Any) -> str:
@@ -229,8 +229,8 @@ class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
         """
         width = len(reference[0])
         rows = [_cells(line, width) for line in _lines(answer.text, len(reference))]
-        known = {cell for row in reference for cell in row}
-        if len(rows) == len(reference) + 1 and not known & set(rows[0][1]):
+        cells = {cell for row in reference for cell in row}
+        if len(rows) == len(reference) + 1 and not cells & set(rows[0][1]):
             rows = rows[1:]  # the head of a table
         if [len(row) for _, row in rows] != [width] * len(reference) or any(
             label not in ("", str(at)) for at, (label, _) in enumerate(rows, 1)
@@ -242,8 +242,8 @@ class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
             )
         wrong = sum(
             a != b
-            for (_, one), other in zip(rows, reference, strict=True)
-            for a, b in zip(one, other, strict=True)
+            for (_, answered_row), expected_row in zip(rows, reference, strict=True)
+            for a, b in zip(answered_row, expected_row, strict=True)
         )
         return _verdict(f"wrong-cells: {wrong}" if wrong else "", answer.text, "same-grid")
 
@@ -463,11 +463,11 @@ def expression_value(text: str) -> tuple[Fraction, list[int]]:
         raise ValueError("too long")
     tokens, at, text = [], 0, text.strip()
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if not found:
+        match = _TOKEN.match(text, at)
+        if not match:
             raise ValueError(f"{text[at : at + 20]!r} is no number, + - * / or bracket")
-        tokens.append(found[1] or found[2])
-        at = found.end()
+        tokens.append(match[1] or match[2])
+        at = match.end()
     parser = _Parser(tokens)
     return parser.value(), parser.used
 
@@ -507,18 +507,20 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
         Raises:
             DataError: it is none, or a number is no whole one.
         """
-        known = reference if isinstance(reference, Mapping) else {}
-        numbers: Any = known.get("numbers")
-        target: Any = known.get("target")
+        fields = reference if isinstance(reference, Mapping) else {}
+        numbers: Any = fields.get("numbers")
+        target: Any = fields.get("target")
         if (
             not isinstance(numbers, list | tuple)
             or not numbers
-            or not all(type(one) is int and abs(one) < _LARGEST for one in (*numbers, target))
+            or not all(
+                type(number) is int and abs(number) < _LARGEST for number in (*numbers, target)
+            )
         ):
             raise DataError(
                 f"the reference is {brief(reference)}; it must be {{'numbers': [6, 4], 'target': 24}}"
             )
-        return Numbers(tuple(numbers), target, bool(known.get("all")))
+        return Numbers(tuple(numbers), target, bool(fields.get("all")))
 
     def judge(self, answer: Answer, reference: Numbers) -> Verdict:
         """The verdict on an answer.

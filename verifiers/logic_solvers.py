@@ -63,12 +63,12 @@ def solve24(terms: list[tuple[Fraction, str]]) -> str | None:
     if len(terms) == 1:
         return terms[0][1] if terms[0][0] == 24 else None
     for i, j in combinations(range(len(terms)), 2):
-        rest = [term for at, term in enumerate(terms) if at not in (i, j)]
+        remaining = [term for at, term in enumerate(terms) if at not in (i, j)]
         for (a, left), (b, right) in ((terms[i], terms[j]), (terms[j], terms[i])):
             for sign in "+-*/" if b else "+-*":
-                found = solve24([*rest, applied(sign, a, b, left, right)])
-                if found is not None:
-                    return found
+                solution = solve24([*remaining, applied(sign, a, b, left, right)])
+                if solution is not None:
+                    return solution
     return None
 
 
@@ -93,19 +93,19 @@ def sudoku_solutions(puzzle: list[list[int]], most: int) -> list[list[list[int]]
                 boxes[box] |= 1 << digit
             else:
                 empty.append((r, c, box))
-    found: list[list[list[int]]] = []
+    solutions: list[list[list[int]]] = []
 
     def search() -> None:
         if not empty:
-            found.append([list(row) for row in grid])
+            solutions.append([list(row) for row in grid])
             return
         at = max(
             range(len(empty)), key=lambda i: _taken(rows, columns, boxes, *empty[i]).bit_count()
         )
         r, c, box = empty.pop(at)
-        taken = _taken(rows, columns, boxes, r, c, box)
+        used = _taken(rows, columns, boxes, r, c, box)
         for digit in range(1, size + 1):
-            if not taken >> digit & 1 and len(found) < most:
+            if not used >> digit & 1 and len(solutions) < most:
                 for unit, index in ((rows, r), (columns, c), (boxes, box)):
                     unit[index] ^= 1 << digit
                 grid[r][c] = digit
@@ -116,7 +116,7 @@ def sudoku_solutions(puzzle: list[list[int]], most: int) -> list[list[list[int]]
         empty.insert(at, (r, c, box))
 
     search()
-    return found
+    return solutions
 
 
 def _taken(rows: list[int], columns: list[int], boxes: list[int], r: int, c: int, box: int) -> int:
@@ -170,19 +170,22 @@ def _narrowed(where: list[list[int]], clues: Sequence[Clue]) -> bool:
             elif relation == "not at":
                 where[k][a] &= ~(1 << b)
             else:
-                one, other = where[k][a], where[m][b]
+                first, second = where[k][a], where[m][b]
                 if relation == "same":
-                    near, far = other, one
+                    near, far = second, first
                 elif relation == "left":
-                    near, far = other >> 1, one << 1
+                    near, far = second >> 1, first << 1
                 else:
-                    near, far = other >> 1 | other << 1, one >> 1 | one << 1
+                    near, far = second >> 1 | second << 1, first >> 1 | first << 1
                 where[k][a] &= near & full
                 where[m][b] &= far & full
         for row in where:
             for a, bits in enumerate(row):
                 if bits.bit_count() == 1:
-                    row[:] = [bits if at == a else other & ~bits for at, other in enumerate(row)]
+                    row[:] = [
+                        bits if at == a else bits_of_value & ~bits
+                        for at, bits_of_value in enumerate(row)
+                    ]
         if not all(map(all, where)):
             return False
         changed = before != where

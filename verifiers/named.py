@@ -66,8 +66,8 @@ def class_of(name: str) -> type[Any]:
             f"{nearest(name, PLACES)}"
         )
     module, _, cls = PLACES[name].partition(":")
-    found: type[Any] = getattr(importlib.import_module(f"rlvr.verifiers.{module}"), cls)
-    return found
+    loaded: type[Any] = getattr(importlib.import_module(f"rlvr.verifiers.{module}"), cls)
+    return loaded
 
 
 def make_verifier(name: str, settings: Mapping[str, Any] | None = None) -> Any:
@@ -80,15 +80,15 @@ def make_verifier(name: str, settings: Mapping[str, Any] | None = None) -> Any:
     Raises:
         UsageError: there is no such name or setting, or a value is out of range.
     """
-    cls, given = class_of(name), {**_PRESETS.get(name, dict)(), **(settings or {})}
-    known = {one.name for one in fields(cls) if one.init}
-    for setting in given:
-        if setting not in known:
+    cls, values = class_of(name), {**_PRESETS.get(name, dict)(), **(settings or {})}
+    names = {field.name for field in fields(cls) if field.init}
+    for setting in values:
+        if setting not in names:
             raise UsageError(
-                f"the verifier {name} has no setting {setting!r}; it has {', '.join(sorted(known)) or 'none'}"
-                f"{nearest(setting, known)}"
+                f"the verifier {name} has no setting {setting!r}; it has {', '.join(sorted(names)) or 'none'}"
+                f"{nearest(setting, names)}"
             )
     try:
-        return cls(**given)
+        return cls(**values)
     except TypeError as error:
         raise UsageError(f"the verifier {name}: {error}") from None

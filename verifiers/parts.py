@@ -74,22 +74,23 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
             answer: from `extract`.
             reference: from `read`.
         """
-        said = _items(answer.text, reference)
+        items = _items(answer.text, reference)
         fits = [
-            [any(same_answer(one, text) for text in texts) for texts in reference] for one in said
+            [any(same_answer(item, text) for text in texts) for texts in reference]
+            for item in items
         ]
         in_order = [at < len(row) and row[at] for at, row in enumerate(fits)]
-        same_count = len(said) == len(reference)
+        same_count = len(items) == len(reference)
         if same_count and (all(in_order) if self.ordered else has_perfect_matching(fits)):
             return Verdict(Outcome.CORRECT, why="same-list", answer=answer.text)
         if not same_count:
-            why = f"other-count: {len(said)} items, {len(reference)} are asked for"
+            why = f"other-count: {len(items)} items, {len(reference)} are asked for"
         elif self.ordered and has_perfect_matching(fits):
             why = "other-order"
         else:
             why = f"other-items: {sum(not any(row) for row in fits)} are not asked for"
         right = sum(in_order) if self.ordered else sum(map(any, zip(*fits, strict=True)))
-        value = right / (len(said) + len(reference) - right) if self.share else 0.0
+        value = right / (len(items) + len(reference) - right) if self.share else 0.0
         return Verdict(Outcome.WRONG, min(value, 0.99), why=why, answer=answer.text)
 
     def example(self, reference: Any) -> str:
@@ -99,15 +100,18 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
 
 def _texts(item: Any) -> tuple[str, ...]:
     texts = item if isinstance(item, list | tuple) else [item]
-    plain = [str(one) if type(one) in (int, float) else one for one in texts]
+    plain = [str(spelling) if type(spelling) in (int, float) else spelling for spelling in texts]
     if not plain or not all(
-        isinstance(one, str) and one.strip() and "\n" not in one and len(one) <= _ITEM
-        for one in plain
+        isinstance(spelling, str)
+        and spelling.strip()
+        and "\n" not in spelling
+        and len(spelling) <= _ITEM
+        for spelling in plain
     ):
         raise DataError(
             f"the item {brief(item)} is no text on one line of at most {_ITEM} characters, nor a list of such texts"
         )
-    return tuple(one.strip() for one in plain)
+    return tuple(spelling.strip() for spelling in plain)
 
 
 def _items(text: str, reference: _Items) -> list[str]:
@@ -120,8 +124,8 @@ def _items(text: str, reference: _Items) -> list[str]:
         decoded = read_json(line)
     except ValueError:
         decoded = None
-    if isinstance(decoded, list) and all(type(one) in (str, int, float) for one in decoded):
-        return [str(one) for one in decoded]
+    if isinstance(decoded, list) and all(type(item) in (str, int, float) for item in decoded):
+        return [str(item) for item in decoded]
     for opening, closing in _BRACKETS:
         if (
             line.startswith(opening)
@@ -130,12 +134,12 @@ def _items(text: str, reference: _Items) -> list[str]:
         ):
             line = line[len(opening) : -len(closing)]
             break
-    known = [text for texts in reference for text in texts]
-    if ";" in line or any("," in one for one in known):
-        return [one.strip() for one in line.split(";")]
-    if not any(re.search(r"\band\b|&", one) for one in known):
+    reference_texts = [text for texts in reference for text in texts]
+    if ";" in line or any("," in reference_text for reference_text in reference_texts):
+        return [piece.strip() for piece in line.split(";")]
+    if not any(re.search(r"\band\b|&", reference_text) for reference_text in reference_texts):
         line = re.sub(r",?\s+(?:and|&)\s+", ", ", line)
-    return [one.strip().strip("\"'") for one in re.split(r",(?!\d{3}\b)\s*|,\s+", line)]
+    return [piece.strip().strip("\"'") for piece in re.split(r",(?!\d{3}\b)\s*|,\s+", line)]
 
 
 @dataclass(frozen=True)
@@ -202,11 +206,11 @@ class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
             answer: from `extract`.
             reference: from `read`.
         """
-        said = _said_parts(answer.text, tuple(reference))
-        if isinstance(said, Verdict):
-            return said
+        parts = _said_parts(answer.text, tuple(reference))
+        if isinstance(parts, Verdict):
+            return parts
         verdicts = {
-            name: self._of(name).verify(f"<answer>{said[name]}</answer>", part)
+            name: self._of(name).verify(f"<answer>{parts[name]}</answer>", part)
             for name, part in reference.items()
         }
         wrong = [name for name, verdict in verdicts.items() if not verdict.correct]
@@ -220,9 +224,9 @@ class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
     def example(self, reference: Any) -> str | None:
         lines = []
         for name, part in reference.items():
-            shown = self._of(name).example(part)
-            found = self._of(name).extract(shown, None) if shown else None
-            text = found.text if isinstance(found, Answer) else part
+            example_text = self._of(name).example(part)
+            answer = self._of(name).extract(example_text, None) if example_text else None
+            text = answer.text if isinstance(answer, Answer) else part
             if not isinstance(text, str) or "\n" in text:
                 return None
             lines.append(f"{name}: {text}")
@@ -242,26 +246,27 @@ def _said_parts(text: str, names: Sequence[str]) -> dict[str, str] | Verdict:
         return Verdict(Outcome.WRONG, why="hedged: an answer within a part", answer=text[:200])
     if isinstance(decoded, dict):
         pairs = [
-            (key, one if isinstance(one, str) else json.dumps(one)) for key, one in decoded.items()
+            (key, value_of_key if isinstance(value_of_key, str) else json.dumps(value_of_key))
+            for key, value_of_key in decoded.items()
         ]
     else:
         pairs = _labelled(text, names)
     by_name = {name.casefold(): name for name in names}
-    found: dict[str, str] = {}
+    parts_by_name: dict[str, str] = {}
     for key, value in pairs:
         name = by_name.get(key.casefold())
         if name is None:
             return Verdict(Outcome.WRONG, why=f"no-part: {key[:40]!r} is none", answer=text[:200])
-        if name in found:
+        if name in parts_by_name:
             return Verdict(Outcome.WRONG, why=f"twice: {name}", answer=text[:200])
-        found[name] = value
-    if not found:
+        parts_by_name[name] = value
+    if not parts_by_name:
         return Verdict(
             Outcome.UNPARSED, why="no-parts: write each as name: answer", answer=text[:200]
         )
-    if missing := [name for name in names if name not in found]:
+    if missing := [name for name in names if name not in parts_by_name]:
         return Verdict(Outcome.UNPARSED, why=f"missing: {missing[0]}", answer=text[:200])
-    return found
+    return parts_by_name
 
 
 def _labelled(text: str, names: Sequence[str]) -> list[tuple[str, str]]:

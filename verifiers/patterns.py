@@ -84,8 +84,8 @@ def read_pattern(pattern: str) -> Pattern:
     try:
         return Pattern(pattern, re2.compile(_utf8(pattern), options=options))
     except re2.error as error:
-        said = error.args[0] if error.args else ""
-        why = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        reason = error.args[0] if error.args else ""
+        why = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise DataError(
             f"the pattern {brief(pattern)} cannot be used: {why}; it is matched in linear time, without look-around "
             "and back-references"

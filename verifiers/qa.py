@@ -105,9 +105,12 @@ def f1(answer: str, gold: str) -> float:
     Args:
         answer, gold: texts.
     """
-    said, asked = Counter(normal_form(answer).split()), Counter(normal_form(gold).split())
-    shared = (said & asked).total()
-    return 2 * shared / (said.total() + asked.total()) if shared else 0.0
+    answer_counts, gold_counts = (
+        Counter(normal_form(answer).split()),
+        Counter(normal_form(gold).split()),
+    )
+    shared = (answer_counts & gold_counts).total()
+    return 2 * shared / (answer_counts.total() + gold_counts.total()) if shared else 0.0
 
 
 def _golds(reference: Any) -> list[str]:
@@ -115,7 +118,7 @@ def _golds(reference: Any) -> list[str]:
     if (
         not isinstance(golds, Sequence)
         or not golds
-        or not all(isinstance(one, str) and one.strip() for one in golds)
+        or not all(isinstance(gold, str) and gold.strip() for gold in golds)
     ):
         raise DataError(
             f"the reference is {brief(reference)}; it must be a text, or a list of texts, none empty"

@@ -124,14 +124,16 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
             )
         if len(reference) > self.form.longest:
             raise DataError(f"the reference {brief(reference)} is longer than an answer may be")
-        said = _with_unit(reference)
-        found = parse(said)
-        known = not found.unit or measure(found.unit) is not None or found.unit in TEMPERATURES
-        if found.value is None or not known:
+        text = _with_unit(reference)
+        parsed = parse(text)
+        is_known_unit = (
+            not parsed.unit or measure(parsed.unit) is not None or parsed.unit in TEMPERATURES
+        )
+        if parsed.value is None or not is_known_unit:
             raise DataError(
-                f"the reference {brief(reference)} is no number with a known unit: it is {found.reading}"
+                f"the reference {brief(reference)} is no number with a known unit: it is {parsed.reading}"
             )
-        return Trusted(said, reference)
+        return Trusted(text, reference)
 
     def judge(self, answer: Answer, reference: Trusted) -> Verdict:
         """The verdict on an answer; with a prompt, an expression of it is no answer.
@@ -140,15 +142,15 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
             answer: from `extract`.
             reference: from `read`.
         """
-        said = _with_unit(answer.text)
+        text = _with_unit(answer.text)
         task = Task("row", answer.prompt) if answer.prompt else None
-        verdict = self._math().verify(f"\\boxed{{{said}}}", reference.text, task)
+        verdict = self._math().verify(f"\\boxed{{{text}}}", reference.text, task)
         if not verdict.correct:
             if verdict.reason in _UNREADABLE and not any(map(str.isdigit, answer.text)):
                 why = f"unreadable: {answer.text[:80]!r}"
                 return Verdict(Outcome.UNPARSED, why=why, answer=answer.text)
             return replace(verdict, answer=answer.text)
-        if _EXACT.compare(said, reference.text).correct:
+        if _EXACT.compare(text, reference.text).correct:
             return verdict
         needed = min(self.digits, _significant(reference.written, trailing=False))
         if (count := _significant(answer.text, trailing=True)) < needed:
@@ -236,10 +238,10 @@ def _degrees(found: re.Match[str]) -> str:
 
 def _significant(text: str, *, trailing: bool) -> int:
     """Significant digits of the first number; zeros at the end of a whole number count only with `trailing`."""
-    found = _SIGNIFICANT.search(text)
-    if found is None:
+    match = _SIGNIFICANT.search(text)
+    if match is None:
         return 0
-    digits = found[0].replace(",", "")
+    digits = match[0].replace(",", "")
     if "." not in digits and not trailing:
         digits = digits.rstrip("0")
     return max(1, len(digits.replace(".", "").lstrip("0")))

@@ -270,8 +270,8 @@ def is_question(answer: str) -> bool:
 
 
 def _same_words(said: str, right: str) -> bool:
-    mine, theirs = tokens(said), tokens(right)
-    return len(mine) == len(theirs) and all(map(_same_word, mine, theirs))
+    mine, right_tokens = tokens(said), tokens(right)
+    return len(mine) == len(right_tokens) and all(map(_same_word, mine, right_tokens))
 
 
 def normal_form(text: str) -> str:
@@ -291,7 +291,7 @@ def tokens(text: str) -> tuple[str, ...]:
         text: an answer or a reference.
     """
     plain = _INITIALS.sub(lambda run: re.sub(r"[. ]", "", run[0]), _plain(text))
-    found: list[str] = []
+    all_tokens: list[str] = []
     pieces = list(_TOKEN.finditer(plain))
     for piece in pieces:
         token = piece[0]
@@ -306,15 +306,15 @@ def tokens(text: str) -> tuple[str, ...]:
                 continue
             if token == "-" and begins and not after.isdigit():
                 continue
-        found.append(re.sub("['’]", "", token) if len(token) > 1 else token)
-    kept = []
-    for at, token in enumerate(found):
-        following = found[at + 1] if at + 1 < len(found) else ""
+        all_tokens.append(re.sub("['’]", "", token) if len(token) > 1 else token)
+    counted = []
+    for at, token in enumerate(all_tokens):
+        following = all_tokens[at + 1] if at + 1 < len(all_tokens) else ""
         is_article = token.casefold() in _ARTICLES and len(following) > 1 and following[0].isalpha()
         if is_article and not (at == 0 and following.casefold() in _WHOLE_NAMES):
             continue
-        kept.append(token)
-    return tuple(kept or plain.split())
+        counted.append(token)
+    return tuple(counted or plain.split())
 
 
 def _plain(text: str) -> str:
@@ -337,7 +337,10 @@ def _roman(word: str) -> str:
     if not word or not _ROMAN.fullmatch(word):
         return ""
     values = [_ROMAN_DIGITS[sign] for sign in word]
-    signs = (-1 if one < after else 1 for one, after in zip(values, [*values[1:], 0], strict=True))
+    signs = (
+        -1 if value_before < after else 1
+        for value_before, after in zip(values, [*values[1:], 0], strict=True)
+    )
     return str(sum(sign * value for sign, value in zip(signs, values, strict=True)))
 
 
@@ -352,39 +355,39 @@ def _bare(word: str) -> str:
 @lru_cache(maxsize=4096)
 def _amount(text: str) -> Amount | None:
     bare = text.rstrip(". ") if not text.endswith("..") else text
-    found = _NUMBER.fullmatch(bare)
-    if found is None or not (found["whole"] or found["part"] or found["vulgar"]):
+    match = _NUMBER.fullmatch(bare)
+    if match is None or not (match["whole"] or match["part"] or match["vulgar"]):
         return _spelt(bare)
-    if found["sign"] and found["minus"]:
+    if match["sign"] and match["minus"]:
         return None
-    whole = (found["whole"] or "0").replace(",", "")
-    if len(whole) > 1 and whole.startswith("0"):
+    integer_part = (match["whole"] or "0").replace(",", "")
+    if len(integer_part) > 1 and integer_part.startswith("0"):
         return None  # "007" and "03/05" are codes
-    value = Fraction(f"{whole}{found['part'] or ''}")
-    if found["under"]:
-        if found["under"].startswith("0") or found["part"]:
+    value = Fraction(f"{integer_part}{match['part'] or ''}")
+    if match["under"]:
+        if match["under"].startswith("0") or match["part"]:
             return None
-        value /= int(found["under"])
-    if found["vulgar"]:
-        value += Fraction(unicodedata.numeric(found["vulgar"])).limit_denominator(8)
-    value *= Fraction(10) ** int((found["power"] or found["ten"] or "0").replace("−", "-"))
-    value *= _SCALES.get((found["scale"] or "").lower(), 1)
-    if (found["sign"] or found["minus"]) in ("-", "−", "–"):
+        value /= int(match["under"])
+    if match["vulgar"]:
+        value += Fraction(unicodedata.numeric(match["vulgar"])).limit_denominator(8)
+    value *= Fraction(10) ** int((match["power"] or match["ten"] or "0").replace("−", "-"))
+    value *= _SCALES.get((match["scale"] or "").lower(), 1)
+    if (match["sign"] or match["minus"]) in ("-", "−", "–"):
         value = -value
-    unit = _unit((found["before"] or "") + (found["unit"] or ""))
+    unit = _unit((match["before"] or "") + (match["unit"] or ""))
     return None if unit is None else Amount(value, unit)
 
 
 def _unit(text: str) -> str | None:
     """The unit or noun behind a number; None for what is none, such as a second number or a comparison."""
-    said = text.strip()
-    if not said:
+    word_text = text.strip()
+    if not word_text:
         return ""
-    if re.search(r"\d", re.sub(r"\^\{?-?\d\}?|[²³]", "", said)) or re.match(
-        r"[-/:=<>≠+*,;|]", said
+    if re.search(r"\d", re.sub(r"\^\{?-?\d\}?|[²³]", "", word_text)) or re.match(
+        r"[-/:=<>≠+*,;|]", word_text
     ):
         return None
-    word = said.casefold()
+    word = word_text.casefold()
     return _CURRENCIES.get(
         word.removesuffix("s"), word if len(word) < 4 else word.removesuffix("s")
     )
@@ -419,21 +422,19 @@ def _same_amount(said: Amount, right: Amount) -> bool:
     if "%" in (said.unit, right.unit) and "" in (said.unit, right.unit):
         return said.value / (100 if said.unit else 1) == right.value / (100 if right.unit else 1)
     if said.unit and right.unit:
-        one, other = _measure(said.unit), _measure(right.unit)
+        measure_said, measure_right = _measure(said.unit), _measure(right.unit)
         return (
-            one is not None
-            and other is not None
-            and one[1:] == other[1:]
-            and said.value * one[0] == right.value * other[0]
+            measure_said is not None
+            and measure_right is not None
+            and measure_said[1:] == measure_right[1:]
+            and said.value * measure_said[0] == right.value * measure_right[0]
         )
-    given = said.unit or right.unit
-    if given in ("$", "€", "£", "¥"):
+    unit = said.unit or right.unit
+    if unit in ("$", "€", "£", "¥"):
         return bool(right.unit) and said.value == right.value
-    if given[0] in "%$€£¥°" or (
-        _measure(given) is not None and not (right.unit and _is_time(given))
-    ):
+    if unit[0] in "%$€£¥°" or (_measure(unit) is not None and not (right.unit and _is_time(unit))):
         return False  # 5 is not 5 %, and "5 m" says more than 5
-    return said.value == right.value and given.isalpha() and given not in _NO_NOUNS
+    return said.value == right.value and unit.isalpha() and unit not in _NO_NOUNS
 
 
 def _measure(unit: str) -> tuple[Fraction, ...] | None:
@@ -441,8 +442,8 @@ def _measure(unit: str) -> tuple[Fraction, ...] | None:
     name = canonical(unit.strip("° ")) if unit[:1] != "°" else None
     if name is None or name in TEMPERATURES:
         return None
-    found = measure(name)
-    return None if found is None else tuple(found)  # type: ignore[arg-type]
+    size = measure(name)
+    return None if size is None else tuple(size)  # type: ignore[arg-type]
 
 
 def _is_time(unit: str) -> bool:
@@ -455,12 +456,12 @@ def _is_time(unit: str) -> bool:
 def _date(text: str) -> tuple[int | None, int, int | None] | None:
     """(year, month, day); a numeric date with slashes is none, since two readings of it differ."""
     for pattern in _DATES:
-        found = pattern.fullmatch(text.rstrip("."))
-        if found is None:
+        match = pattern.fullmatch(text.rstrip("."))
+        if match is None:
             continue
-        parts = found.groupdict()
+        parts = match.groupdict()
         name = (parts.get("month") or "").lower()
-        months = [at for at, one in enumerate(_MONTHS, 1) if name in (one, one[:3])]
+        months = [at for at, month in enumerate(_MONTHS, 1) if name in (month, month[:3])]
         if name == "sept":
             months = [9]
         month = int(parts["number"]) if parts.get("number") else (months or [0])[0]
@@ -472,12 +473,12 @@ def _date(text: str) -> tuple[int | None, int, int | None] | None:
 
 def _time(text: str) -> int | None:
     """Minutes after midnight."""
-    found = _TIME.fullmatch(text.rstrip(".") if not text.lower().endswith("m.") else text)
-    if found is None:
+    match = _TIME.fullmatch(text.rstrip(".") if not text.lower().endswith("m.") else text)
+    if match is None:
         return None
-    hour, minute = int(found["hour"] or found["h"]), int(found["minute"] or found["m"] or 0)
-    if found["half"]:
+    hour, minute = int(match["hour"] or match["h"]), int(match["minute"] or match["m"] or 0)
+    if match["half"]:
         if not 1 <= hour <= 12:
             return None
-        hour = hour % 12 + (12 if found["half"].lower() == "p" else 0)
+        hour = hour % 12 + (12 if match["half"].lower() == "p" else 0)
     return 60 * hour + minute if hour < 24 and minute < 60 else None

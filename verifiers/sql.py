@@ -146,27 +146,25 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
             answer: from `extract`.
             reference: from `read`.
         """
-        query, known = answer.text, reference
-        shown = query[:200]
-        for number, (script, wanted) in enumerate(
-            zip(known.scripts, known.results, strict=True), 1
+        query, prepared = answer.text, reference
+        query_shown = query[:200]
+        for number, (script, expected) in enumerate(
+            zip(prepared.scripts, prepared.results, strict=True), 1
         ):
             try:
-                found = self._run(script, query)
+                rows = self._run(script, query)
             except _Refused as refused:
                 why = str(refused)
                 if "syntax error" in why or "incomplete input" in why:
                     why = f"no-query: {why.partition(': ')[2]}"
-                    return Verdict(Outcome.UNPARSED, why=why, answer=shown)
-                return Verdict(Outcome.WRONG, why=why, answer=shown)
-            if not _same(found, wanted, known.ordered):
-                why = (
-                    f"other-rows: {len(found)} rows where {len(wanted)} are right, filling {number}"
-                )
-                if _same(found, wanted, ordered=False):
+                    return Verdict(Outcome.UNPARSED, why=why, answer=query_shown)
+                return Verdict(Outcome.WRONG, why=why, answer=query_shown)
+            if not _same(rows, expected, prepared.ordered):
+                why = f"other-rows: {len(rows)} rows where {len(expected)} are right, filling {number}"
+                if _same(rows, expected, ordered=False):
                     why = f"other-order: in filling {number}"
-                return Verdict(Outcome.WRONG, why=why, answer=shown)
-        return Verdict(Outcome.CORRECT, why="same-rows", answer=shown)
+                return Verdict(Outcome.WRONG, why=why, answer=query_shown)
+        return Verdict(Outcome.CORRECT, why="same-rows", answer=query_shown)
 
     def rows_on(
         self, schema: str, filling: Mapping[str, Any], queries: Sequence[str]
@@ -234,17 +232,17 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
     def _rows_of(self, database: sqlite3.Connection, query: str) -> _Rows:
         database.set_authorizer(None)  # which filled it
         database.execute("PRAGMA query_only = ON")
-        for limit, most in _LIMITS.items():
-            database.setlimit(limit, most)
+        for limit, value in _LIMITS.items():
+            database.setlimit(limit, value)
         budget = _Budget(self, _ALLOWED)
         budget.bind(database)
         try:
             cursor = database.execute(query)
             if cursor.description is None:
                 raise _Refused("no-query: it gives no rows")
-            found, left_bytes = [], _RESULT_BYTES
+            rows, left_bytes = [], _RESULT_BYTES
             for row in itertools.islice(cursor, self.rows + 1):
-                found.append(row)
+                rows.append(row)
                 left_bytes -= sum(
                     8 if isinstance(cell, (int, float)) or cell is None else len(cell)
                     for cell in row
@@ -257,9 +255,9 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
                 raise _Refused(f"budget: more than {budget}") from None
             reason = "refused" if "authoriz" in text or "prohibited" in text else "error"
             raise _Refused(f"{reason}: {text[:200]}") from None
-        if len(found) > self.rows:
+        if len(rows) > self.rows:
             raise _Refused(f"too-many-rows: more than {self.rows:,}")
-        return found
+        return rows
 
     def _fill(self, database: sqlite3.Connection, script: _Script) -> None:
         """Make the tables and their rows, with no more rights and time than they need.
@@ -403,7 +401,7 @@ def _prepared(text: str, verifier: SQLVerifier) -> _Known:
     if (
         not fillings
         or not isinstance(fillings, list)
-        or not all(isinstance(one, dict) for one in fillings)
+        or not all(isinstance(filling, dict) for filling in fillings)
     ):
         raise DataError(
             f"fillings is {brief(fillings)}; it must be a list of mappings from a table to its rows"
@@ -418,7 +416,7 @@ def _prepared(text: str, verifier: SQLVerifier) -> _Known:
         raise DataError(f"the reference query {brief(query)} cannot be run: {refused}") from None
     ordered = reference.get("ordered")
     ordered = _has_outer_order(query) if ordered is None else bool(ordered)
-    if all(_same(found, results[0], ordered) for found in results):
+    if all(_same(rows, results[0], ordered) for rows in results):
         raise DataError(
             f"the reference query {brief(query)} gives the same rows on every filling, so that a constant would be "
             "right; give fillings on which they differ"
@@ -432,8 +430,8 @@ def tables_of(schema: str) -> str:
     Args:
         schema: statements.
     """
-    made = (statement.strip() for statement in _STATEMENT.findall(schema))
-    return "\n".join(f"{text};" for text in made if text[:6].upper() == "CREATE")
+    statements = (statement.strip() for statement in _STATEMENT.findall(schema))
+    return "\n".join(f"{text};" for text in statements if text[:6].upper() == "CREATE")
 
 
 def _inserted(verifier: SQLVerifier, schema: str) -> tuple[str, list[dict[str, Any]]]:
@@ -447,9 +445,9 @@ def _inserted(verifier: SQLVerifier, schema: str) -> tuple[str, list[dict[str, A
         verifier._fill(database, _Script(schema, ()))
         database.set_authorizer(None)
         database.set_progress_handler(None, 0)
-        made = database.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
+        objects = database.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
         tables = [
-            name for name, kind, _ in made if kind == "table" and not name.startswith("sqlite_")
+            name for name, kind, _ in objects if kind == "table" and not name.startswith("sqlite_")
         ]
         if odd := [name for name in tables if not _NAME.fullmatch(name)]:
             raise DataError(f"the table {odd[0]!r}: names have letters, digits and _ alone")
@@ -459,7 +457,7 @@ def _inserted(verifier: SQLVerifier, schema: str) -> tuple[str, list[dict[str, A
         }
     finally:
         database.close()
-    statements = (text for name, _, text in made if text and not name.startswith("sqlite_"))
+    statements = (text for name, _, text in objects if text and not name.startswith("sqlite_"))
     return ";\n".join(statements), [rows]
 
 

@@ -35,11 +35,11 @@ def query_slips(query: str, columns: Sequence[str] = ()) -> Iterator[tuple[str, 
         query: one SELECT.
         columns: names of columns, which may be taken for each other.
     """
-    seen = {query}
+    queries = {query}
     for operator, text in _slips(query, columns):
         short = " ".join(text.split())
-        if short not in seen:
-            seen.add(short)
+        if short not in queries:
+            queries.add(short)
             yield short, operator
 
 
@@ -49,8 +49,8 @@ def _slips(query: str, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield operator, query[: token.start()] + new + query[token.end() :]
     for clause in _CLAUSES:
         pattern = clause.replace(" ", r"\s+")
-        for found in re.finditer(rf"\s+{pattern}\b.*?{_NEXT}", query, re.IGNORECASE | re.DOTALL):
-            yield "dropped clause", query[: found.start()] + query[found.end() :]
+        for match in re.finditer(rf"\s+{pattern}\b.*?{_NEXT}", query, re.IGNORECASE | re.DOTALL):
+            yield "dropped clause", query[: match.start()] + query[match.end() :]
     if not re.search(r"\bLIMIT\b", query, re.IGNORECASE):
         yield from (("limit", f"{query} LIMIT {count}") for count in (1, 3))
 
@@ -63,14 +63,18 @@ def _in_place_of(
         case "number":
             yield from (("constant", str(int(text) + by)) for by in (1, -1) if int(text) + by >= 0)
         case "sign":
-            yield from (("comparison", other) for other in _SIGNS.get(text, ()))
+            yield from (("comparison", replacement) for replacement in _SIGNS.get(text, ()))
         case "quoted":
             yield "constant", "''"
         case "word":
             upper = text.upper()
-            yield from (("word", other) for other in _WORDS.get(upper, ()))
+            yield from (("word", replacement) for replacement in _WORDS.get(upper, ()))
             if upper in _AGGREGATES:
-                yield from (("aggregate", other) for other in _AGGREGATES if other != upper)
+                yield from (
+                    ("aggregate", replacement)
+                    for replacement in _AGGREGATES
+                    if replacement != upper
+                )
             elif upper == "SELECT" and not query[token.end() :].upper().startswith(" DISTINCT"):
                 yield "distinct", f"{text} DISTINCT"
             elif upper == "JOIN" and not before.endswith("LEFT"):
@@ -85,6 +89,6 @@ def _other_columns(
 ) -> Iterator[tuple[str, str]]:
     table, dot, name = text.rpartition(".")
     if name in columns:
-        yield from (("column", table + dot + other) for other in columns if other != name)
+        yield from (("column", table + dot + column) for column in columns if column != name)
         if is_last:
             yield "order", f"{text} DESC"

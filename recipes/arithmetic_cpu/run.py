@@ -107,8 +107,8 @@ def warm_model(settings: Settings = DEFAULTS, console: Console | None = None) ->
     """
     policy = Policy(*tiny(CHARSET, hidden=96, layers=2, heads=4, seed=settings.seed))
     steps, noise, seed = settings.warm_steps, settings.noise, settings.seed
-    shown = console or PlainConsole()
-    warm_start(policy, Sums(), worked, steps=steps, noise=noise, seed=seed, console=shown)
+    output = console or PlainConsole()
+    warm_start(policy, Sums(), worked, steps=steps, noise=noise, seed=seed, console=output)
     return policy
 
 

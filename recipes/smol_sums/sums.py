@@ -28,10 +28,10 @@ class OneDigitSums(rlvr.Environment):
         require_one_of("split", self.split, _SPLITS)
 
     def tasks(self) -> Iterator[rlvr.Task]:
-        shown = {tuple(sorted(pair)) for pair in _SHOWN}
+        example_pairs = {tuple(sorted(pair)) for pair in _SHOWN}
         turns = [turn for a, b in _SHOWN for turn in (_question(a, b), _answer(a, b))]
         for a, b in product(range(10), repeat=2):
-            if tuple(sorted((a, b))) not in shown and _third(a, b) in _SPLITS[self.split]:
+            if tuple(sorted((a, b))) not in example_pairs and _third(a, b) in _SPLITS[self.split]:
                 prompt = [*turns, _question(a, b)]
                 yield rlvr.Task(f"smol-sums/{a}+{b}", prompt, reference=a + b)
 

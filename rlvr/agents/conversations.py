@@ -46,18 +46,20 @@ class Exchange:
     def ids(self) -> list[int]:
         """All tokens up to the end of the completion."""
         return [
-            token for one in self.path for token in (*one.added_ids, *one.sample.completion_ids)
+            token
+            for exchange in self.path
+            for token in (*exchange.added_ids, *exchange.sample.completion_ids)
         ]
 
     @property
     def path(self) -> list[Exchange]:
         """The exchanges from the first of the conversation to this one."""
-        found: list[Exchange] = []
+        exchanges: list[Exchange] = []
         at: Exchange | None = self
         while at is not None:
-            found.append(at)
+            exchanges.append(at)
             at = at.parent
-        return found[::-1]
+        return exchanges[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,8 @@ class Conversations:
                 break
         context = tuple(parent.ids) if parent is not None else ()
         added = messages[at:]
-        shown = {"tools": tools} if tools and parent is None else {}
-        ids = tuple(sampler.encode(added, context, **shown))
+        template_options = {"tools": tools} if tools and parent is None else {}
+        ids = tuple(sampler.encode(added, context, **template_options))
         if not ids:
             raise UsageError("the request has no tokens; send a message with a text")
         return Asking(parent, ids, added, (*context, *ids), digests[-1])
@@ -154,8 +156,10 @@ class Conversations:
             return Rollout(task, "", (), (), (), (), version, truncated=truncated, score=score)
         trained: set[int] = set()
         version = min(exchange.sample.weights_version for exchange in self.exchanges)
-        first, *others = [_row(leaf, trained, task, score, version, truncated) for leaf in leaves]
-        return Rollout(**{**first, "branches": tuple(Rollout(**other) for other in others)})
+        first, *branch_rows = [
+            _row(leaf, trained, task, score, version, truncated) for leaf in leaves
+        ]
+        return Rollout(**{**first, "branches": tuple(Rollout(**branch) for branch in branch_rows)})
 
 
 def _row(
@@ -206,10 +210,10 @@ def _row(
 
 def _digests(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[bytes]:
     """A digest of the tools and the first n messages, for each n from 0."""
-    found = [blake2b(_text(list(tools)).encode(), digest_size=16).digest()]
+    digests = [blake2b(_text(list(tools)).encode(), digest_size=16).digest()]
     for message in messages:
-        found.append(_extended(found[-1], message))
-    return found
+        digests.append(_extended(digests[-1], message))
+    return digests
 
 
 def _extended(digest: bytes, message: Message) -> bytes:
@@ -218,7 +222,7 @@ def _extended(digest: bytes, message: Message) -> bytes:
 
 def _said(message: Message) -> Hashable | list[Any]:
     """What tells messages apart.  Agents send replies back without their outer white space, or without ids of calls."""
-    own = message["role"] == "assistant"
+    is_policy = message["role"] == "assistant"
     content = str(message.get("content") or "")
     calls = [
         [call["function"]["name"], call["function"]["arguments"]]
@@ -226,7 +230,7 @@ def _said(message: Message) -> Hashable | list[Any]:
     ]
     return [
         message["role"],
-        content.strip() if own else content,
+        content.strip() if is_policy else content,
         calls,
         message.get("tool_call_id"),
     ]

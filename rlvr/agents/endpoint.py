@@ -359,19 +359,21 @@ def spoken(
         return {"role": "assistant", "content": sample.text}
     parse = getattr(sampler, "parse", None)
     if parse is None:
-        said: PolicyTurn = read_turn_of("hermes", sample.text)
+        policy_turn: PolicyTurn = read_turn_of("hermes", sample.text)
     else:
-        said = parse(sample.completion_ids, tools)
-        said = replace(said, text=beginning_of(sampler, sample.prompt_ids) + said.text)
+        policy_turn = parse(sample.completion_ids, tools)
+        policy_turn = replace(
+            policy_turn, text=beginning_of(sampler, sample.prompt_ids) + policy_turn.text
+        )
     if any(
-        call.fault for call in said.calls
+        call.fault for call in policy_turn.calls
     ):  # the agent sees what the policy wrote, and makes of it what it will
         return {"role": "assistant", "content": sample.text}
-    message: dict[str, Any] = {"role": "assistant", "content": said.text}
-    if said.calls:
+    message: dict[str, Any] = {"role": "assistant", "content": policy_turn.text}
+    if policy_turn.calls:
         message |= {
-            "content": said.text or None,
-            "tool_calls": [_called(call, number, i) for i, call in enumerate(said.calls)],
+            "content": policy_turn.text or None,
+            "tool_calls": [_called(call, number, i) for i, call in enumerate(policy_turn.calls)],
         }
     return message
 
@@ -646,23 +648,27 @@ class _Completion:
 
 def _error(refused: Refused) -> WholeResponse:
     """An error in one form that clients of all wires read."""
-    made = json.loads(openai_error(refused).body)
-    return json_response({"type": "error", **made}, refused.status)
+    body = json.loads(openai_error(refused).body)
+    return json_response({"type": "error", **body}, refused.status)
 
 
 def _choices(answers: Sequence[_Answer]) -> list[dict[str, Any]]:
     return [
-        choice_of(index, one.message, one.sample, logprobs=one.logprobs)
-        for index, one in enumerate(answers)
+        choice_of(index, answer.message, answer.sample, logprobs=answer.logprobs)
+        for index, answer in enumerate(answers)
     ]
 
 
 def _usage(answers: Sequence[_Answer]) -> dict[str, int]:
-    prompt, own = (
+    prompt, completion_tokens = (
         len(answers[0].sample.prompt_ids),
-        sum(len(one.sample.completion_ids) for one in answers),
+        sum(len(answer.sample.completion_ids) for answer in answers),
     )
-    return {"prompt_tokens": prompt, "completion_tokens": own, "total_tokens": prompt + own}
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt + completion_tokens,
+    }
 
 
 def _refusal_of(error: Exception) -> Refused | None:

@@ -102,9 +102,9 @@ class AgentEnv(Environment):
     # ------------------------------------------------------------------- all else is the environment's
 
     def with_reward(self, reward: Reward) -> AgentEnv:
-        other = self._copy()
-        other._take(self.env.with_reward(reward))
-        return other
+        copy = self._copy()
+        copy._take(self.env.with_reward(reward))
+        return copy
 
     @property
     def size(self) -> int | None:
@@ -121,8 +121,8 @@ class AgentEnv(Environment):
         return task
 
     def find(self, task: str | int) -> Task:
-        found: Task = self.env.find(task)
-        return found
+        task_record: Task = self.env.find(task)
+        return task_record
 
     def task_of(self, row: Mapping[str, Any]) -> Task:
         task: Task = self.env.task_of(row)
@@ -145,8 +145,8 @@ class AgentEnv(Environment):
         return waits
 
     async def aobserve(self, task: Task, completion: Completion) -> Observation:
-        seen: Observation = await self.env.aobserve(task, completion)
-        return seen
+        observation: Observation = await self.env.aobserve(task, completion)
+        return observation
 
     def without_tasks(self) -> Any:
         return self.env.without_tasks()  # workers need no program

@@ -111,13 +111,13 @@ def read_request(asked: Mapping[str, Any]) -> ChatRequest:
         raise bad_request(
             "top_logprobs", "is not served; the log-probabilities of the sampled tokens are"
         )
-    most = asked.get("max_completion_tokens")
+    limit = asked.get("max_completion_tokens")
     options = asked.get("stream_options")
     return ChatRequest(
         messages=_messages(asked.get("messages")),
         tools=() if choice == "none" else tools,
         stop=_stop(asked.get("stop")),
-        most=_whole("max_tokens", asked.get("max_tokens") if most is None else most, 1),
+        most=_whole("max_tokens", asked.get("max_tokens") if limit is None else limit, 1),
         choices=_whole("n", asked.get("n"), 1, _MOST_CHOICES) or 1,
         seed=_whole("seed", asked.get("seed"), -(2**63), 2**64),
         stream=asked.get("stream") is True,
@@ -186,12 +186,12 @@ def _messages(value: Any) -> list[Message]:
             "messages", f"is {brief(value)}; it must be a list of messages, at least one"
         )
     names: dict[str, str] = {}  # of the tools that were called, by the id of the call
-    found = [_message(number, message, names) for number, message in enumerate(value)]
-    if found[-1]["role"] == "assistant":
+    messages = [_message(number, message, names) for number, message in enumerate(value)]
+    if messages[-1]["role"] == "assistant":
         raise bad_request(
             "messages", "end with one of the assistant; end them with one of the user or of a tool"
         )
-    return found
+    return messages
 
 
 def _message(number: int, message: Any, names: dict[str, str]) -> Message:
@@ -205,9 +205,9 @@ def _message(number: int, message: Any, names: dict[str, str]) -> Message:
             where, f"is {brief(message)}; it needs a role, one of {', '.join(_ROLES)}"
         )
     role = _ROLES[message["role"]]
-    found: dict[str, Any] = {"role": role, "content": _content(where, message.get("content"))}
+    result: dict[str, Any] = {"role": role, "content": _content(where, message.get("content"))}
     if role == "assistant" and message.get("tool_calls"):
-        found["tool_calls"] = [_call(where, call, names) for call in message["tool_calls"]]
+        result["tool_calls"] = [_call(where, call, names) for call in message["tool_calls"]]
     if role == "tool":
         call_id = message.get("tool_call_id")
         if not isinstance(call_id, str):
@@ -215,11 +215,11 @@ def _message(number: int, message: Any, names: dict[str, str]) -> Message:
                 where,
                 f"has the tool_call_id {brief(call_id)}; it must be that of the call that it answers",
             )
-        found["tool_call_id"] = call_id
+        result["tool_call_id"] = call_id
         name = names.get(call_id, message.get("name"))
         if isinstance(name, str):
-            found["name"] = name
-    return found
+            result["name"] = name
+    return result
 
 
 def read_reply(message: Message) -> Message:
@@ -295,16 +295,20 @@ def chunks(
         usage: None if they are not wanted.
     """
     head = {**head, "object": "chat.completion.chunk"}
-    found = []
+    choices_of_chunks = []
     for choice in choices:
         message, index = choice["message"], choice["index"]
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": message["content"] or ""}]
         for number, call in enumerate(message.get("tool_calls") or ()):
             deltas.append({"tool_calls": [{"index": number, **call}]})
-        found += [{"index": index, "delta": delta, "finish_reason": None} for delta in deltas]
-        found[-len(deltas)]["logprobs"] = choice["logprobs"]
-        found.append({"index": index, "delta": {}, "finish_reason": choice["finish_reason"]})
-    pieces = [{**head, "choices": [one]} for one in found]
+        choices_of_chunks += [
+            {"index": index, "delta": delta, "finish_reason": None} for delta in deltas
+        ]
+        choices_of_chunks[-len(deltas)]["logprobs"] = choice["logprobs"]
+        choices_of_chunks.append(
+            {"index": index, "delta": {}, "finish_reason": choice["finish_reason"]}
+        )
+    pieces = [{**head, "choices": [choice_chunk]} for choice_chunk in choices_of_chunks]
     return pieces if usage is None else [*pieces, {**head, "choices": [], "usage": dict(usage)}]
 
 

@@ -110,7 +110,7 @@ class AgentCall:
         return (
             self.prompt
             if isinstance(self.prompt, str)
-            else json.dumps([dict(one) for one in self.prompt])
+            else json.dumps([dict(message) for message in self.prompt])
         )
 
 
@@ -189,8 +189,8 @@ class Command:
             return self.answer(folder) if callable(self.answer) else _read(folder, self.answer)
 
     def _variables(self, call: AgentCall, folder: Path) -> dict[str, str]:
-        own = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-        asked = {
+        inherited = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        endpoint_variables = {
             "OPENAI_BASE_URL": call.base_url,
             "OPENAI_API_KEY": call.api_key,
             "OPENAI_MODEL": call.model,
@@ -198,7 +198,13 @@ class Command:
             "ANTHROPIC_API_KEY": call.api_key,
             "RLVR_MCP_URL": call.mcp_url,
         }
-        return {**own, "HOME": str(folder), **self.env, **asked, "RLVR_TASK": call.task}
+        return {
+            **inherited,
+            "HOME": str(folder),
+            **self.env,
+            **endpoint_variables,
+            "RLVR_TASK": call.task,
+        }
 
 
 def require_names(names: Sequence[str]) -> None:

@@ -68,17 +68,17 @@ class SamplerThread:
         Args:
             order: what is asked for.
         """
-        one = _Open(order)
+        request = _Open(order)
 
         def cancelled(done: Future[Any]) -> None:
             if done.cancelled():
-                self._news.put(lambda: self._abort(one))
+                self._news.put(lambda: self._abort(request))
 
-        one.future.add_done_callback(cancelled)
-        self._news.put(lambda: self._begin(one))
+        request.future.add_done_callback(cancelled)
+        self._news.put(lambda: self._begin(request))
         if self.error is not None:  # the thread has ended, or ends just now
-            self._fail(one, self._ended())
-        return one.future
+            self._fail(request, self._ended())
+        return request.future
 
     def settle(self) -> None:
         """Wait until what was cancelled is aborted; while nothing is asked, another thread may then use the sampler."""
@@ -98,14 +98,14 @@ class SamplerThread:
         try:
             while self._heard():
                 if self._open:
-                    for name, found in self.sampler.poll():
-                        self._finish(name, found)
+                    for name, outcome in self.sampler.poll():
+                        self._finish(name, outcome)
             self.sampler.abort(list(self._open))
             self.error = UsageError("this endpoint is closed; open another one")
         except BaseException as error:  # noqa: BLE001  the sampler's; it is raised where rollouts are collected
             self.error = error
-        for one in [*self._open.values(), *self._waiting]:
-            self._fail(one, self._ended())
+        for request in [*self._open.values(), *self._waiting]:
+            self._fail(request, self._ended())
         while not self._news.empty():
             if (news := self._news.get()) is not None:
                 news()
@@ -147,14 +147,14 @@ class SamplerThread:
         self._open[number] = one
 
     def _finish(self, name: Any, found: Sample | SamplingFailed) -> None:
-        one = self._open.pop(name)
+        request = self._open.pop(name)
         if isinstance(found, SamplingFailed):
-            one.order.dropped()
-            self._fail(one, found)
+            request.order.dropped()
+            self._fail(request, found)
         else:
-            result = one.order.finished(found)
+            result = request.order.finished(found)
             with suppress(InvalidStateError):  # its asker has just left
-                one.future.set_result(result)
+                request.future.set_result(result)
         self._retry()
 
     def _abort(self, one: _Open) -> None:
@@ -169,8 +169,8 @@ class SamplerThread:
     def _retry(self) -> None:
         """Begin what has waited for another request."""
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            self._begin(one)
+        for request in waiting:
+            self._begin(request)
 
     @staticmethod
     def _fail(one: _Open, error: BaseException) -> None:

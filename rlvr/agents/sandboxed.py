@@ -200,11 +200,11 @@ class _Carrier:
 
     def carry(self) -> str:
         """Until the code ends; returns what went wrong with it, "" for nothing."""
-        given: list[tuple[int, tuple[int, str, str]]] = []
+        answers: list[tuple[int, tuple[int, str, str]]] = []
         while not self._call.stopped.is_set():
             wait_s = _LOOK_S if self._under_way else None
-            reply = _ran(self._session, f"_policy.step({self._mark!r}, {given!r}, {wait_s!r})")
-            given = []
+            reply = _ran(self._session, f"_policy.step({self._mark!r}, {answers!r}, {wait_s!r})")
+            answers = []
             for news in self._news(reply):
                 if news.get("ended"):
                     return str(news.get("why") or "")
@@ -215,20 +215,20 @@ class _Carrier:
                     target=self._ask, args=(news,), name="rlvr-agent-request", daemon=True
                 ).start()
             if self._under_way:
-                given.append(self._answers.get())
+                answers.append(self._answers.get())
                 while not self._answers.empty():
-                    given.append(self._answers.get())
-                self._under_way -= len(given)
+                    answers.append(self._answers.get())
+                self._under_way -= len(answers)
         return "stopped"
 
     def _news(self, reply: SessionReply) -> list[dict[str, Any]]:
         """What the session says; it is the agent's own word, and may be anything."""
-        _, found, text = reply.text.rpartition(self._mark)
+        _, mark, text = reply.text.rpartition(self._mark)
         try:
-            news = json.loads(text) if found else None
+            news = json.loads(text) if mark else None
         except (ValueError, RecursionError):
             news = None
-        if not isinstance(news, list) or not all(isinstance(one, dict) for one in news):
+        if not isinstance(news, list) or not all(isinstance(event, dict) for event in news):
             raise AgentFailed(f"the session no longer answers: {reply.text[-500:]}")
         return news
 
@@ -281,7 +281,7 @@ def _read(session: Session, name: str) -> str:
     mark = secrets.token_hex(16)
     read = f"open({name!r}, 'rb').read({_ANSWER_BYTES}).decode('utf-8', 'replace')"
     reply = session.run(f"import os as _os\n_os.write(1, ({mark!r} + {read}).encode()) and None")
-    _, found, text = reply.text.partition(mark)
-    if not found or reply.ending is not Ending.OK:
+    _, separator, text = reply.text.partition(mark)
+    if not separator or reply.ending is not Ending.OK:
         raise AgentFailed(f"it left no file {name!r} as its answer: {reply.text[-200:]}")
     return text

@@ -75,8 +75,8 @@ class EpisodeTools:
             return None
         if not isinstance(name, str) and not is_whole(name):
             return _error(None, _BAD_REQUEST, f"the id is {brief(name)}; give a text or a number")
-        given = message.get("params")
-        params: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+        raw_params = message.get("params")
+        params: Mapping[str, Any] = raw_params if isinstance(raw_params, Mapping) else {}
         match method:
             case "initialize":
                 return _result(name, _hello(params))
@@ -102,14 +102,14 @@ class EpisodeTools:
             call = self.call(name, arguments)
         except UsageError as refused:
             return _error(id, _BAD_REQUEST, str(refused))
-        said = [{"type": "text", "text": call.reply}]
-        return _result(id, {"content": said, "isError": call.error})
+        content = [{"type": "text", "text": call.reply}]
+        return _result(id, {"content": content, "isError": call.error})
 
 
 def _hello(params: Mapping[str, Any]) -> dict[str, Any]:
-    asked = params.get("protocolVersion")
+    version = params.get("protocolVersion")
     return {
-        "protocolVersion": asked if asked in _VERSIONS else _VERSIONS[0],
+        "protocolVersion": version if version in _VERSIONS else _VERSIONS[0],
         "capabilities": {"tools": {}},
         "serverInfo": {"name": "rlvr", "version": "1"},
     }

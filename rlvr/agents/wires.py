@@ -75,7 +75,7 @@ def _one_of(name: str, value: Any, kinds: Mapping[str, Any] | Sequence[str]) -> 
 
 
 def _objects(name: str, value: Any) -> list[_Object]:
-    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
         raise bad_request(name, f"is {brief(value)}; it must be a list of objects")
     return value
 
@@ -141,17 +141,19 @@ class ResponsesWire:
 
     def __init__(self, asked: _Object, known: dict[str, list[Message]]) -> None:
         self._known, self._asked = known, asked
-        told, instructions = _Told(), asked.get("instructions")
+        transcript, instructions = _Told(), asked.get("instructions")
         before = asked.get("previous_response_id")
         if before is not None and (not isinstance(before, str) or before not in known):
             raise bad_request(
                 "previous_response_id", f"is {brief(before)}; this episode has no such response"
             )
-        given = asked.get("input")
-        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        raw_input = asked.get("input")
+        items = (
+            [{"role": "user", "content": raw_input}] if isinstance(raw_input, str) else raw_input
+        )
         for item in _objects("input", items):
-            self._read(item, told)
-        self._said: list[Message] = [*(known[before] if before else ()), *told.messages]
+            self._read(item, transcript)
+        self._said: list[Message] = [*(known[before] if before else ()), *transcript.messages]
         system = [{"role": "system", "content": instructions}] if instructions else []
         form = _mapping("text", asked.get("text")).get("format")
         kind = _mapping("text.format", form).get("type", "text")
@@ -181,7 +183,7 @@ class ResponsesWire:
         message, cut = choices[0]["message"], choices[0]["finish_reason"] == "length"
         name = f"resp_{head['id']}"
         self._known[name] = [*self._said, message]
-        asked = self._asked
+        request = self._asked
         return {
             "id": name,
             "object": "response",
@@ -198,15 +200,15 @@ class ResponsesWire:
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": usage["total_tokens"],
             },
-            "instructions": asked.get("instructions"),
-            "previous_response_id": asked.get("previous_response_id"),
-            "tools": asked.get("tools") or [],
-            "tool_choice": asked.get("tool_choice") or "auto",
+            "instructions": request.get("instructions"),
+            "previous_response_id": request.get("previous_response_id"),
+            "tools": request.get("tools") or [],
+            "tool_choice": request.get("tool_choice") or "auto",
             "parallel_tool_calls": True,
-            "temperature": asked.get("temperature"),
-            "top_p": asked.get("top_p"),
-            "max_output_tokens": asked.get("max_output_tokens"),
-            "metadata": asked.get("metadata") or {},
+            "temperature": request.get("temperature"),
+            "top_p": request.get("top_p"),
+            "max_output_tokens": request.get("max_output_tokens"),
+            "metadata": request.get("metadata") or {},
             "text": {"format": {"type": "text"}},
         }
 
@@ -241,36 +243,41 @@ def _items(name: str, message: Message) -> list[dict[str, Any]]:
             "text": message["content"] or "",
             "annotations": [],
         }
-        said = {"type": "message", "role": "assistant", "status": "completed", "content": [part]}
-        items.append({"id": name.replace("resp", "msg", 1), **said})
+        message_item = {
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [part],
+        }
+        items.append({"id": name.replace("resp", "msg", 1), **message_item})
     for number, call in enumerate(calls):
-        made = {"call_id": call["id"], "status": "completed", **call["function"]}
-        items.append({"id": f"fc_{number}_{name}", "type": "function_call", **made})
+        call_item = {"call_id": call["id"], "status": "completed", **call["function"]}
+        items.append({"id": f"fc_{number}_{name}", "type": "function_call", **call_item})
     return items
 
 
 def _pieces(number: int, item: _Object) -> list[tuple[str, dict[str, Any]]]:
     """The events of an item of the output."""
-    own: dict[str, Any] = {}
-    found: list[tuple[str, dict[str, Any]]]
+    extra: dict[str, Any] = {}
+    events: list[tuple[str, dict[str, Any]]]
     place = {"item_id": item["id"], "output_index": number}
     if item["type"] == "function_call":
-        begun, said = {**item, "arguments": "", "status": "in_progress"}, item["arguments"]
+        begun, content = {**item, "arguments": "", "status": "in_progress"}, item["arguments"]
         kind = "function_call_arguments"
-        last = {"arguments": said, "name": item["name"]}
+        last = {"arguments": content, "name": item["name"]}
     else:
         part, place = item["content"][0], {**place, "content_index": 0}
-        begun, said = {**item, "content": [], "status": "in_progress"}, part["text"]
-        kind, own, last = "output_text", {"logprobs": []}, {"text": said, "logprobs": []}
-    found = [("response.output_item.added", {"output_index": number, "item": begun})]
+        begun, content = {**item, "content": [], "status": "in_progress"}, part["text"]
+        kind, extra, last = "output_text", {"logprobs": []}, {"text": content, "logprobs": []}
+    events = [("response.output_item.added", {"output_index": number, "item": begun})]
     if item["type"] == "message":
         empty = {**item["content"][0], "text": ""}
-        found.append(("response.content_part.added", {**place, "part": empty}))
-    found.append((f"response.{kind}.delta", {**place, "delta": said, **own}))
-    found.append((f"response.{kind}.done", {**place, **last}))
+        events.append(("response.content_part.added", {**place, "part": empty}))
+    events.append((f"response.{kind}.delta", {**place, "delta": content, **extra}))
+    events.append((f"response.{kind}.done", {**place, **last}))
     if item["type"] == "message":
-        found.append(("response.content_part.done", {**place, "part": item["content"][0]}))
-    return [*found, ("response.output_item.done", {"output_index": number, "item": dict(item)})]
+        events.append(("response.content_part.done", {**place, "part": item["content"][0]}))
+    return [*events, ("response.output_item.done", {"output_index": number, "item": dict(item)})]
 
 
 # ----------------------------------------------------------------------------------------------------------- Messages
@@ -289,14 +296,14 @@ class MessagesWire:
     """
 
     def __init__(self, asked: _Object) -> None:
-        told = _Told()
+        transcript = _Told()
         if system := _text_of("system", asked.get("system"), ("text",)):
-            told.say("system", system)
+            transcript.say("system", system)
         for message in _objects("messages", asked.get("messages")):
-            self._read(message, told)
+            self._read(message, transcript)
         kind = _mapping("tool_choice", asked.get("tool_choice")).get("type")
         request = {
-            "messages": told.messages,
+            "messages": transcript.messages,
             "tools": [_own_tool(tool) for tool in _objects("tools", asked.get("tools") or [])],
             "tool_choice": kind if kind in ("auto", "none") else kind and "required",
             "stop": asked.get("stop_sequences"),
@@ -331,13 +338,13 @@ class MessagesWire:
     def whole(self, head: _Object, choices: Sequence[_Object], usage: Mapping[str, int]) -> _Object:
         message, reason = choices[0]["message"], choices[0]["finish_reason"]
         calls = message.get("tool_calls") or ()
-        said = [{"type": "text", "text": message["content"]}] if message["content"] else []
+        content = [{"type": "text", "text": message["content"]}] if message["content"] else []
         return {
             "id": f"msg_{head['id']}",
             "type": "message",
             "role": "assistant",
             "model": head["model"],
-            "content": [*said, *map(_tool_use, calls)],
+            "content": [*content, *map(_tool_use, calls)],
             "stop_reason": _ENDS[reason],
             "stop_sequence": None,
             "usage": {

@@ -142,18 +142,18 @@ def composed(
         logprobs, behaviour_logprobs, completion_mask: as in `truncated`.
     """
     policies = logprobs, behaviour_logprobs, completion_mask
-    found = {}
+    by_text = {}
     for rule in rules:
         if rule.kind == "truncate":
             weights = truncated(*policies, cap=rule.high, level=rule.level)
         else:
             function = masked if rule.kind == "band" else kept
             weights = function(*policies, low=rule.low, high=rule.high, level=rule.level)
-        found[str(rule)] = weights
+        by_text[str(rule)] = weights
     product = completion_mask.to(logprobs.dtype)
-    for one in found.values():
-        product = product * one.weights
-    return product, found
+    for factor in by_text.values():
+        product = product * factor.weights
+    return product, by_text
 
 
 def _weights(

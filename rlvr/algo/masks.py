@@ -47,10 +47,10 @@ def standardised(
         scale: divide by the std; False only centres.
         eps: added to the std.
     """
-    here = weights > 0
-    anchor = torch.where(here, x, -torch.inf).amax(dim=1, keepdim=True)
-    x = torch.where(here, x - anchor, 0.0)
-    centred = zero_masked(x - masked_mean(x, weights, dim=1), here)
+    counted = weights > 0
+    anchor = torch.where(counted, x, -torch.inf).amax(dim=1, keepdim=True)
+    x = torch.where(counted, x - anchor, 0.0)
+    centred = zero_masked(x - masked_mean(x, weights, dim=1), counted)
     if not scale:
         return centred
     std = masked_mean(centred.square(), weights, dim=1).sqrt()

@@ -150,8 +150,8 @@ def gspo(
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
     s = sequence_mean_log_ratio(log_r, completion_mask).exp()
     if per_token:
-        own = zero_masked(logprobs, completion_mask)
-        s = s.detach() * (own - own.detach()).exp()
+        masked_logprobs = zero_masked(logprobs, completion_mask)
+        s = s.detach() * (masked_logprobs - masked_logprobs.detach()).exp()
     return _clipped_per_sequence(
         log_r, s.expand_as(log_r), advantages, completion_mask, low=low, high=high
     )

@@ -390,7 +390,7 @@ class Correction:
         words = text.strip().split(":")
         try:
             level, kind, *bounds = words
-            numbers = [float(one) for one in bounds]
+            numbers = [float(bound) for bound in bounds]
             if len(numbers) != (1 if kind == "truncate" else 2):
                 raise ValueError
         except ValueError:

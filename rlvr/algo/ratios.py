@@ -64,8 +64,8 @@ def sequence_ratio(log_ratio: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     Args:
         log_ratio: per token, 0 where masked.
     """
-    whole = log_ratio.sum(dim=1, keepdim=True).clamp(-LOG_RATIO, LOG_RATIO)
-    return whole.exp().expand_as(log_ratio)
+    total = log_ratio.sum(dim=1, keepdim=True).clamp(-LOG_RATIO, LOG_RATIO)
+    return total.exp().expand_as(log_ratio)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ class RatioStats:
     dual: Tensor
 
     def __add__(self, other: RatioStats) -> RatioStats:
-        both = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        return RatioStats(**(both | {"ratio_max": torch.maximum(self.ratio_max, other.ratio_max)}))
+        sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        return RatioStats(**(sums | {"ratio_max": torch.maximum(self.ratio_max, other.ratio_max)}))
 
     def none(self) -> RatioStats:
         """Those of no tokens."""

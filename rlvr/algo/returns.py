@@ -69,10 +69,10 @@ def gae(
     last, value = torch.zeros_like(values[:, 0]), _end_value(bootstrap, values)
     advantages = torch.zeros_like(values)
     for t in reversed(range(values.shape[1])):
-        here = rewards[:, t] + gamma * value - values[:, t] + gamma * lam * last
+        current = rewards[:, t] + gamma * value - values[:, t] + gamma * lam * last
         trained = completion_mask[:, t]
-        last, value = torch.where(trained, here, last), torch.where(trained, values[:, t], value)
-        advantages[:, t] = torch.where(trained, here, 0.0)
+        last, value = torch.where(trained, current, last), torch.where(trained, values[:, t], value)
+        advantages[:, t] = torch.where(trained, current, 0.0)
     return AdvantageEstimate(advantages, advantages + values)
 
 

@@ -32,18 +32,18 @@ def max_variance(
     """
     chosen = torch.zeros_like(scored)
     for p in range(len(scores)):
-        there = scored[p].nonzero().flatten()
-        order = there[scores[p, there].sort(descending=True, stable=True).indices]
+        scored_rows = scored[p].nonzero().flatten()
+        order = scored_rows[scores[p, scored_rows].sort(descending=True, stable=True).indices]
         n, m = len(order), min(size, len(order))
-        kept = [torch.cat([order[:k], order[n - (m - k) :]]) for k in range(m + 1)]
-        if kept:
+        candidates = [torch.cat([order[:k], order[n - (m - k) :]]) for k in range(m + 1)]
+        if candidates:
             spreads = torch.stack(
                 [
-                    scores[p, one].double().var(correction=0) if m else scores.new_zeros(())
-                    for one in kept
+                    scores[p, indices].double().var(correction=0) if m else scores.new_zeros(())
+                    for indices in candidates
                 ]
             )
-            chosen[p, kept[int(spreads.argmax())]] = True
+            chosen[p, candidates[int(spreads.argmax())]] = True
     return chosen
 
 

@@ -73,9 +73,9 @@ def conjugate_gradient(
     """
     x, residual = torch.zeros_like(b), b.clone()
     direction, size = residual.clone(), residual.dot(residual)
-    whole = float(size) ** 0.5
+    initial_norm = float(size) ** 0.5
     for _ in range(steps):
-        if float(size) ** 0.5 <= tolerance * whole:
+        if float(size) ** 0.5 <= tolerance * initial_norm:
             break
         moved = product(direction)
         bend = direction.dot(moved)
@@ -86,7 +86,7 @@ def conjugate_gradient(
         residual = residual - length * moved
         new = residual.dot(residual)
         direction, size = residual + new / size * direction, new
-    return x, float(size) ** 0.5 / whole if whole else 0.0
+    return x, float(size) ** 0.5 / initial_norm if initial_norm else 0.0
 
 
 def fisher_product(
@@ -103,11 +103,11 @@ def fisher_product(
     """
 
     def product(v: Tensor) -> Tensor:
-        found = damping * v
+        total = damping * v
         for part in divergence():
             slope = _gradient(part, parameters, create_graph=True).dot(v)
-            found = found + _gradient(slope, parameters)
-        return found
+            total = total + _gradient(slope, parameters)
+        return total
 
     return product
 
@@ -173,11 +173,11 @@ def trust_region_step(
         return TrustRegionStep(False, 0.0, 0.0, 0.0, norm, 0.0, 0)
     product = fisher_product(divergence, parameters, damping=damping)
     x, residual = conjugate_gradient(product, g, steps=cg_steps)
-    whole = float(x.dot(product(x)))
-    if not whole > 0:
+    curvature = float(x.dot(product(x)))
+    if not curvature > 0:
         return TrustRegionStep(False, 0.0, 0.0, 0.0, norm, residual, 0)
     step, start = (
-        (2 * delta / whole) ** 0.5 * x,
+        (2 * delta / curvature) ** 0.5 * x,
         [parameter.detach().clone() for parameter in parameters],
     )
     for tried in range(backtracks + 1):
@@ -221,10 +221,10 @@ def dual_ascent(
 def _gradient(
     of: Tensor, parameters: Sequence[Tensor], *, create_graph: bool = False
 ) -> Float[Tensor, " n"]:
-    found = torch.autograd.grad(
+    gradients = torch.autograd.grad(
         of, parameters, create_graph=create_graph, allow_unused=True, materialize_grads=True
     )
-    return torch.cat([one.reshape(-1) for one in found])
+    return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -51,11 +51,11 @@ class AlgorithmsCommand:
 def _check(name: str, out: Console) -> int:
     algorithm = load_algorithm(name)
     findings = import_module("rlvr.train.conformance").conforms(algorithm, on_ranks=True)
-    for one in findings:
-        out.print(f"{'FAILS' if one.fault else 'holds'}  {one.rule}", soft_wrap=True)
-        if one.fault:
-            out.print(f"       {one.fault}", soft_wrap=True)
-    return int(any(one.fault for one in findings))
+    for finding in findings:
+        out.print(f"{'FAILS' if finding.fault else 'holds'}  {finding.rule}", soft_wrap=True)
+        if finding.fault:
+            out.print(f"       {finding.fault}", soft_wrap=True)
+    return int(any(result.fault for result in findings))
 
 
 def _listed() -> Table:
@@ -75,9 +75,9 @@ def _show(kind: type[Algorithm], out: Console) -> None:
     def line(text: str) -> None:
         out.print(text, soft_wrap=True)
 
-    made = kind()
+    algorithm = kind()
     line(inspect.cleandoc(sys.modules[kind.__module__].__doc__ or kind.__doc__ or ""))
-    line(f"\n{made.label}: {_updates(kind)} updates per batch")
+    line(f"\n{algorithm.label}: {_updates(kind)} updates per batch")
     printed = {
         field.name: getattr(kind.printed, field.name)
         for field in dataclasses.fields(kind.printed)
@@ -89,17 +89,19 @@ def _show(kind: type[Algorithm], out: Console) -> None:
         line(f"Sources: {kind.sources}\n")
     table = Table("flag", "default", Column("what it is", overflow="fold"))
     for name, number in numbers(kind).items():
-        holder = made if number.part is None else getattr(made, number.part)
+        holder = algorithm if number.part is None else getattr(algorithm, number.part)
         if number.name and holder is not None:
             value = getattr(holder, number.name)
-            shown = ",".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
-            table.add_row(flag_of(name), shown, number.help)
+            value_text = (
+                ",".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
+            )
+            table.add_row(flag_of(name), value_text, number.help)
     out.print(table)
     absent = sorted(
         {
             number.part
             for number in numbers(kind).values()
-            if number.part and getattr(made, number.part) is None
+            if number.part and getattr(algorithm, number.part) is None
         }
     )
     if absent:

@@ -176,14 +176,14 @@ def with_one_env(argv: Sequence[str]) -> list[str]:
     """
     if argv[:1] not in (["train"], ["eval"]):
         return list(argv)
-    envs, rest, pieces = [], [], iter(argv)
+    envs, arguments, pieces = [], [], iter(argv)
     at = len(argv)
     for piece in pieces:
         flag, equals, value = piece.partition("=")
         if flag != "--env":
-            rest.append(piece)
+            arguments.append(piece)
             continue
-        at = min(at, len(rest))
+        at = min(at, len(arguments))
         envs.append(value if equals else next(pieces, ""))
     if len(envs) > 1:
         bare = next((env for env in envs if not is_mixture(env)), None)
@@ -194,7 +194,11 @@ def with_one_env(argv: Sequence[str]) -> list[str]:
     if not envs:
         return list(argv)
     joined = " ".join(envs)
-    return [*rest[:at], *(["--env", joined] if argv[0] == "train" else [joined]), *rest[at:]]
+    return [
+        *arguments[:at],
+        *(["--env", joined] if argv[0] == "train" else [joined]),
+        *arguments[at:],
+    ]
 
 
 def with_chat_mode(argv: Sequence[str]) -> list[str]:
@@ -303,11 +307,11 @@ def environment_of(
     options = with_reward(with_level(given, sandbox, env), reward)
     watch = watch_of_process()
     with watch.on():  # what it reads when it is made belongs to its identity
-        made = make(env, **options_of(defaults_of(env), options))
-    made._inputs = watch.take().get("inputs", {})
+        environment = make(env, **options_of(defaults_of(env), options))
+    environment._inputs = watch.take().get("inputs", {})
     if strict:
-        made.stop_at_bad_rows()
-    return made
+        environment.stop_at_bad_rows()
+    return environment
 
 
 def with_reward(given: Sequence[str], reward: str | None) -> Sequence[str]:
@@ -382,18 +386,20 @@ def require_outputs(
     Raises:
         UsageError: an output is an input or another output, exists, is a folder, or its folder is missing.
     """
-    taken = {path.resolve(): "an input" for path in inputs if path is not None}
+    paths = {path.resolve(): "an input" for path in inputs if path is not None}
     for path in outputs:
         if path is None:
             continue
-        if path.resolve() in taken:
+        if path.resolve() in paths:
             raise UsageError(
-                f"{path} is {taken[path.resolve()]} and would be overwritten; name another output"
+                f"{path} is {paths[path.resolve()]} and would be overwritten; name another output"
             )
-        if path.exists() and any(path.samefile(other) for other in taken if other.exists()):
+        if path.exists() and any(
+            path.samefile(path_before) for path_before in paths if path_before.exists()
+        ):
             raise UsageError(f"{path} is another name of an input or output; name another output")
         require_output(path, overwrite=overwrite)
-        taken[path.resolve()] = "another output"
+        paths[path.resolve()] = "another output"
 
 
 def say_if_unprotected(file: Path, err: Console) -> None:

@@ -101,7 +101,7 @@ class AuditCommand:
         if self.env is not None or self.html is not None or self.reward_model is not None:
             raise UsageError("--yardstick takes no ENV, no FILE, no --html and no --reward-model")
         require_outputs([self.output], [], overwrite=self.overwrite)
-        found = measure_yardstick(
+        measurement = measure_yardstick(
             self.verifier or ("rlvr",),
             name=yardstick,
             families=self.family,
@@ -110,11 +110,11 @@ class AuditCommand:
             workers=self.workers,
         )
         if self.json:
-            print_json(out, found.as_dict())
+            print_json(out, measurement.as_dict())
         else:
-            found.show(out, worst=self.worst)
+            measurement.show(out, worst=self.worst)
         if self.output is not None:
-            write_whole(self.output, (json.dumps(found.as_dict(), indent=2) + "\n").encode())
+            write_whole(self.output, (json.dumps(measurement.as_dict(), indent=2) + "\n").encode())
         return 0
 
     def _audit(self, env_id: str, file: Path, out: Console, err: Console) -> int:
@@ -123,50 +123,50 @@ class AuditCommand:
         read_rows(file)  # a missing file should not cost the start of workers
         say_if_unprotected(file, err)
         require_outputs([self.html, self.output], [file], overwrite=self.overwrite)
-        env, other = environment_of(env_id, self.option), None
+        env, second_env = environment_of(env_id, self.option), None
         if self.against is not None or self.against_option:
-            other = environment_of(self.against or env_id, self.against_option)
+            second_env = environment_of(self.against or env_id, self.against_option)
         model: Any = None
         if self.reward_model is not None:
             from rlvr.train.reward_model import RewardModel
 
             model = RewardModel.load(self.reward_model).scores
-        found = audit(
+        result = audit(
             env,
             file,
             label=self.label,
             by=self.by,
-            against=other,
+            against=second_env,
             reward_model=model,
             worst=self.worst,
             workers=self.workers,
             progress=err.is_terminal,
         )
         if self.json:
-            print_json(out, found.as_dict())
+            print_json(out, result.as_dict())
         else:
-            found.show(out)
-            for case in found.cases[:_SHOWN_CASES]:
+            result.show(out)
+            for case in result.cases[:_SHOWN_CASES]:
                 line = inert(f"{case.kind} {case.id}: {case.why[:200]}")
                 out.print(line, soft_wrap=True)
         if self.html is not None:
-            write_whole(self.html, viewer.report_page(found.as_dict()))
+            write_whole(self.html, viewer.report_page(result.as_dict()))
         if self.output is not None:
             write_whole(
-                self.output, (json.dumps(found.as_dict(), indent=2, default=str) + "\n").encode()
+                self.output, (json.dumps(result.as_dict(), indent=2, default=str) + "\n").encode()
             )
 
-        _show_left_out(err, "left out", found.left_out)
-        if found.disagreement is not None:
-            _show_left_out(err, "left out by the second", found.disagreement.left_out)
-        return int(not found.whole)
+        _show_left_out(err, "left out", result.left_out)
+        if result.disagreement is not None:
+            _show_left_out(err, "left out by the second", result.disagreement.left_out)
+        return int(not result.whole)
 
 
 def _show_left_out(err: Console, what: str, rows: Sequence[str]) -> None:
     """By reason, with one example of each; the report has them all."""
-    found = LeftOut()
+    left_out = LeftOut()
     for text in rows:
         row, _, why = text.partition(": ")
-        found.add(row, why)
-    for line in found.lines(_SHOWN_LEFT_OUT):
+        left_out.add(row, why)
+    for line in left_out.lines(_SHOWN_LEFT_OUT):
         err.print(labelled(f"{what}:", line), soft_wrap=True)

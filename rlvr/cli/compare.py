@@ -72,10 +72,12 @@ class CompareCommand:
             for name, paths in named.items()
         ]
         labels = None if self.labels is None else read_labels(self.labels)
-        found = compare(entries, ks=self.k, accept=self.accept, level=self.level, labels=labels)
-        self._show(found, out)
+        comparison = compare(
+            entries, ks=self.k, accept=self.accept, level=self.level, labels=labels
+        )
+        self._show(comparison, out)
         if self.output is not None:
-            write_whole(self.output, _written(found, self.output.suffix))
+            write_whole(self.output, _written(comparison, self.output.suffix))
             say_line(err, f"written to {one_line(self.output)}")
         return 0
 
@@ -86,12 +88,12 @@ class CompareCommand:
         if self.json:
             print_json(out, found.as_dict())
             return
-        for one in found.tables():
-            table = Table(title=Text(one_line(one.caption)), title_justify="left")
-            for place, name in enumerate(one.head):
+        for comparison_table in found.tables():
+            table = Table(title=Text(one_line(comparison_table.caption)), title_justify="left")
+            for place, name in enumerate(comparison_table.head):
                 is_name = place == 0 or name in ("", "model")
                 table.add_column(Text(one_line(name)), justify="left" if is_name else "right")
-            for row in one.rows:
+            for row in comparison_table.rows:
                 table.add_row(*(Text(one_line(cell)) for cell in row))
             out.print(table)
         for line in found.lines():
@@ -103,9 +105,9 @@ def _named(given: tuple[str, ...]) -> dict[str, list[Path]]:
     named: dict[str, list[Path]] = {}
     alone: list[Path] = []
     for text in given:
-        name, equals, rest = text.partition("=")
+        name, equals, files = text.partition("=")
         if equals and name and not Path(text).exists():
-            named.setdefault(name, []).extend(_paths(rest))
+            named.setdefault(name, []).extend(_paths(files))
         else:
             alone += _paths(text)
     short = [path.name for path in alone]
@@ -128,10 +130,10 @@ def _named(given: tuple[str, ...]) -> dict[str, list[Path]]:
 def _paths(text: str) -> list[Path]:
     if Path(text).exists() or not glob.has_magic(text):
         return [Path(text)]
-    found = sorted(glob.glob(text))  # noqa: PTH207
-    if not found:
+    matches = sorted(glob.glob(text))  # noqa: PTH207
+    if not matches:
         raise UsageError(f"{text}: no file fits this pattern")
-    return [Path(one) for one in found]
+    return [Path(match) for match in matches]
 
 
 def _written(found: Comparison, suffix: str) -> bytes:

@@ -72,9 +72,13 @@ class DoctorCommand:
                 out.print(line, soft_wrap=True)
         elif self.verbose:
             table = Table("", "part", "found", "remedy")
-            for it in findings:
-                part = it.part if it.group in ("system", "packages") else f"{it.group}: {it.part}"
-                table.add_row(_MARKS[it.ok], part, it.found, it.remedy)
+            for part_status in findings:
+                part = (
+                    part_status.part
+                    if part_status.group in ("system", "packages")
+                    else f"{part_status.group}: {part_status.part}"
+                )
+                table.add_row(_MARKS[part_status.ok], part, part_status.found, part_status.remedy)
             out.print(table)
         else:
             _print_summary(out, findings)
@@ -110,27 +114,30 @@ def examine(full: bool = False) -> Iterator[PartStatus]:
     )
     yield PartStatus("system", "cores", True, f"{usable_cores()} of {os.cpu_count()} usable")
     yield PartStatus("system", "memory", True, f"{_memory_mib()} MiB")
-    found = _version("rlvr")
-    remedy = "" if found else "pip install -c constraints.txt . in the checkout"
-    yield PartStatus("packages", "rlvr", found is not None, found or "not installed", remedy)
-    extras = _dependencies() if found else {"": []}
+    version = _version("rlvr")
+    remedy = "" if version else "pip install -c constraints.txt . in the checkout"
+    yield PartStatus("packages", "rlvr", version is not None, version or "not installed", remedy)
+    extras = _dependencies() if version else {"": []}
     for package in extras.pop(""):
-        found = _version(package)
-        remedy = "" if found else "install rlvr again, which brings it"
-        yield PartStatus("packages", package, found is not None, found or "missing", remedy)
+        version = _version(package)
+        remedy = "" if version else "install rlvr again, which brings it"
+        yield PartStatus("packages", package, version is not None, version or "missing", remedy)
     for extra, packages in extras.items():
         if extra == "vllm":
             yield _vllm()
             continue
         versions = {package: _version(package) for package in packages}
-        listed = ", ".join(f"{package} {found or 'missing'}" for package, found in versions.items())
-        whole = all(versions.values())
+        listed = ", ".join(
+            f"{package} {package_version or 'missing'}"
+            for package, package_version in versions.items()
+        )
+        complete = all(versions.values())
         yield PartStatus(
             "extras",
             extra,
-            whole or None,
+            complete or None,
             listed,
-            "" if whole else INSTALL_EXTRA.format(extra=extra),
+            "" if complete else INSTALL_EXTRA.format(extra=extra),
         )
     yield from _examine_workers()
     yield from _examine_sandbox(full)
@@ -139,8 +146,8 @@ def examine(full: bool = False) -> Iterator[PartStatus]:
             load(name)
             yield PartStatus("environments", name, True, "loads")
         except Exception as error:  # noqa: BLE001  a plugin may raise anything; the report goes on
-            found = f"{type(error).__name__}: {error}"
-            yield PartStatus("environments", name, False, found, "fix or uninstall its package")
+            version = f"{type(error).__name__}: {error}"
+            yield PartStatus("environments", name, False, version, "fix or uninstall its package")
 
 
 def _vllm() -> PartStatus:
@@ -149,12 +156,12 @@ def _vllm() -> PartStatus:
     remedy = "docs/using/vllm.md: it has an environment of its own"
     if not names:
         return PartStatus("extras", "vllm", None, "vllm missing", remedy)
-    found = str(_version(names[0]))
-    if not is_tested(found):
+    version = str(_version(names[0]))
+    if not is_tested(version):
         return PartStatus(
-            "extras", "vllm", None, f"{names[0]} {found}, and {TESTED} was tested", remedy
+            "extras", "vllm", None, f"{names[0]} {version}, and {TESTED} was tested", remedy
         )
-    return PartStatus("extras", "vllm", True, f"{names[0]} {found}")
+    return PartStatus("extras", "vllm", True, f"{names[0]} {version}")
 
 
 def _examine_workers() -> Iterator[PartStatus]:
@@ -195,12 +202,12 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
 
     with contextlib.closing(Sandbox(workers=1, limits=Limits(memory_mib=1024))) as sandbox:
         guarantees = sandbox.check(full)
-        whole = all(g.mechanism for g in guarantees)
+        complete = all(g.mechanism for g in guarantees)
         restricted: list[Guarantee] = []
-        if full or not whole:
-            other = Sandbox(workers=1, limits=sandbox.limits, level="restricted")
-            with contextlib.closing(other):
-                restricted = other.check(full)
+        if full or not complete:
+            fallback = Sandbox(workers=1, limits=sandbox.limits, level="restricted")
+            with contextlib.closing(fallback):
+                restricted = fallback.check(full)
         yield _level(guarantees, restricted)
         for g in guarantees:
             yield PartStatus(
@@ -212,9 +219,9 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
             )
         for g in restricted:
             by_design = g.name in LEVELS["restricted"].missing
-            ok = True if g.mechanism else None if whole or by_design else False
+            ok = True if g.mechanism else None if complete or by_design else False
             yield PartStatus("restricted", g.name, ok, _held(g), "" if g.mechanism else g.remedy)
-        if not whole:
+        if not complete:
             return
         for program in GREETINGS:
             language = program.language
@@ -224,18 +231,18 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
             fence = LANGUAGES[language].fences[0]
             block = find_program(f"```{fence}\n{LANGUAGES[language].hello}\n```", language)
             if block is None:
-                found = f"no program is found in a block of {fence}"
-                yield PartStatus("languages", language, False, found, "")
+                message = f"no program is found in a block of {fence}"
+                yield PartStatus("languages", language, False, message, "")
                 continue
             run = sandbox.run(Program(block.language, block.text))
             ok = run.ending is Ending.OK
-            found = (
+            message = (
                 run.text.strip()
                 if ok
                 else f"{run.ending} {run.why} {run.stderr[-200:].decode(errors='replace')}"
             )
             remedy = "" if ok else "see docs/reference/sandbox.md, 'What the host needs'"
-            yield PartStatus("languages", language, ok, found, remedy)
+            yield PartStatus("languages", language, ok, message, remedy)
 
 
 def _level(namespaces: Sequence[Guarantee], restricted: Sequence[Guarantee]) -> PartStatus:
@@ -246,10 +253,10 @@ def _level(namespaces: Sequence[Guarantee], restricted: Sequence[Guarantee]) -> 
     if not lacking:
         return PartStatus("sandbox", "level", True, "Sandbox() keeps every promise here")
     broken = {g.name for g in restricted if not g.mechanism} - set(LEVELS["restricted"].missing)
-    found = "no level keeps its promises here"
+    advice = "no level keeps its promises here"
     if not broken:
-        found = 'choose level="restricted" (--sandbox restricted), which works here'
-    return PartStatus("sandbox", "level", False, found, lacking[0].remedy)
+        advice = 'choose level="restricted" (--sandbox restricted), which works here'
+    return PartStatus("sandbox", "level", False, advice, lacking[0].remedy)
 
 
 def _held(guarantee: Guarantee) -> str:
@@ -264,24 +271,32 @@ def _print_summary(out: Console, findings: Sequence[PartStatus]) -> None:
         parts = [finding for finding in findings if finding.group == group]
         ok = (
             False
-            if any(it.ok is False for it in parts)
+            if any(finding.ok is False for finding in parts)
             else None
-            if all(it.ok is None for it in parts)
+            if all(finding.ok is None for finding in parts)
             else True
         )
-        lacking = ", ".join(it.part for it in parts if not it.ok)
-        count = f"{sum(it.ok is True for it in parts)} of {len(parts)}"
-        text = ", ".join(f"{it.part} {it.found}" for it in parts) if group == "system" else count
+        lacking = ", ".join(finding.part for finding in parts if not finding.ok)
+        count = f"{sum(finding.ok is True for finding in parts)} of {len(parts)}"
+        text = (
+            ", ".join(f"{finding.part} {finding.found}" for finding in parts)
+            if group == "system"
+            else count
+        )
         line = f"  {group:14}{text}" + f"; without {lacking}" * bool(lacking)
         out.print(Text.assemble(_MARKS[ok], inert(line)), no_wrap=True, overflow="ellipsis")
-    problems = [it for it in findings if it.ok is False]
-    for it in problems[:_SHOWN]:
-        found = it.found.partition("\n")[0]  # an error may have many lines
-        problem = labelled(f"{it.group}, {it.part}:", f"{found}; {it.remedy}", "red")
+    problems = [finding for finding in findings if finding.ok is False]
+    for problem_part in problems[:_SHOWN]:
+        first_line = problem_part.found.partition("\n")[0]  # an error may have many lines
+        problem = labelled(
+            f"{problem_part.group}, {problem_part.part}:",
+            f"{first_line}; {problem_part.remedy}",
+            "red",
+        )
         out.print(problem, no_wrap=True, overflow="ellipsis")
-    more = f"{len(problems) - _SHOWN} more problems; " if len(problems) > _SHOWN else ""
-    if any(not it.ok for it in findings):
-        out.print(f"{more}`rlvr doctor -v` says how to get what is missing")
+    count_text = f"{len(problems) - _SHOWN} more problems; " if len(problems) > _SHOWN else ""
+    if any(not finding.ok for finding in findings):
+        out.print(f"{count_text}`rlvr doctor -v` says how to get what is missing")
 
 
 def _trial() -> Handler:

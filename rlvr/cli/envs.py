@@ -53,8 +53,8 @@ class EnvsCommand:
                 failed = 1
                 continue
             turns = str(cls.options().get("turns", 1))
-            said = (cls.__doc__ or "").strip().partition("\n")[0]
-            table.add_row(name, cls.domain, turns, _found(checked.get(name)), said)
+            summary = (cls.__doc__ or "").strip().partition("\n")[0]
+            table.add_row(name, cls.domain, turns, _found(checked.get(name)), summary)
         out.print(table)
         out.print("rlvr envs ENV shows one with its options")
         return failed
@@ -62,16 +62,16 @@ class EnvsCommand:
 
 def _show(cls: type[Environment], out: Console) -> None:
     """What an environment is, and its options with their defaults."""
-    said = inspect.getdoc(cls) or f"{cls.__name__} does not say what it is."
-    out.print(Text(said), soft_wrap=True)
+    summary = inspect.getdoc(cls) or f"{cls.__name__} does not say what it is."
+    out.print(Text(summary), soft_wrap=True)
     table = Table("option", "default")
     for name, value in cls.options().items():
         table.add_row(name, Text("must be given" if value is MISSING else repr(value)))
     out.print(table)
-    for name, known in NAMED_SETS.items():
-        if known.env == cls.id:
-            said = f"--option data={name}: {known.rows} rows of {known.hub}, split {known.split}"
-            out.print(f"{said}; licence {known.licence}", soft_wrap=True, highlight=False)
+    for name, named_set in NAMED_SETS.items():
+        if named_set.env == cls.id:
+            summary = f"--option data={name}: {named_set.rows} rows of {named_set.hub}, split {named_set.split}"
+            out.print(f"{summary}; licence {named_set.licence}", soft_wrap=True, highlight=False)
 
 
 def _found(record: dict[str, int] | None) -> str:

@@ -175,7 +175,7 @@ class EvalCommand:
                 else self._behind_endpoint(stack)
             )
             chat = None if self.endpoint is not None else sampler.tokenization.format.identity
-            kept = self._kept(env, sampling, chat, stack)
+            rollout_file = self._kept(env, sampling, chat, stack)
             engine = engine_at(self.scorer, self.patience_s)
             scorer = stack.enter_context(Scorer(env, workers=self.workers, engine=engine))
             try:
@@ -189,31 +189,31 @@ class EvalCommand:
                     scorer=scorer,
                     seed=self.seed,
                     max_turns=self.max_turns,
-                    known=kept.results if kept else (),
-                    on_group=kept.write if kept else None,
+                    known=rollout_file.results if rollout_file else (),
+                    on_group=rollout_file.write if rollout_file else None,
                     progress=True,
                 )
             except ServiceFailed as error:
-                if kept is None or not kept.count:
+                if rollout_file is None or not rollout_file.count:
                     raise
                 raise ServiceFailed(
-                    f"{error}. {kept.count} rollouts are kept: --resume goes on"
+                    f"{error}. {rollout_file.count} rollouts are kept: --resume goes on"
                 ) from None
-            if kept is not None and kept.count:
-                kept.finish()
-        self._show(report, kept, out)
+            if rollout_file is not None and rollout_file.count:
+                rollout_file.finish()
+        self._show(report, rollout_file, out)
         if report.truncated == 1 and self.endpoint is None:
             alarm = import_module("rlvr.train.alarm")
             say_line(err, alarm.never_ends(sampler.tokenization.format))
         if self.output is not None:
-            self._write_report(report, kept, chat)
+            self._write_report(report, rollout_file, chat)
         return int(bool(report.unscored))
 
     def _require_fitting(self) -> None:
         """Refuse flags that do not go together."""
         if self.endpoint is None:
-            given = {"key-env": self.key_env, "body": self.body, "price": self.price}
-            if extra := [f"--{name}" for name, value in given.items() if value]:
+            server_flags = {"key-env": self.key_env, "body": self.body, "price": self.price}
+            if extra := [f"--{name}" for name, value in server_flags.items() if value]:
                 raise UsageError(
                     f"{', '.join(extra)}: these are for --endpoint URL, which was not given"
                 )
@@ -301,15 +301,20 @@ class EvalCommand:
             if self.endpoint is None
             else {"api": self.api, "body": _parameters(self.body)},
         }
-        kept: RolloutFile = stack.enter_context(
+        rollout_file: RolloutFile = stack.enter_context(
             records.RolloutFile(self.rollouts, run, resume=self.resume, overwrite=self.overwrite)
         )
-        return kept
+        return rollout_file
 
     def _show(self, report: EvaluationReport, kept: RolloutFile | None, out: Console) -> None:
         table = Table("metric", "value", "95 % interval", "tasks")
-        for name, it in report.metrics.items():
-            table.add_row(name, f"{it.value:.4f}", f"{it.low:.4f} to {it.high:.4f}", str(it.tasks))
+        for name, metric in report.metrics.items():
+            table.add_row(
+                name,
+                f"{metric.value:.4f}",
+                f"{metric.low:.4f} to {metric.high:.4f}",
+                str(metric.tasks),
+            )
         out.print(table)
         out.print(
             f"mean length {report.length:.1f} tokens, {report.truncated:.1%} truncated, {report.unscored} unscored"
@@ -335,12 +340,12 @@ class EvalCommand:
         chat: Mapping[str, Any] | None,
     ) -> None:
         assert self.output is not None
-        about = {
+        header = {
             "model": self.model,
             "chat": chat,
             "usage": kept.usage.as_dict(self.price) if kept is not None else None,
         }
-        text = json.dumps(report.as_dict() | about, indent=2, default=str) + "\n"
+        text = json.dumps(report.as_dict() | header, indent=2, default=str) + "\n"
         if self.output.exists() and not self.output.is_file():
             self.output.write_text(text, encoding="utf-8")  # a device or a pipe
         else:
@@ -349,13 +354,13 @@ class EvalCommand:
 
 def _parameters(given: Iterable[str]) -> dict[str, Any]:
     """Parameters of requests from NAME=VALUE pairs; a value is JSON if it can be, else text."""
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for pair in given:
         name, equals, value = pair.partition("=")
         if not (equals and name):
             raise UsageError(f"--body {pair}: write NAME=VALUE, such as --body top_k=20")
         try:
-            found[name] = json.loads(value)
+            parameters[name] = json.loads(value)
         except ValueError:
-            found[name] = value
-    return found
+            parameters[name] = value
+    return parameters

@@ -163,9 +163,9 @@ class FilterCommand:
 
     def _frame(self, err: Console) -> PromptFrame | None:
         """What the tokenizer's chat template adds to a prompt; None where prompts go raw."""
-        asked = chat_settings_of(self.chat, self.system, self.template_option)
-        if self.tokenizer is None or asked.mode == "off":
-            if asked != ChatSettings(asked.mode) or asked.mode == "on":
+        settings = chat_settings_of(self.chat, self.system, self.template_option)
+        if self.tokenizer is None or settings.mode == "off":
+            if settings != ChatSettings(settings.mode) or settings.mode == "on":
                 raise UsageError(
                     "--chat, --system and --template-option count tokens: give --tokenizer"
                 )
@@ -174,7 +174,7 @@ class FilterCommand:
         templates = ("tokenizer_config.json", "chat_template.jinja", "chat_template.json")
         alone = path.is_dir() and not any((path / name).is_file() for name in templates)
         if path.is_file() or alone:  # tokenizer.json has no template
-            if asked != ChatSettings():
+            if settings != ChatSettings():
                 raise UsageError(
                     f"--tokenizer {path} has no chat template; give the folder of the model, with "
                     f"{templates[0]}"
@@ -182,18 +182,18 @@ class FilterCommand:
             return None
         load_tokenizer = import_module("rlvr.train.loading").load_tokenizer
         tokens = import_module("rlvr.samplers.tokenization").Tokenization(
-            load_tokenizer(self.tokenizer), (), chat=asked.after(recorded_format(self.tokenizer))
+            load_tokenizer(self.tokenizer), (), chat=settings.after(recorded_format(self.tokenizer))
         )
         say_line(err, prompts_line(tokens.format))
         return tokens.template.frame if tokens.chat else None
 
 
 def _column(path: Path, name: str) -> list[str]:
-    found = []
+    values = []
     for number, row in enumerate(read_whole(path), 1):
         if not isinstance(row.get(name), str):
             raise UsageError(
                 f"{path}, row {number}: no text in column {name!r}; it has {', '.join(map(repr, row))}"
             )
-        found.append(row[name])
-    return found
+        values.append(row[name])
+    return values

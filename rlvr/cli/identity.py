@@ -37,13 +37,17 @@ class IdentityCommand:
     def run(self, out: Console, err: Console) -> int:
         if len(self.what) not in (1, 2):
             raise UsageError("name one environment or file, or two to compare")
-        found = [self._identity(what) for what in self.what]
-        lines = _lines(found[0]) if len(found) == 1 else _differences(found[1], found[0])
+        identities = [self._identity(what) for what in self.what]
+        lines = (
+            _lines(identities[0])
+            if len(identities) == 1
+            else _differences(identities[1], identities[0])
+        )
         count = 0
         for line in lines:
             count += 1
             out.print(one_line(line), soft_wrap=True, markup=False, highlight=False)
-        if len(found) == 1:
+        if len(identities) == 1:
             return 0
         if not count:
             out.print("nothing that both have differs")
@@ -52,12 +56,12 @@ class IdentityCommand:
     def _identity(self, what: str) -> Identity:
         if not Path(what).is_file():
             return identity_of(environment_of(what, self.option, self.sandbox))
-        found = read_identity(Path(what))
-        if found is None:
+        identity = read_identity(Path(what))
+        if identity is None:
             raise UsageError(
                 f"{what} has no identity; `rlvr score` writes it beside its output: {Path(what).name}.identity.json"
             )
-        return found
+        return identity
 
 
 def _lines(identity: Identity) -> Iterator[str]:

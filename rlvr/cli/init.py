@@ -229,9 +229,9 @@ class InitCommand:
         for path, content in files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(content, encoding="utf-8")
-        made = one_line(shlex.quote(str(folder)))
+        folder_text = one_line(shlex.quote(str(folder)))
         out.print(
-            f"made {one_line(folder)}: cd {made} && pip install -e . && pytest && "
+            f"made {one_line(folder)}: cd {folder_text} && pip install -e . && pytest && "
             f"rlvr check {env_id}",
             soft_wrap=True,
         )

@@ -84,10 +84,10 @@ class JoinCommand:
                 raise DataError(
                     f"{self.output}: no row of the {len(files)} shards could be used; nothing was written"
                 )
-            kept = IdentityFile.beside(self.output, identity)
+            identity_file = IdentityFile.beside(self.output, identity)
             if self.output.suffix == ".jsonl":
-                kept.write()
-            journal.finish(kept.notes())
+                identity_file.write()
+            journal.finish(identity_file.notes())
         if left_out:
             with whole_file(rejected) as file:
                 file.write(b"".join(line + b"\n" for line in left_out))

@@ -62,10 +62,14 @@ def report_lines(findings: Sequence[PartStatus]) -> Iterator[str]:
         yield f"limit, {name}: {soft} (at most {hard})"
     for group in ("workers", "sandbox", "restricted", "languages"):
         for state, word in _STATES.items():
-            parts = [it.part for it in findings if it.group == group and it.ok is state]
+            parts = [
+                finding.part
+                for finding in findings
+                if finding.group == group and finding.ok is state
+            ]
             if parts:
                 yield f"{group}, {word}: {', '.join(parts)}"
-    loads = [it.ok for it in findings if it.group == "environments"]
+    loads = [finding.ok for finding in findings if finding.group == "environments"]
     yield f"environments: {loads.count(True)} load, {loads.count(False)} do not"
 
 
@@ -74,8 +78,8 @@ def _cpu() -> str:
     text = _content("/proc/cpuinfo")
     model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
     flags = re.search(r"^(?:flags|Features)\s*: (.*)$", text, re.MULTILINE)
-    known = set(flags[1].split()) if flags else set()
-    instructions = " ".join(name for name in _INSTRUCTIONS if name in known)
+    cpu_flags = set(flags[1].split()) if flags else set()
+    instructions = " ".join(name for name in _INSTRUCTIONS if name in cpu_flags)
     return f"{model[1] if model else 'unknown'}; {instructions or 'instructions unknown'}"
 
 

@@ -124,9 +124,9 @@ class PairsCommand:
         return int(not written)
 
     def _show(self, written: int, report: PairReport, out: Console) -> None:
-        found = {"rows": written, **report.as_dict()}
+        counts = {"rows": written, **report.as_dict()}
         if self.json:
-            print_json(out, found)
+            print_json(out, counts)
             return
         table = Table("", "")
         table.add_row("rows written", str(written))

@@ -115,9 +115,9 @@ class ProcessLabelsCommand:
             ) as groups,
             Journal(self.output, overwrite=self.overwrite) as journal,
         ):
-            asked = cursor(env, seed=self.seed).take(count)
+            tasks = cursor(env, seed=self.seed).take(count)
             for row in labels.process_labels(
-                groups, asked, k=self.k, delimiter=self.delimiter, every=self.every
+                groups, tasks, k=self.k, delimiter=self.delimiter, every=self.every
             ):
                 journal.write(row)
                 written, steps = written + 1, steps + len(row["completions"])

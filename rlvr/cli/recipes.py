@@ -68,8 +68,8 @@ class RecipesCommand:
         for note in recipe.notes:
             out.print(f"- {note}", soft_wrap=True)
         for size in sorted(recipe.sizes):
-            shown = ", ".join(f"{name}={value}" for name, value in recipe.sizes[size].items())
-            out.print(f"--size {size}: {shown}", soft_wrap=True)
+            changes = ", ".join(f"{name}={value}" for name, value in recipe.sizes[size].items())
+            out.print(f"--size {size}: {changes}", soft_wrap=True)
         return 0
 
 
@@ -83,8 +83,8 @@ def recipe_named(name: str) -> Recipe | None:
         UsageError: there is none.
     """
     if name.endswith((".py", ".toml")):
-        own: Recipe = import_module("rlvr.recipes.recipe").load_recipe(Path(name))
-        return own
+        user_recipe: Recipe = import_module("rlvr.recipes.recipe").load_recipe(Path(name))
+        return user_recipe
     if name not in RECIPES:
         raise UsageError(
             f"there is no recipe {name!r}{nearest(name, RECIPES)} (there are {', '.join(RECIPES)}; "
@@ -92,8 +92,8 @@ def recipe_named(name: str) -> Recipe | None:
         )
     if name in _DEMOS:
         return None
-    found: Recipe = import_module(f"rlvr.recipes.{name}.run").RECIPE
-    return found
+    bundled_recipe: Recipe = import_module(f"rlvr.recipes.{name}.run").RECIPE
+    return bundled_recipe
 
 
 def recipe_table(recipe: Recipe) -> Table:

@@ -41,16 +41,16 @@ class RefereeCommand:
     def run(self, out: Console, err: Console) -> int:
         answers = referee(self.name, self.python, self.source, self.keep)
         if self.json:
-            each = [{**asdict(one), "status": one.status} for one in answers]
-            out.print(json.dumps(each), markup=False, soft_wrap=True)
+            dicts = [{**asdict(ruling), "status": ruling.status} for ruling in answers]
+            out.print(json.dumps(dicts), markup=False, soft_wrap=True)
         else:
             for line in _lines(answers):
                 out.print(line, markup=False, highlight=False, soft_wrap=True)
-        return int(any(one.departs for one in answers))
+        return int(any(ruling.departs for ruling in answers))
 
 
 def _lines(answers: Sequence[Ruling]) -> list[str]:
-    trainers = sorted({one.trainer for one in answers if one.trainer})
+    trainers = sorted({ruling.trainer for ruling in answers if ruling.trainer})
     lines = [one_line(", ".join(trainers) or "no answers")]
     for answer in answers:
         lines.append(

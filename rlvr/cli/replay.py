@@ -47,7 +47,7 @@ class ReplayCommand:
     """Make the calls of recorded episodes again, and report replies that differ."""
 
     def run(self, out: Console, err: Console) -> int:
-        outcomes, found = Counter[str](), list[list[Difference]]()
+        outcomes, failures = Counter[str](), list[list[Difference]]()
         count = 0
         say_if_unprotected(self.file, err)
         with progress_bar("replaying", count_rows(self.file), err) as tick:
@@ -61,14 +61,14 @@ class ReplayCommand:
             ):
                 count += 1
                 if differences:
-                    found.append(differences)
+                    failures.append(differences)
                 tick()
-        for difference in chain.from_iterable(found[:_SHOWN]):
+        for difference in chain.from_iterable(failures[:_SHOWN]):
             out.print(one_line(difference), soft_wrap=True)
         unscored = outcomes[Outcome.UNSCORED]
         passed_over = f"; {unscored} unscored records passed over" if unscored else ""
-        out.print(f"{count} verdicts replayed, {len(found)} differ{passed_over}")
-        return int(bool(found) or not count)
+        out.print(f"{count} verdicts replayed, {len(failures)} differ{passed_over}")
+        return int(bool(failures) or not count)
 
 
 def _counted(rows: Iterable[Row], outcomes: Counter[str]) -> Iterator[Row]:

@@ -33,18 +33,18 @@ class RewardsCommand:
         for name, (bounds, what) in _OWN.items():
             table.add_row(name, "", bounds, what)
         for name, kind in PARTS.items():
-            taken = [
-                one.name
-                if one.default is one.empty or callable(one.default)
-                else f"{one.name}={one.default!r}"
-                for one in inspect.signature(kind).parameters.values()
-                if one.name != "name"
+            arguments = [
+                parameter.name
+                if parameter.default is parameter.empty or callable(parameter.default)
+                else f"{parameter.name}={parameter.default!r}"
+                for parameter in inspect.signature(kind).parameters.values()
+                if parameter.name != "name"
             ]
             limits = inspect.getattr_static(kind, "bounds")
             bounds = (
                 "by its values" if isinstance(limits, property) else "{:g} to {:g}".format(*limits)
             )
             what = (inspect.getdoc(kind) or "").splitlines()[0]
-            table.add_row(name, ", ".join(taken), bounds, what)
+            table.add_row(name, ", ".join(arguments), bounds, what)
         out.print(table)
         return 0

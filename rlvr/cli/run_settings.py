@@ -39,12 +39,12 @@ def number_metavar(number: Number) -> str:
     Args:
         number: of an algorithm.
     """
-    kinds = [one for one in (number.hint, *get_args(number.hint)) if one in (int, float, bool)]
-    choices = [one for one in get_args(number.hint) if isinstance(one, str)]
+    kinds = [hint for hint in (number.hint, *get_args(number.hint)) if hint in (int, float, bool)]
+    choices = [choice for choice in get_args(number.hint) if isinstance(choice, str)]
     if get_origin(number.hint) is tuple:
         choices = list(get_args(get_args(number.hint)[0]))
-    shown = {int: "INT", float: "FLOAT", bool: "true|false"}
-    return shown[kinds[0]] if kinds else "|".join(choices) or "NAME"
+    names = {int: "INT", float: "FLOAT", bool: "true|false"}
+    return names[kinds[0]] if kinds else "|".join(choices) or "NAME"
 
 
 def number_flags(kind: type[Algorithm]) -> type[Any]:
@@ -114,21 +114,21 @@ class Sources:
         """
         path = None if (text := _value_of("config", argv)) is None else Path(text)
         below = "dapo" if default is None else default.algorithm
-        found = {} if path is None else read_settings(path, below)
-        chosen = _value_of("algorithm", argv) or found.get("algorithm", below)
+        file_settings = {} if path is None else read_settings(path, below)
+        chosen = _value_of("algorithm", argv) or file_settings.get("algorithm", below)
         algorithm = load_algorithm(chosen) if isinstance(chosen, str) else chosen
         flags = _flags_of(argv)
         _require_numbers(flags, algorithm)
-        return cls(algorithm, path, frozenset(flags), found, default, name)
+        return cls(algorithm, path, frozenset(flags), file_settings, default, name)
 
     @property
     def settings(self) -> RunSettings:
         """The settings that flags change."""
-        fields = {one.name: one for one in dataclasses.fields(Config)}
+        fields = {field.name: field for field in dataclasses.fields(Config)}
         needed = {
             name
-            for name, one in fields.items()
-            if one.default is one.default_factory is dataclasses.MISSING
+            for name, setting in fields.items()
+            if setting.default is setting.default_factory is dataclasses.MISSING
         }
         below: dict[str, Any] = dict.fromkeys(needed, tyro.MISSING)
         if self.default is not None:
@@ -153,15 +153,17 @@ class Sources:
         Raises:
             UsageError: one cannot work, or they contradict each other.
         """
-        known = numbers(type(self.algorithm))
-        texts = {name: getattr(given, name) for name in known if getattr(given, name) is not None}
+        own_numbers = numbers(type(self.algorithm))
+        texts = {
+            name: getattr(given, name) for name in own_numbers if getattr(given, name) is not None
+        }
         flags = {}
         for name, text in texts.items():
             try:
                 flags[name] = parsed(self.algorithm, name, text)
             except UsageError as error:
                 raise UsageError(str(error).replace(name, flag_of(name), 1)) from None
-        fields = {one.name for one in dataclasses.fields(Config)}
+        fields = {setting.name for setting in dataclasses.fields(Config)}
         of_file = {name: value for name, value in self.found.items() if name not in fields}
         changes = merged(self.algorithm, of_file, flags)
         values = {name: getattr(settings, name) for name in fields} | others
@@ -182,13 +184,15 @@ class Sources:
         names["template_option"] = "template_options"
         flags = {names.get(flag, flag) for flag in self.flags}
         is_whole = isinstance(self.found.get("algorithm"), Algorithm) and "algorithm" not in flags
-        known = numbers(type(self.algorithm))
-        for name in [*(one.name for one in dataclasses.fields(config)), *known]:
+        own_numbers = numbers(type(self.algorithm))
+        for name in [*(setting.name for setting in dataclasses.fields(config)), *own_numbers]:
             if name in flags:
                 places[name] = "flag"
-            elif self.path is not None and (name in self.found or (name in known and is_whole)):
+            elif self.path is not None and (
+                name in self.found or (name in own_numbers and is_whole)
+            ):
                 places[name] = self.path.name
-            elif name not in known:
+            elif name not in own_numbers:
                 places[name] = self.name
         return places
 
@@ -212,7 +216,10 @@ def _flags_of(argv: Sequence[str]) -> set[str]:
 
 def _require_numbers(flags: set[str], algorithm: Algorithm) -> None:
     """Refuse numbers of other algorithms, before a flag's value is read or a model is loaded."""
-    own = {*numbers(type(algorithm)), *(one.name for one in dataclasses.fields(Config))}
-    others = {name for one in NAMES for name in numbers(algorithm_class(one))}
-    for name in sorted(flags & others - own):
+    accepted = {
+        *numbers(type(algorithm)),
+        *(setting.name for setting in dataclasses.fields(Config)),
+    }
+    all_numbers = {name for paper_name in NAMES for name in numbers(algorithm_class(paper_name))}
+    for name in sorted(flags & all_numbers - accepted):
         number_of(algorithm, name, flag_of(name))

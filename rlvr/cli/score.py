@@ -127,7 +127,9 @@ class ScoreCommand:
         limits = replace(
             ROW_LIMITS, size_bytes=require_whole("--row-mib", self.row_mib, 1, 1024) << 20
         )
-        source = _Source([one for file in files for one in sources(file)], columns, limits)
+        source = _Source(
+            [source_file for file in files for source_file in sources(file)], columns, limits
+        )
         env = environment_of(env_name, options, self.sandbox, reward=self.reward)
         if self.peek:
             return _peek(source, env, out)
@@ -161,12 +163,12 @@ class ScoreCommand:
         with journal, rejected:
             first = next(journal.rows(), None) if self.resume else None
             recorded = None if first is None else str(first.get("identity"))
-            kept = (
+            identity_file = (
                 IdentityFile(None, identity, accept=self.accept)
                 if to_stdout
                 else IdentityFile.beside(self.output, identity, recorded, accept=self.accept)
             )
-            source.note = kept.note_data
+            source.note = identity_file.note_data
             if env.reward.group_level:
                 journal.drop(_last_group(journal))  # a group is scored whole
             with (
@@ -188,14 +190,14 @@ class ScoreCommand:
                 ) as tick,
             ):
                 started = time.perf_counter()
-                seen = scorer.identity()
+                run_identity = scorer.identity()
                 for scored in scorer.stream(rows, on_error=rows.reject):
-                    kept.follow(seen)
+                    identity_file.follow(run_identity)
                     rows.write(scored)
                     tick()
                 took_s = time.perf_counter() - started
                 if tally.count:
-                    kept.follow(scorer.identity())
+                    identity_file.follow(scorer.identity())
             if not tally.count and (shard is None or not rows.read):
                 raise DataError(
                     f"{source}: {rejected.summary() or 'it has no rows'}; nothing was written"
@@ -207,12 +209,12 @@ class ScoreCommand:
                     rows.read,
                     tally.count,
                     rejected.count,
-                    kept.identity.as_dict(),
+                    identity_file.identity.as_dict(),
                 ).write(self.output)
             rows.forget()
-            journal.finish(kept.notes())
+            journal.finish(identity_file.notes())
             if shard is not None or self.output.suffix == ".parquet":
-                kept.remove()  # it stands elsewhere
+                identity_file.remove()  # it stands elsewhere
         rejected.show(err)
         changed = source.changed()
         if changed:
@@ -249,9 +251,9 @@ class ScoreCommand:
 
 def _peek(source: _Source, env: Environment, out: Console) -> int:
     """Show how three rows are read."""
-    shown = 0
+    shown_rows = 0
     for name, line in itertools.islice(source, 3):
-        shown += 1
+        shown_rows += 1
         out.print(Text(f"{one_line(name)}, row {line.number}", "bold"))
         try:
             if line.row is None:
@@ -280,7 +282,7 @@ def _peek(source: _Source, env: Environment, out: Console) -> int:
                 soft_wrap=True,
                 emoji=False,
             )
-    if not shown:
+    if not shown_rows:
         raise DataError(f"{source}: it has no rows")
     return 0
 
@@ -517,11 +519,11 @@ class _RemainingRows:
             if self._kept is not None and self._kept.left:
                 assert inputs is not None, "tasks are made here as long as rows are compared"
                 where = f"{name}: line {line.number}"
-                found = self._scored_before(self._kept.read(), item, place, inputs, where)
-                self._tally.add_record(found)
+                score = self._scored_before(self._kept.read(), item, place, inputs, where)
+                self._tally.add_record(score)
                 if blocks is not None and block is not None:
                     blocks.wrote(block, self._kept.raw)
-                    block.tally.add_record(found)
+                    block.tally.add_record(score)
                 continue
             self._given += 1
             self._under_way[self._given] = _UnderWay(name, line, place, inputs, block)
@@ -546,21 +548,21 @@ class _RemainingRows:
         self, due: bytes, item: Item, place: int | None, inputs: tuple[bytes, bytes], where: str
     ) -> Row:
         """The score of an item in the line of the stopped run that should be of it."""
-        found = self._recorder.score_in(due, inputs)
+        score = self._recorder.score_in(due, inputs)
         if (
-            found is None
+            score is None
         ):  # of another row or run, or another version has written the same in another way
             try:
-                found = json.loads(due)
+                score = json.loads(due)
             except ValueError as error:
                 raise UsageError(
                     f"{self._journal.partial}: {error}; no run leaves this behind, so it cannot be resumed: "
                     "pass --overwrite to begin anew"
                 ) from None
-            require_same_run(found, self._run, self._journal.partial, strict=False)
-            if found.get("place") != place or not is_record_of(found, item, self._run):
-                raise self._mismatch(f"{where}, row {item.id!r},", found)
-        return found
+            require_same_run(score, self._run, self._journal.partial, strict=False)
+            if score.get("place") != place or not is_record_of(score, item, self._run):
+                raise self._mismatch(f"{where}, row {item.id!r},", score)
+        return score
 
     def _mismatch(self, what: str, row: Row) -> UsageError:
         of_shard = f"; this is shard {self._shard}" if self._shard is not None else ""

@@ -147,10 +147,10 @@ def _reward_model(folder: Path, device: str) -> ServableModel:
         MissingDependency: the extra `train` is not installed.
     """
     reads = import_module("rlvr.train.reward_head").reads_of(folder) or "completions"
-    found: ServableModel = import_module("rlvr.train.reward_model").RewardModel.load(
+    model: ServableModel = import_module("rlvr.train.reward_model").RewardModel.load(
         folder, reads=reads, device=import_module("rlvr.train.setup").device_of(device)
     )
-    return found
+    return model
 
 
 def _taken_from_environment(name: str) -> str | None:
@@ -192,18 +192,20 @@ def environments(names: Sequence[str], given: Sequence[str]) -> dict[str, Enviro
     Raises:
         UsageError: a name twice, or an option that none of them has.
     """
-    made: dict[str, Environment] = {}
+    by_name: dict[str, Environment] = {}
     used: set[str] = set()
     for name in names:
-        if name in made:
+        if name in by_name:
             raise UsageError(f"{name} is there twice; name each environment once")
         defaults = defaults_of(name)
-        own = [pair for pair in given if pair.partition("=")[0] in defaults or "=" not in pair]
-        used.update(own)
-        made[name] = make(name, **options_of(defaults, own))
+        own_pairs = [
+            pair for pair in given if pair.partition("=")[0] in defaults or "=" not in pair
+        ]
+        used.update(own_pairs)
+        by_name[name] = make(name, **options_of(defaults, own_pairs))
     for pair in given:
         if pair not in used:
             raise UsageError(
-                f"--option {pair}: none of {', '.join(made)} has such an option; `rlvr envs` lists them"
+                f"--option {pair}: none of {', '.join(by_name)} has such an option; `rlvr envs` lists them"
             )
-    return made
+    return by_name

@@ -107,10 +107,10 @@ def _described(step: StepFile) -> list[str]:
     ]
     for number, update in enumerate(step.updates):
         terms = {"loss": update.get("loss"), **update.get("terms", {})}
-        shown = ", ".join(
+        terms_text = ", ".join(
             f"{name} {value:.6g}" for name, value in terms.items() if value is not None
         )
-        lines.append(f"update {number}: {update.get('tokens')} tokens; {one_line(shown)}")
+        lines.append(f"update {number}: {update.get('tokens')} tokens; {one_line(terms_text)}")
     for name, array in step.arrays.items():
         lines.append(f"  {one_line(name)} {array.dtype} {list(array.shape)}")
     return lines

@@ -80,15 +80,15 @@ class TrainFlags(Generic[_Numbers]):
             raise UsageError(f"{settings.run} is a file; give --run a folder")
         import_module("rlvr.train.loop")  # what is missing is said before anything else
         defaults = defaults_of(settings.env) if settings.env else {}
-        given = with_reward(with_level(self.option, self.sandbox, settings.env), self.reward)
-        options = options_of(defaults, given)
-        others = options_of(defaults, self.eval_option, flag="--eval-option")
+        pairs = with_reward(with_level(self.option, self.sandbox, settings.env), self.reward)
+        options = options_of(defaults, pairs)
+        eval_options = options_of(defaults, self.eval_option, flag="--eval-option")
         variables = template_options_of(self.template_option)
         config = sources.config(
             settings,
             self.numbers,
             env_options={**settings.env_options, **options},
-            eval_options={**settings.eval_options, **others},
+            eval_options={**settings.eval_options, **eval_options},
             template_options={**settings.template_options, **variables},
         )
         if self.dry_run and config.pairs is not None:
@@ -124,7 +124,8 @@ def _train(config: Config, out: Console, err: Console) -> int:
         finished = trainer.step == config.steps
         for step, report in sorted(trainer.reports.items()):
             out.print(
-                f"step {step}: " + ", ".join(f"{name} {it}" for name, it in report.metrics.items())
+                f"step {step}: "
+                + ", ".join(f"{name} {interval}" for name, interval in report.metrics.items())
             )
     if config.pairs is not None or trainer.ranks.first:  # offline training is one process
         out.print(
@@ -203,8 +204,8 @@ class RecipeCommand:
         if self.places is None:
             return self.main(self.flags) or 0
         env, eval_env = self.flags.environments()
-        shown = import_module("rlvr.train.dry_run")
-        shown.dry_run(self.flags.config, self.places, out, err, env=env, eval_env=eval_env)
+        dry_run_module = import_module("rlvr.train.dry_run")
+        dry_run_module.dry_run(self.flags.config, self.places, out, err, env=env, eval_env=eval_env)
         return 0
 
 
@@ -230,28 +231,35 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
         default = recipe.flags(size, Path("runs") / Path(name).stem)
         main = import_module("rlvr.recipes.common").train
         text = f"{recipe.about} ({recipe.paper}).\n\n{_SIZE_HELP}  `rlvr recipes {name}` has all sources."
-    about: dict[str, Any] = {"prog": f"rlvr train {name}", "description": text}
+    parser_options: dict[str, Any] = {"prog": f"rlvr train {name}", "description": text}
     if not isinstance(getattr(default, "config", None), Config):
         return RecipeCommand(
             main,
             tyro.cli(
-                type(default), default=default, args=argv, config=(FlagCreatePairsOff,), **about
+                type(default),
+                default=default,
+                args=argv,
+                config=(FlagCreatePairsOff,),
+                **parser_options,
             ),
         )
     sources = Sources.from_flags(argv, default.config, f"recipe {name}")
     kind = _with_run_flags(type(default), number_flags(type(sources.algorithm)))
-    given = tyro.cli(
-        kind, default=kind(flags=replace(default, config=sources.settings)), args=argv, **about
+    recipe_flags = tyro.cli(
+        kind,
+        default=kind(flags=replace(default, config=sources.settings)),
+        args=argv,
+        **parser_options,
     )
-    settings = given.flags.config
-    variables = template_options_of(given.template_option)
+    settings = recipe_flags.flags.config
+    variables = template_options_of(recipe_flags.template_option)
     config = sources.config(
         settings,
-        given.numbers,
+        recipe_flags.numbers,
         template_options={**settings.template_options, **variables},
     )
-    flags = replace(given.flags, config=config)
-    return RecipeCommand(main, flags, sources.of(flags.config) if given.dry_run else None)
+    flags = replace(recipe_flags.flags, config=config)
+    return RecipeCommand(main, flags, sources.of(flags.config) if recipe_flags.dry_run else None)
 
 
 _SIZE_HELP = "--size paper (default), small (one GPU, not tried) or tiny (a laptop's cores) chooses the sizes."
@@ -278,17 +286,19 @@ def _with_run_flags(kind: type, numbers: type[Any]) -> Any:
     }
     shared = [
         (
-            one,
-            Annotated[hints[one], arg(help=texts[one])],
-            field(default=getattr(TrainFlags, one)),
+            flag,
+            Annotated[hints[flag], arg(help=texts[flag])],
+            field(default=getattr(TrainFlags, flag)),
         )
-        for one in texts
+        for flag in texts
     ]
     omit: Any = OmitArgPrefixes
-    flags, given = (omit[Annotated[one, arg(name="")]] for one in (kind, numbers))
+    flags, numbers_kind = (
+        omit[Annotated[part_kind, arg(name="")]] for part_kind in (kind, numbers)
+    )
     fields: list[Any] = [
         ("flags", flags),
-        ("numbers", given, field(default_factory=numbers)),
+        ("numbers", numbers_kind, field(default_factory=numbers)),
         ("template_option", hints["template_option"], field(default=())),
         *shared,
     ]

@@ -115,12 +115,14 @@ def _usual_page(algorithm: Algorithm) -> Iterator[str]:
     for flag, text in _ABOVE:
         yield from _entry(flag, text)
     yield from _settings(_USUAL, first_sentence=True)
-    known = numbers(type(algorithm))
-    if known:
+    own_numbers = numbers(type(algorithm))
+    if own_numbers:
         yield ""
         yield from textwrap.wrap(
             f"Numbers of {algorithm.name}, explained by `rlvr algorithms {algorithm.name}`: "
-            + ", ".join(f"{flag_of(name)} {number_metavar(known[name])}" for name in known),
+            + ", ".join(
+                f"{flag_of(name)} {number_metavar(own_numbers[name])}" for name in own_numbers
+            ),
             _WIDTH,
             subsequent_indent="  ",
             break_on_hyphens=False,
@@ -141,19 +143,19 @@ def _group_page(group: str) -> Iterator[str]:
 def _settings(group: str, *, first_sentence: bool = False) -> Iterator[str]:
     texts = _texts()
     hints = get_type_hints(Config)
-    known = {one.name: one for one in fields(Config)}
+    settings_by_name = {setting.name: setting for setting in fields(Config)}
     for name in GROUPS[group][1].split():
         text = texts[name]
         if first_sentence:
             text = re.split(r"(?<=\.)\s+(?=[A-Z`])", text)[0]
         flag = f"{flag_of(name)} {_metavar(hints[name])}".rstrip()
-        yield from _entry(flag, text + _default(known[name]))
+        yield from _entry(flag, text + _default(settings_by_name[name]))
 
 
 def _texts() -> dict[str, str]:
     """The help of each setting, from the docstring of `Config`."""
     parsed = docstring_parser.parse(Config.__doc__ or "")
-    return {one.arg_name: " ".join((one.description or "").split()) for one in parsed.params}
+    return {param.arg_name: " ".join((param.description or "").split()) for param in parsed.params}
 
 
 def _entry(flag: str, text: str) -> list[str]:
@@ -172,12 +174,14 @@ def _default(setting: Field[Any]) -> str:
     if value is MISSING or value is None or value is False or value in ("", ()):
         return ""
     values = value if isinstance(value, tuple) else (value,)
-    return f" ({' '.join(f'{it:g}' if isinstance(it, float) else str(it) for it in values)})"
+    return (
+        f" ({' '.join(f'{item:g}' if isinstance(item, float) else str(item) for item in values)})"
+    )
 
 
 def _metavar(hint: Any) -> str:
     """What stands after the flag; nothing for a switch."""
-    kinds = [one for one in get_args(hint) or (hint,) if one is not NoneType]
+    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
     if get_origin(hint) is Literal:
         return "|".join(map(str, kinds))
     if get_origin(kinds[0]) is Literal:

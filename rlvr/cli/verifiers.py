@@ -30,15 +30,19 @@ class VerifiersCommand:
         for name in PLACES:
             try:
                 cls = class_of(name)
-                settings = ", ".join(one.name for one in fields(cls) if one.init)
+                settings = ", ".join(setting.name for setting in fields(cls) if setting.init)
                 verifier = None if name == "judge" else make_verifier(name)
             except MissingDependency as error:
                 table.add_row(name, "", "", Text(one_line(error), "red"), "")
                 continue
             reference, example = cls.reference_example, ""
             if verifier is not None and reference is not None:
-                said = verifier.example(reference)
-                example = f"{json.dumps(reference)} → {said}" if said else json.dumps(reference)
+                example_text = verifier.example(reference)
+                example = (
+                    f"{json.dumps(reference)} → {example_text}"
+                    if example_text
+                    else json.dumps(reference)
+                )
             table.add_row(name, cls.id, settings, cls.reference_form, example)
         out.print(table)
         return 0

@@ -231,27 +231,27 @@ class Collector:
             raise
 
     def _collected(self, prompts: int, oldest: int, ahead: int) -> Collected:
-        most = prompts * (self.max_tries if self.dynamic else 1)
+        limit = prompts * (self.max_tries if self.dynamic else 1)
         requeued = self._flight.begin_again(oldest)
         self.groups.background.take_timings()  # time before this call does not count
-        self._open(prompts * (1 + ahead), most * (1 + ahead))
+        self._open(prompts * (1 + ahead), limit * (1 + ahead))
         with self._activity.task("sampling", self._rollouts_left(prompts)) as advance:
-            while (count := self._ended(prompts, most)) is None:
+            while (count := self._ended(prompts, limit)) is None:
                 self._flight.work(advance)
-                self._open(prompts * (1 + ahead), most * (1 + ahead))
+                self._open(prompts * (1 + ahead), limit * (1 + ahead))
         sampled: list[Group] = []
         groups: list[Group] = []
         dropped: list[Dropped] = []
         indices: dict[str, int] = {}
         closed = self._flight.take(count)
-        for one in closed:
-            if one.left_out is not None:
-                dropped.append(Dropped(one.left_out, "too-long", rollouts=0, tokens=0))
+        for open_group in closed:
+            if open_group.left_out is not None:
+                dropped.append(Dropped(open_group.left_out, "too-long", rollouts=0, tokens=0))
                 continue
-            group = one.group()
+            group = open_group.group()
             sampled.append(group)
-            indices[group.task.id] = one.index
-            if why := self._why_useless(one):
+            indices[group.task.id] = open_group.index
+            if why := self._why_useless(open_group):
                 dropped.append(dropped_group(group, why))
             else:
                 groups.append(self._masked(group))
@@ -272,21 +272,21 @@ class Collector:
 
     def _ended(self, prompts: int, most: int) -> int | None:
         """How many of the first groups make the batch; None as long as that is not known."""
-        hopeful = kept = 0
-        for count, one in enumerate(self._flight.open, 1):
-            if not one.sampled:
+        hopeful = kept_count = 0
+        for count, group in enumerate(self._flight.open, 1):
+            if not group.sampled:
                 break
-            hopeful += not one.finished or self._is_kept(one)
+            hopeful += not group.finished or self._is_kept(group)
             if hopeful == prompts or count == most:  # only scores are missing
                 self._flight.settle(count)
                 break
         is_scored = False
-        for count, one in enumerate(self._flight.open, 1):
-            if not one.finished:
+        for count, group in enumerate(self._flight.open, 1):
+            if not group.finished:
                 return None
-            kept += self._is_kept(one)
-            is_scored = is_scored or any(map(_is_scored, one.rollouts.values()))
-            if kept == prompts or count == most or (count >= prompts and not is_scored):
+            kept_count += self._is_kept(group)
+            is_scored = is_scored or any(map(_is_scored, group.rollouts.values()))
+            if kept_count == prompts or count == most or (count >= prompts and not is_scored):
                 return count
         return None
 
@@ -294,9 +294,9 @@ class Collector:
         """Begin groups until so many of the open ones are expected to be kept."""
         groups = self._flight.open
         share = self._share.with_finished(
-            [not self._why_useless(one) for one in groups if one.size and one.finished]
+            [not self._why_useless(group) for group in groups if group.size and group.finished]
         )
-        expected = sum(self._chance(one, share) for one in groups)
+        expected = sum(self._chance(group, share) for group in groups)
         for _ in range(len(groups), most):
             if expected >= wanted - 1e-9:  # of sums of thirds and the like
                 return
@@ -315,7 +315,7 @@ class Collector:
         return share * alike / (share * alike + 1 - share) if share < 1 else 1.0
 
     def _rollouts_left(self, prompts: int) -> int:
-        return sum(one.size - len(one.rollouts) for one in self._flight.open[:prompts])
+        return sum(group.size - len(group.rollouts) for group in self._flight.open[:prompts])
 
     def _close(self, closed: Sequence[OpenGroup], kept: int) -> int:
         """Let the order of tasks go on behind a batch; returns the tokens of open groups that are dropped.
@@ -326,17 +326,22 @@ class Collector:
         self._flight.park()
         self._cursor.load_state_dict(self._closed)
         self._cursor.take(len(closed))
-        for one in closed:
-            if one.size:
-                self._cursor.saw(one.index, one.group())
+        for group in closed:
+            if group.size:
+                self._cursor.saw(group.index, group.group())
         if self.dynamic:
-            self._share = self._share.after(kept, sum(one.size > 0 for one in closed))
+            self._share = self._share.after(
+                kept, sum(closed_group.size > 0 for closed_group in closed)
+            )
         self._closed = self._cursor.state_dict()
-        rest = self._flight.open if self.max_staleness else []
-        again = self._cursor.take(len(rest))
-        same = [one.index == index for one, (_, index) in zip(rest, again, strict=True)]
+        still_open = self._flight.open if self.max_staleness else []
+        again = self._cursor.take(len(still_open))
+        same = [
+            open_group.index == index
+            for open_group, (_, index) in zip(still_open, again, strict=True)
+        ]
         stay = same.index(False) if False in same else len(same)
-        if stay < len(rest) or not rest:
+        if stay < len(still_open) or not still_open:
             self._cursor.load_state_dict(self._closed)
             self._cursor.take(stay)
         return self._flight.drop_from(stay)
@@ -511,7 +516,7 @@ def _is_scored(rollout: Rollout) -> bool:
 
 
 def _warn_of_fewer(groups: int, prompts: int, tried: int, dropped: Sequence[Dropped]) -> None:
-    reasons = Counter(one.why for one in dropped)
+    reasons = Counter(dropped_group.why for dropped_group in dropped)
     counts = ", ".join(f"{reasons[why]} {why}" for why in sorted(reasons))
     advice = []
     if reasons["all-correct"] or reasons["all-wrong"]:

@@ -73,7 +73,7 @@ class OpenGroup:
     @property
     def scored(self) -> bool:
         """Whether all scores of ended rollouts are there."""
-        return all(one.future.done() for one in self.scores)
+        return all(scoring.future.done() for scoring in self.scores)
 
     @property
     def tokens(self) -> int:
@@ -87,23 +87,23 @@ class OpenGroup:
             until: those that are due by this step; None for those that are there.
         """
         later = []
-        for one in self.scores:
-            if one.future.done() if until is None else one.due <= until:
-                for g, score in zip(one.numbers, one.future.result(), strict=True):
+        for scoring in self.scores:
+            if scoring.future.done() if until is None else scoring.due <= until:
+                for g, score in zip(scoring.numbers, scoring.future.result(), strict=True):
                     self.rollouts[g] = replace(self.rollouts[g], score=score)
             else:
-                later.append(one)
+                later.append(scoring)
         self.scores = later
 
     def group(self) -> Group:
         """The group, with the scores; waits for them."""
         self.settle(sys.maxsize)
         rollouts = [rollout for _, rollout in sorted(self.rollouts.items())]
-        known = next((rollout for rollout in rollouts if rollout.prompt_ids), rollouts[0])
+        complete = next((rollout for rollout in rollouts if rollout.prompt_ids), rollouts[0])
         for g, rollout in enumerate(rollouts):
             if not rollout.prompt_ids:  # an episode that did not begin
-                rollouts[g] = replace(rollout, task=known.task, prompt_ids=known.prompt_ids)
-        return Group(known.task, rollouts)
+                rollouts[g] = replace(rollout, task=complete.task, prompt_ids=complete.prompt_ids)
+        return Group(complete.task, rollouts)
 
 
 class Flight:
@@ -163,7 +163,7 @@ class Flight:
         """
         if self._scheduler.busy:
             self._advance(advance)
-        waiting = [scoring for one in self._open.values() for scoring in one.scores]
+        waiting = [scoring for open_group in self._open.values() for scoring in open_group.scores]
         if not waiting:
             return
         idle = not self._scheduler.busy
@@ -175,8 +175,8 @@ class Flight:
                 until = None
                 if idle:
                     wait([scoring.future for scoring in waiting], return_when=FIRST_COMPLETED)
-            for one in self._open.values():
-                one.settle(until)
+            for group in self._open.values():
+                group.settle(until)
 
     def settle(self, count: int) -> None:
         """Wait for the scores of the oldest groups, where scores would count at a later step.
@@ -186,8 +186,8 @@ class Flight:
         """
         if self._ticks:
             with self._groups.background.waiting():
-                for one in list(self._open.values())[:count]:
-                    one.settle(sys.maxsize)
+                for group in list(self._open.values())[:count]:
+                    group.settle(sys.maxsize)
 
     def park(self) -> None:
         """Take all requests back from the sampler, until `work` is called again."""
@@ -209,10 +209,10 @@ class Flight:
         """
         self.park()
         tokens = 0
-        for number, one in list(self._open.items())[first:]:
-            keys = [(number, g) for g in range(one.size) if g not in one.rollouts]
-            tokens += one.tokens + self._scheduler.tokens(keys)
-            self._cancel(one)
+        for number, group in list(self._open.items())[first:]:
+            keys = [(number, g) for g in range(group.size) if g not in group.rollouts]
+            tokens += group.tokens + self._scheduler.tokens(keys)
+            self._cancel(group)
             self._scheduler.drop(keys)
             del self._open[number]
         return tokens
@@ -242,10 +242,10 @@ class Flight:
             advance(len(ended), tokens=getattr(self._groups.sampler, "tokens", 0) - tokens)
         for key, rollout in ended:
             number, g = cast(_Key, key)
-            one = self._open[number]
-            one.rollouts[g] = rollout
-            self._begin_scoring(one, g)
-            if one.sampled:
+            group = self._open[number]
+            group.rollouts[g] = rollout
+            self._begin_scoring(group, g)
+            if group.sampled:
                 complete.append(number)
         return complete
 
@@ -271,9 +271,9 @@ class Flight:
             oldest: version of the weights that is not too old.
         """
         again = 0
-        for number, one in list(self._open.items()):
-            keys = [(number, g) for g in range(one.size) if g not in one.rollouts]
-            versions = [rollout.weights_version for rollout in one.rollouts.values()]
+        for number, group in list(self._open.items()):
+            keys = [(number, g) for g in range(group.size) if g not in group.rollouts]
+            versions = [rollout.weights_version for rollout in group.rollouts.values()]
             if (begun := self._scheduler.oldest(keys)) is not None:
                 versions.append(begun)
             if min(versions, default=oldest) < oldest:
@@ -283,17 +283,17 @@ class Flight:
 
     def _restart(self, number: int, keys: Sequence[_Key]) -> None:
         """Begin a group anew; `keys`: its plays that are with the scheduler."""
-        one = self._open[number]
-        self._cancel(one)
+        group = self._open[number]
+        self._cancel(group)
         self._scheduler.drop(keys)
-        self._open[number] = OpenGroup(one.place, one.index, one.size)
-        self._scheduler.add(self._plays([(one.place, one.index)], number))
+        self._open[number] = OpenGroup(group.place, group.index, group.size)
+        self._scheduler.add(self._plays([(group.place, group.index)], number))
 
     def close(self) -> None:
         """Abort what is under way."""
         self._scheduler.close()
-        for one in self._open.values():
-            self._cancel(one)
+        for group in self._open.values():
+            self._cancel(group)
         self._open.clear()
 
     @staticmethod
@@ -304,14 +304,19 @@ class Flight:
     def state_dict(self) -> dict[str, Any]:
         """The groups as plain JSON, with all tokens so far, and when their scores count.  Tasks are kept as indices."""
         groups = []
-        for number, one in self._open.items():
-            dues = [(scoring.numbers, scoring.due) for scoring in one.scores]
-            one.settle(sys.maxsize)
-            rollouts = [[g, rollout_as_dict(rollout)] for g, rollout in one.rollouts.items()]
-            task = next((rollout.task.id for rollout in one.rollouts.values()), one.left_out)
-            kept = {"place": one.place, "index": one.index, "left_out": one.left_out, "task": task}
-            groups.append({"number": number, **kept, "rollouts": rollouts, "due": dues})
-            self._wait_again(one, dues)
+        for number, group in self._open.items():
+            dues = [(scoring.numbers, scoring.due) for scoring in group.scores]
+            group.settle(sys.maxsize)
+            rollouts = [[g, rollout_as_dict(rollout)] for g, rollout in group.rollouts.items()]
+            task = next((rollout.task.id for rollout in group.rollouts.values()), group.left_out)
+            fields = {
+                "place": group.place,
+                "index": group.index,
+                "left_out": group.left_out,
+                "task": task,
+            }
+            groups.append({"number": number, **fields, "rollouts": rollouts, "due": dues})
+            self._wait_again(group, dues)
         plays = self._scheduler.state_dict() if groups else None
         return {"groups": groups, "plays": plays, "next": self._next if groups else 0}
 
@@ -337,33 +342,35 @@ class Flight:
         self._next = state.get("next", 0)  # not in checkpoints of before
         if not state["groups"]:
             return
-        begun = {tuple(one["key"]) for kind in ("asked", "waiting") for one in state["plays"][kind]}
+        begun = {
+            tuple(play["key"]) for kind in ("asked", "waiting") for play in state["plays"][kind]
+        }
         plays: dict[Any, Play[Rollout]] = {}
-        for kept in state["groups"]:
-            number, place, index = kept["number"], kept["place"], kept["index"]
-            size = 0 if kept["left_out"] is not None else self._groups.size_of(index)
-            one = self._open[number] = OpenGroup(place, index, size, left_out=kept["left_out"])
-            if kept["task"] is not None:
-                require_task(kept["task"], self._groups.task(index))
+        for fields in state["groups"]:
+            number, place, index = fields["number"], fields["place"], fields["index"]
+            size = 0 if fields["left_out"] is not None else self._groups.size_of(index)
+            group = self._open[number] = OpenGroup(place, index, size, left_out=fields["left_out"])
+            if fields["task"] is not None:
+                require_task(fields["task"], self._groups.task(index))
             if not size:
                 continue
-            rest = dict(self._plays([(place, index)], number))
-            for g, rollout in kept["rollouts"]:
-                one.rollouts[g] = rollout_from_dict(rollout, self._groups.task(index))
-                del rest[number, g]
-            self._wait_again(one, kept["due"])
-            plays |= {key: rest.pop(key) for key in list(rest) if key in begun}
-            self._scheduler.add(rest.items())
+            remaining = dict(self._plays([(place, index)], number))
+            for g, rollout in fields["rollouts"]:
+                group.rollouts[g] = rollout_from_dict(rollout, self._groups.task(index))
+                del remaining[number, g]
+            self._wait_again(group, fields["due"])
+            plays |= {key: remaining.pop(key) for key in list(remaining) if key in begun}
+            self._scheduler.add(remaining.items())
         self._next = max(self._next, max(self._open) + 1)
-        other = [cast(_Key, key) for key in self._scheduler.load_state_dict(state["plays"], plays)]
-        for number in sorted({number for number, _ in other}):
-            one = self._open[number]
-            keys = [(number, g) for g in range(one.size) if g not in one.rollouts]
-            self._restart(number, [key for key in keys if key not in other])
-        if other:
+        again = [cast(_Key, key) for key in self._scheduler.load_state_dict(state["plays"], plays)]
+        for number in sorted({number for number, _ in again}):
+            group = self._open[number]
+            keys = [(number, g) for g in range(group.size) if g not in group.rollouts]
+            self._restart(number, [key for key in keys if key not in again])
+        if again:
             warnings.warn(
-                f"{len(other)} rollouts that were under way when the checkpoint was written, such as one of task "
-                f"{self._open[other[0][0]].index}, do not repeat themselves, and their groups begin anew: the run goes "
+                f"{len(again)} rollouts that were under way when the checkpoint was written, such as one of task "
+                f"{self._open[again[0][0]].index}, do not repeat themselves, and their groups begin anew: the run goes "
                 "on, but not to the last bit. With the same seed and the same actions an environment should give the "
                 "same replies",
                 RuntimeWarning,

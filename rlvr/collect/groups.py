@@ -172,8 +172,8 @@ class Groups:
     @property
     def most_plays(self) -> int | None:
         """How many rollouts may be under way at a time; None if the environment does not say."""
-        most = [env.max_concurrent for env in self.env.members.values() if not env.single_turn]
-        return min(most, default=None)
+        limits = [env.max_concurrent for env in self.env.members.values() if not env.single_turn]
+        return min(limits, default=None)
 
     def plays(self, asked: Sequence[tuple[int, int]], first: int = 0) -> Iterator[Play[Rollout]]:
         """The plays of the rollouts, group after group.

@@ -85,7 +85,7 @@ class _Member:
             "taken": self.taken,
             "credit": self.credit,
             "solved": sorted(self.solved),
-            "delayed": [[index, *found] for index, found in self.delayed.items()],
+            "delayed": [[index, *delay] for index, delay in self.delayed.items()],
             "rates": list(self.rates),
         }
 
@@ -168,20 +168,20 @@ class MixtureCursor:
             if r.score is not None and r.score.total is not None
         ]
         if scored:
-            name, own = self.env.locate(index)
-            self._members[name].saw(own, fmean(scored), self.env.curriculum)
+            name, member_index = self.env.locate(index)
+            self._members[name].saw(member_index, fmean(scored), self.env.curriculum)
 
     def stats(self) -> dict[str, float]:
         """Metrics of the curriculum: solved and delayed tasks of each environment, and the part of its weight."""
         plan = self.env.curriculum
         if plan is None:
             return {}
-        found = {}
+        metrics = {}
         for name, member in self._members.items():
-            found[f"env/{name}/solved"] = float(len(member.solved))
-            found[f"env/{name}/delayed"] = float(len(member.delayed))
-            found[f"env/{name}/rest"] = member.rest(plan)
-        return found
+            metrics[f"env/{name}/solved"] = float(len(member.solved))
+            metrics[f"env/{name}/delayed"] = float(len(member.delayed))
+            metrics[f"env/{name}/rest"] = member.rest(plan)
+        return metrics
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the order depends on, as plain JSON."""

@@ -166,9 +166,9 @@ class Player:
 
     def close(self) -> None:
         """End what players of environments hold open."""
-        for own in self._own.values():
-            if own is not None:
-                own.close()
+        for player in self._own.values():
+            if player is not None:
+                player.close()
         self._own.clear()
 
     def sample_with(self, sampling: Sampling) -> None:
@@ -192,9 +192,9 @@ class Player:
         try:
             return self.env.task(index)
         except Exception as error:
-            env, said = self.env, f"{type(error).__name__}: {error}"
+            env, reason = self.env, f"{type(error).__name__}: {error}"
             raise RlvrError(
-                f"{env.id} cannot make task {index} of split {env.split!r}: {said}"
+                f"{env.id} cannot make task {index} of split {env.split!r}: {reason}"
             ) from error
 
     # ------------------------------------------------------------------------------------------ plays
@@ -224,9 +224,11 @@ class Player:
 
     def _play(self, numbers: _Numbers, task: Task, prompts: list[TokenIds]) -> Play[Rollout]:
         env, inner = self.env.route(task)
-        if (own := self._player_of(env)) is not None:
+        if (own_player := self._player_of(env)) is not None:
             key = (*self._key, inner.id, numbers.place, numbers.g)
-            return replace((yield from own.play(inner, key, self._limit_of(task))), task=task)
+            return replace(
+                (yield from own_player.play(inner, key, self._limit_of(task))), task=task
+            )
         try:
             episode = yield from self._opened(env, inner)
         except Unscored as error:
@@ -274,23 +276,23 @@ class Player:
             sample = yield self._request(env, tokens, numbers, limit)
             begun = beginning_of(self.sampler, tokens.context) if episode.tools else ""
             tokens.take_turn(sample, self.sampling)
-            said = self._read(sample, episode, begun)
+            turn = self._read(sample, episode, begun)
             spent = tokens.own_tokens() >= most_tokens
-            last = "tokens" if sample.truncated or (spent and said.calls) else ""
-            told = yield from self._replied(env, episode, said, last)
-            if told is None:
+            last = "tokens" if sample.truncated or (spent and turn.calls) else ""
+            messages = yield from self._replied(env, episode, turn, last)
+            if messages is None:
                 return
             if len(tokens.turns) == (most_turns or self._max_turns):
                 episode.finish("turns")
                 return
-            reply = list(self.sampler.encode(told, tokens.context))
+            reply = list(self.sampler.encode(messages, tokens.context))
             left = most_positions(self.sampler) - len(tokens.context) - len(reply)
             limit = min(most_tokens - tokens.own_tokens(), left)
             if limit < 1:  # no room is left for another turn
                 end = "tokens" if spent else "positions"
                 yield self.background.submit(episode.finish, end)
                 return
-            tokens.take_reply(told, reply)
+            tokens.take_reply(messages, reply)
 
     def _request(self, env: Environment, tokens: _Tokens, numbers: _Numbers, limit: int) -> Request:
         p, g, place = numbers
@@ -303,8 +305,10 @@ class Player:
     ) -> Generator[Any, Any, Prompt | None]:
         if env.single_turn:
             return episode.reply(said, last=last)
-        told: Prompt | None = yield self.background.submit(lambda: episode.reply(said, last=last))
-        return told
+        messages: Prompt | None = yield self.background.submit(
+            lambda: episode.reply(said, last=last)
+        )
+        return messages
 
     def _prompt(self, episode: Episode, prompts: list[TokenIds]) -> TokenIds:
         """The tokens of the prompt with the tools; the same for all episodes of a group."""
@@ -325,8 +329,8 @@ class Player:
         parse, tools = getattr(self.sampler, "parse", None), episode.schemas
         if parse is None:
             return read_turn_of("hermes", sample.text, tools)
-        said: PolicyTurn = parse(sample.completion_ids, tools)
-        return replace(said, text=begun + said.text)
+        turn: PolicyTurn = parse(sample.completion_ids, tools)
+        return replace(turn, text=begun + turn.text)
 
     def _lost(self, tokens: _Tokens, error: Unscored) -> Rollout:
         score = unscored(error)
@@ -375,19 +379,19 @@ def _rewards(episode: Episode) -> Sequence[float | None]:
     """The rewards of an episode's turns, in a thread."""
     count, env = len(episode.record.turns), episode.env
     try:
-        found = env.turn_rewards(episode.task, episode.record)
+        rewards = env.turn_rewards(episode.task, episode.record)
     except Exception as error:
         raise EpisodeFailed(
             f"turn_rewards of {env.id} raised {type(error).__name__}: {error}"
         ) from error
-    if found is None:
+    if rewards is None:
         return [None] * count
-    if len(found) != count or not all(one is None or is_number(one) for one in found):
+    if len(rewards) != count or not all(reward is None or is_number(reward) for reward in rewards):
         raise EpisodeFailed(
-            f"turn_rewards of {env.id} gave {brief(found)} for {count} turns; it gives a finite number, or "
+            f"turn_rewards of {env.id} gave {brief(rewards)} for {count} turns; it gives a finite number, or "
             "None, for each"
         )
-    return [None if one is None else float(one) for one in found]
+    return [None if reward is None else float(reward) for reward in rewards]
 
 
 def _plain(reply: Prompt) -> str:

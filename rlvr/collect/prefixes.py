@@ -78,7 +78,7 @@ def _tokens_until(ids: Sequence[int], places: Sequence[int], sampler: Sampler) -
     Each is sought near the one before, in a text that begins with the step before it, as some tokenizers drop a space
     where a text begins.  So the time is that of decoding the text a few times, however many places there are.
     """
-    found: list[int] = []
+    counts: list[int] = []
     start = last = 0  # of the text that is decoded, and the number of tokens found last
     before = 0  # characters of the whole text that come before that one
 
@@ -96,8 +96,8 @@ def _tokens_until(ids: Sequence[int], places: Sequence[int], sampler: Sampler) -
         if low > last:
             before += len(sampler.decode(ids[start:low])) - len(sampler.decode(ids[last:low]))
             start, last = last, low
-        found.append(last)
-    return found
+        counts.append(last)
+    return counts
 
 
 def prefix_values(
@@ -160,7 +160,7 @@ def prefix_values_and_costs(
         boundaries = [step_boundaries(rollout, groups.sampler, steps) for rollout in rollouts]
     else:
         boundaries = [
-            _checked(given, rollout) for given, rollout in zip(steps, rollouts, strict=True)
+            _checked(bounds, rollout) for bounds, rollout in zip(steps, rollouts, strict=True)
         ]
     forks: dict[tuple[str, TokenIds], tuple[Rollout, int]] = {}
     for rollout, bounds in zip(rollouts, boundaries, strict=True):
@@ -168,9 +168,9 @@ def prefix_values_and_costs(
             forks.setdefault(_state(rollout, b), (rollout, b))
     groups.background.take_timings()  # time before this call does not count
     sampling = replace(groups.sampling, temperature=0.0) if greedy else groups.sampling
-    each, tokens = _scored(groups, list(forks.values()), k, sampling)
-    scores = dict(zip(forks, each, strict=True))
-    unscored = sum(score.total is None for some in each for score in some)
+    scores_of_forks, tokens = _scored(groups, list(forks.values()), k, sampling)
+    scores = dict(zip(forks, scores_of_forks, strict=True))
+    unscored = sum(score.total is None for some in scores_of_forks for score in some)
     costs = {"forks": k * len(forks), "forks_unscored": unscored, "fork_tokens": tokens}
     numbers = {
         name: float(value)
@@ -188,12 +188,12 @@ def _state(rollout: Rollout, boundary: int) -> tuple[str, TokenIds]:
 
 def _checked(bounds: Sequence[int], rollout: Rollout) -> tuple[int, ...]:
     T = len(rollout.completion_ids)
-    given = tuple(int(b) for b in bounds)
-    if list(given) != sorted(set(given)) or given[:1] != (0,) or given[-1:] != (T,):
+    checked = tuple(int(b) for b in bounds)
+    if list(checked) != sorted(set(checked)) or checked[:1] != (0,) or checked[-1:] != (T,):
         raise UsageError(
             f"task {rollout.task.id!r}: steps are {brief(bounds)}; they must increase from 0 to {T}"
         )
-    return given
+    return checked
 
 
 def _scored(
@@ -250,8 +250,8 @@ def _values(
         totals = [score.total for score in scores[_state(rollout, b)] if score.total is not None]
         values.append(math.fsum(totals) / len(totals) if totals else None)
         scored.append(len(totals))
-    own = None if rollout.score is None else rollout.score.total
-    return PrefixValues(bounds, (*values, own), (*scored, int(own is not None)))
+    final_score = None if rollout.score is None else rollout.score.total
+    return PrefixValues(bounds, (*values, final_score), (*scored, int(final_score is not None)))
 
 
 def _digest(ids: TokenIds) -> str:

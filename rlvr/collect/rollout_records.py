@@ -35,12 +35,12 @@ def rollout_records(index: int, group: Group, run: Mapping[str, Any]) -> list[di
     records = []
     for number, rollout in enumerate(group.rollouts):
         assert rollout.score is not None
-        about = {
+        fields = {
             "index": index,
             "rollout": number,
-            "replies": [_about(rollout, one) for one in replies(rollout)],
+            "replies": [_about(rollout, reply) for reply in replies(rollout)],
         }
-        item = Item(f"{group.task.id}#{number}", group.task, rollout.completion, about)
+        item = Item(f"{group.task.id}#{number}", group.task, rollout.completion, fields)
         # A task may hold what JSON does not, and its rollouts are kept all the same.
         text = json.dumps(record(Scored(item, rollout.score), run), default=str, skipkeys=True)
         records.append(json.loads(text, parse_constant=lambda name: None))
@@ -48,10 +48,10 @@ def rollout_records(index: int, group: Group, run: Mapping[str, Any]) -> list[di
 
 
 def _about(rollout: Rollout, reply: EndpointReply) -> dict[str, Any]:
-    about = asdict(reply)
+    fields = asdict(reply)
     if not rollout.turns:
-        del about["text"]  # it is the completion
-    return about
+        del fields["text"]  # it is the completion
+    return fields
 
 
 def is_lost(row: Row) -> bool:
@@ -70,8 +70,8 @@ def unfinished(rows: Iterable[Row], n: int) -> Iterator[bool]:
         rows: the records, those of a task one after the other.
         n: rollouts per task.
     """
-    for _, found in itertools.groupby(rows, key=lambda row: row["row"]["index"]):
-        group = list(found)
+    for _, task_rows in itertools.groupby(rows, key=lambda row: row["row"]["index"]):
+        group = list(task_rows)
         yield from [len(group) != n or any(map(is_lost, group))] * len(group)
 
 
@@ -192,7 +192,7 @@ class RolloutFile:
                 require_same_run(row, self._run, partial)
             again = list(unfinished(self._journal.rows(), run["n"]))
             if any(again):
-                self._journal.keep(not one for one in again)
+                self._journal.keep(not is_unfinished for is_unfinished in again)
             self.usage = Usage()
             for row in self._journal.rows():
                 self.usage.add(row)

@@ -153,12 +153,12 @@ class _Ready(Generic[_T]):
         if idle:
             with self._background.waiting():
                 self._done.put(self._done.get())
-        found = []
+        finished = []
         with suppress(Empty):
             while True:
                 if (future := self._done.get_nowait()) in self._open:
-                    found.append((self._open.pop(future), future))
-        return found
+                    finished.append((self._open.pop(future), future))
+        return finished
 
     def drop(self, keys: Container[Hashable]) -> None:
         self._open = {future: part for future, part in self._open.items() if part.key not in keys}
@@ -186,13 +186,13 @@ class _Tokens(Generic[_T]):
         heapq.heappush(self._calls, (due, next(self._order), part, future))
 
     def take(self, *, idle: bool) -> list[tuple[_Part[_T], Future[Any]]]:
-        found = []
-        now = self._calls[0][0] if idle and self._calls else self.now
-        while self._calls and self._calls[0][0] <= now:
+        due_calls = []
+        until = self._calls[0][0] if idle and self._calls else self.now
+        while self._calls and self._calls[0][0] <= until:
             *_, part, future = heapq.heappop(self._calls)
             self._background.wait(future)
-            found.append((part, future))
-        return found
+            due_calls.append((part, future))
+        return due_calls
 
     def drop(self, keys: Container[Hashable]) -> None:
         self._calls = [call for call in self._calls if call[2].key not in keys]
@@ -242,22 +242,22 @@ class _Silence:
         Raises:
             UsageError: nothing, for too long.
         """
-        now = time.monotonic()
+        at_s = time.monotonic()
         for name, sample in finished:
             began, _ = self._since.pop(name)
             if isinstance(sample, Sample):
-                slow = (now - began) / len(sample.completion_ids)
+                slow = (at_s - began) / len(sample.completion_ids)
                 self._s_per_token = max(slow, self._s_per_token or 0.0)
         if finished or not self._since:
-            self._last = now
+            self._last = at_s
             return
         name, (began, limit) = next(iter(self._since.items()))
         patience_s = (
             _SILENT_S if self._s_per_token is None else _SLACK_S + 10 * limit * self._s_per_token
         )
-        if now - max(self._last, began) > patience_s:
+        if at_s - max(self._last, began) > patience_s:
             raise UsageError(
-                f"{self._name} has returned nothing for {now - max(self._last, began):.0f} s, and {len(self._since)} "
+                f"{self._name} has returned nothing for {at_s - max(self._last, began):.0f} s, and {len(self._since)} "
                 f"requests are open, such as {name}: it has lost them; look at the engine's log, and abort or return "
                 "every request"
             )
@@ -406,7 +406,7 @@ class Scheduler(Generic[_T]):
         Args:
             keys: of the plays, which are parked.
         """
-        found = [
+        versions = [
             sample.weights_version
             for part in self._parts()
             if part.key in keys
@@ -414,8 +414,8 @@ class Scheduler(Generic[_T]):
         ]
         for part, request in self._asked.values():
             if part.key in keys and request.begun is not None:
-                found += request.begun.versions
-        return min(found, default=None)
+                versions += request.begun.versions
+        return min(versions, default=None)
 
     def tokens(self, keys: Container[Hashable]) -> int:
         """How many tokens of unfinished plays were sampled.
@@ -425,8 +425,10 @@ class Scheduler(Generic[_T]):
         """
         parts = [part for part in self._parts() if part.key in keys]
         heard = sum(len(sample.completion_ids) for part in parts for sample in part.heard)
-        asked = [request for part, request in self._asked.values() if part.key in keys]
-        return heard + sum(len(one.begun.completion_ids) for one in asked if one.begun)
+        requests = [request for part, request in self._asked.values() if part.key in keys]
+        return heard + sum(
+            len(request.begun.completion_ids) for request in requests if request.begun
+        )
 
     def drop(self, keys: Iterable[Hashable]) -> None:
         """Forget plays, and close them.
@@ -464,11 +466,11 @@ class Scheduler(Generic[_T]):
                 **more,
             }
 
-        asked = [
+        requests = [
             as_dict(part, begun=r.begun and asdict(r.begun)) for part, r in self._asked.values()
         ]
         waiting = [as_dict(part, due=due) for part, due in self._waiting.parts()]
-        return {"steps": self._parked, "asked": asked, "waiting": waiting}
+        return {"steps": self._parked, "asked": requests, "waiting": waiting}
 
     def load_state_dict(
         self, state: Mapping[str, Any], plays: Mapping[Hashable, Play[_T]]
@@ -483,21 +485,21 @@ class Scheduler(Generic[_T]):
             The keys of those that do not repeat themselves; they are closed, and not played on.
         """
         self.park()
-        self._parked, other = int(state["steps"]), list[Hashable]()
-        for one in [*state["asked"], *state["waiting"]]:
-            key = _key(one["key"])
-            part, needs = self._again(key, plays[key], one)
-            if isinstance(needs, Request) and "begun" in one:
+        self._parked, changed = int(state["steps"]), list[Hashable]()
+        for saved_part in [*state["asked"], *state["waiting"]]:
+            key = _key(saved_part["key"])
+            part, needs = self._again(key, plays[key], saved_part)
+            if isinstance(needs, Request) and "begun" in saved_part:
                 self._asked[needs.id] = (
                     part,
-                    replace(needs, begun=one["begun"] and Begun(**one["begun"])),
+                    replace(needs, begun=saved_part["begun"] and Begun(**saved_part["begun"])),
                 )
-            elif isinstance(needs, Future) and "due" in one:
-                self._waiting.add(part, needs, one["due"])
+            elif isinstance(needs, Future) and "due" in saved_part:
+                self._waiting.add(part, needs, saved_part["due"])
             else:
                 part.play.close()
-                other.append(key)
-        return other
+                changed.append(key)
+        return changed
 
     def _again(
         self, key: Hashable, play: Play[_T], one: Mapping[str, Any]
@@ -527,8 +529,8 @@ class Scheduler(Generic[_T]):
 
 def _sample_as_dict(sample: Sample) -> dict[str, Any]:
     """Without its prompt, which a play says again."""
-    found = {name: value for name, value in asdict(sample).items() if name != "prompt_ids"}
-    return found | {"completion_ids": list(map(int, sample.completion_ids))}
+    fields = {name: value for name, value in asdict(sample).items() if name != "prompt_ids"}
+    return fields | {"completion_ids": list(map(int, sample.completion_ids))}
 
 
 def _key(key: Any) -> Hashable:

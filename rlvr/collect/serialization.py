@@ -43,7 +43,7 @@ def group_from_dict(data: Mapping[str, Any], task: Task) -> Group:
         UsageError: the group belongs to another task.
     """
     require_task(data["task"], task)
-    return Group(task, [rollout_from_dict(one, task) for one in data["rollouts"]])
+    return Group(task, [rollout_from_dict(rollout, task) for rollout in data["rollouts"]])
 
 
 def require_task(saved: str, task: Task) -> None:

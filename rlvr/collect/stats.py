@@ -76,7 +76,7 @@ def unscored_reasons(dropped: Sequence[Dropped]) -> Counter[str]:
     Args:
         dropped: the groups.
     """
-    groups = [one.group for one in dropped if one.group is not None]
+    groups = [dropped_group.group for dropped_group in dropped if dropped_group.group is not None]
     verdicts = [
         r.score.verdict
         for group in groups
@@ -121,9 +121,12 @@ def collection_stats(
     rollouts = [rollout for group in sampled for rollout in group.rollouts]
     lengths = [own_tokens(rollout) for rollout in rollouts]
     scores = _scores(sampled)
-    kept = [rollout for group in groups for rollout in group.rollouts]
-    wasted, used = sum(one.tokens for one in dropped), sum(map(own_tokens, kept))
-    reasons = Counter(one.why for one in dropped)
+    kept_rollouts = [rollout for group in groups for rollout in group.rollouts]
+    wasted, used = (
+        sum(dropped_group.tokens for dropped_group in dropped),
+        sum(map(own_tokens, kept_rollouts)),
+    )
+    reasons = Counter(dropped_group.why for dropped_group in dropped)
     numbers = {
         "rollouts": len(rollouts),
         "tokens": sum(lengths),
@@ -136,7 +139,7 @@ def collection_stats(
         **_outcome_shares(rollouts),
         "groups": len(groups),
         **_means("batch/", _scores(groups)),
-        "masked": sum(not any(rollout.completion_mask) for rollout in kept),
+        "masked": sum(not any(rollout.completion_mask) for rollout in kept_rollouts),
         **{f"dropped/{why}": reasons[why] for why in _REASONS},
         "waste_tokens": wasted,
         "waste": wasted / max(1, wasted + used),
@@ -160,12 +163,15 @@ def tool_stats(groups: Sequence[Group]) -> dict[str, float]:
         groups: that were sampled.
     """
     episodes = [
-        one.episode for group in groups for one in group.rollouts if one.episode is not None
+        rollout.episode
+        for group in groups
+        for rollout in group.rollouts
+        if rollout.episode is not None
     ]
     if not episodes:
         return {}
     calls = [call for episode in episodes for call in episode.calls]
-    found = {
+    metrics = {
         "tools/calls": len(calls) / len(episodes),
         "tools/used": fmean(bool(episode.calls) for episode in episodes),
         "tools/turns": fmean(len(episode.turns) for episode in episodes),
@@ -174,18 +180,18 @@ def tool_stats(groups: Sequence[Group]) -> dict[str, float]:
     for name in sorted(
         {call.name for call in calls if not call.error}
     ):  # the policy may make up others without end
-        own = [call for call in calls if call.name == name]
-        found |= {
-            f"tools/{name}/calls": len(own) / len(episodes),
-            **_call_stats(f"tools/{name}", own),
+        tool_calls = [call for call in calls if call.name == name]
+        metrics |= {
+            f"tools/{name}/calls": len(tool_calls) / len(episodes),
+            **_call_stats(f"tools/{name}", tool_calls),
         }
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def _call_stats(prefix: str, calls: Sequence[ToolCall]) -> dict[str, float]:
-    made = [call.seconds for call in calls if call.seconds > 0]
+    durations = [call.seconds for call in calls if call.seconds > 0]
     errors = {f"{prefix}/errors": fmean(call.error for call in calls)} if calls else {}
-    return errors | ({f"{prefix}/seconds": fmean(made)} if made else {})
+    return errors | ({f"{prefix}/seconds": fmean(durations)} if durations else {})
 
 
 def mixture_stats(
@@ -200,14 +206,17 @@ def mixture_stats(
         env: the environment that was sampled.
         sampled, groups: see `collection_stats`.
     """
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for name in env.shares:
-        own = [group for group in sampled if env.name_of(group.task) == name]
-        kept = [group for group in groups if env.name_of(group.task) == name]
-        rollouts, scores = [rollout for group in own for rollout in group.rollouts], _scores(own)
+        member_groups = [group for group in sampled if env.name_of(group.task) == name]
+        kept_groups = [group for group in groups if env.name_of(group.task) == name]
+        rollouts, scores = (
+            [rollout for group in member_groups for rollout in group.rollouts],
+            _scores(member_groups),
+        )
         numbers = {
             "rollouts": len(rollouts),
-            "groups": len(kept),
+            "groups": len(kept_groups),
             "unscored": len(rollouts) - len(scores),
         }
         means = _means("", scores) | _part_means(scores)
@@ -216,8 +225,10 @@ def mixture_stats(
                 "length": fmean(map(own_tokens, rollouts)),
                 "truncated": fmean(rollout.truncated for rollout in rollouts),
             }
-        found |= {f"env/{name}/{key}": float(value) for key, value in {**numbers, **means}.items()}
-    return found
+        metrics |= {
+            f"env/{name}/{key}": float(value) for key, value in {**numbers, **means}.items()
+        }
+    return metrics
 
 
 def _scores(groups: Sequence[Group]) -> list[Score]:
@@ -229,10 +240,11 @@ def _scores(groups: Sequence[Group]) -> list[Score]:
 def _outcome_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
     if not rollouts:
         return {}
-    found = Counter(
-        Outcome.UNSCORED if one.score is None else one.score.verdict.outcome for one in rollouts
+    outcomes = Counter(
+        Outcome.UNSCORED if rollout.score is None else rollout.score.verdict.outcome
+        for rollout in rollouts
     )
-    return {f"outcome/{outcome}": found[outcome] / len(rollouts) for outcome in Outcome}
+    return {f"outcome/{outcome}": outcomes[outcome] / len(rollouts) for outcome in Outcome}
 
 
 def _means(prefix: str, scores: Sequence[Score]) -> dict[str, float]:

@@ -144,18 +144,18 @@ class Comparison:
         plain = asdict(self)
         plain["pairs"] = {
             name: [
-                {"first": self.names[it.first], "second": self.names[it.second]}
-                | _plain(it.difference)
-                | {"adjusted_p": it.adjusted}
-                for it in pairs
+                {"first": self.names[pair.first], "second": self.names[pair.second]}
+                | _plain(pair.difference)
+                | {"adjusted_p": pair.adjusted}
+                for pair in pairs
             ]
             for name, pairs in self.pairs.items()
         }
         for kind in ("slices", "shares"):
             plain[kind] = [
-                {"part": it.name, "means": it.means, **_plain(it.difference)}
-                | {"adjusted_p": it.adjusted}
-                for it in getattr(self, kind)
+                {"part": part.name, "means": part.means, **_plain(part.difference)}
+                | {"adjusted_p": part.adjusted}
+                for part in getattr(self, kind)
             ]
         tables = [table._asdict() for table in self.tables()]
         return {"kind": "comparison", "lines": self.lines(), "tables": tables, "results": plain}
@@ -169,22 +169,22 @@ class Comparison:
             lost = len(self.flipped) - gained
             lines.append(f"{_tasks(gained)} gained right completions, {lost:,} lost some.")
         for reason, ids in self.unpaired.items():
-            more = ", …" if len(ids) > _EXAMPLES else ""
-            examples = ", ".join(_brief(one) for one in ids[:_EXAMPLES])
-            lines.append(f"Left out, {reason}: {_tasks(len(ids))} ({examples}{more}).")
+            ellipsis = ", …" if len(ids) > _EXAMPLES else ""
+            examples = ", ".join(_brief(task_id) for task_id in ids[:_EXAMPLES])
+            lines.append(f"Left out, {reason}: {_tasks(len(ids))} ({examples}{ellipsis}).")
         return lines + self.notes
 
     def _verdicts(self) -> list[str]:
         pairs = self.pairs[self.metric]
         if len(self.names) == 2:
             return [self._verdict(pairs[0]), self._power(pairs[0])]
-        apart = [it for it in pairs if it.adjusted < _ALPHA]
+        apart = [pair for pair in pairs if pair.adjusted < _ALPHA]
         lines = [f"{len(apart)} of {len(pairs)} pairs are told apart in {self.metric}."]
-        close = [it for it in pairs if it.adjusted >= _ALPHA]
+        close = [pair for pair in pairs if pair.adjusted >= _ALPHA]
         if close and len(pairs) <= _MOST_PAIRS:
-            texts = [f"{self.names[it.first]} and {self.names[it.second]}" for it in close]
+            texts = [f"{self.names[pair.first]} and {self.names[pair.second]}" for pair in close]
             lines.append(f"Not told apart: {'; '.join(texts)}.")
-        detectable = [it.difference.detectable for it in close if it.difference.detectable]
+        detectable = [pair.difference.detectable for pair in close if pair.difference.detectable]
         if detectable:
             lines.append(
                 f"Each of these pairs alone could have shown {max(detectable):.3f} with power 0.8."
@@ -192,28 +192,32 @@ class Comparison:
         return lines
 
     def _verdict(self, pair: Compared) -> str:
-        it, first, second = pair.difference, self.names[pair.first], self.names[pair.second]
+        gap, first, second = pair.difference, self.names[pair.first], self.names[pair.second]
         interval = (
-            f"{_percent(self.level)} interval {it.low:+.3f} to {it.high:+.3f}, p = {_p(it.p)}"
+            f"{_percent(self.level)} interval {gap.low:+.3f} to {gap.high:+.3f}, p = {_p(gap.p)}"
         )
-        if it.p >= _ALPHA:
-            gain = f"{second} minus {first} is {it.value:+.3f} in {self.metric}"
+        if gap.p >= _ALPHA:
+            gain = f"{second} minus {first} is {gap.value:+.3f} in {self.metric}"
             return f"Not told apart: {gain} ({interval})."
-        best, other = (second, first) if it.value > 0 else (first, second)
-        sign = 1 if it.value > 0 else -1
-        gain = f"{best} is better than {other} by {sign * it.value:.3f} in {self.metric}"
+        best, worse = (second, first) if gap.value > 0 else (first, second)
+        sign = 1 if gap.value > 0 else -1
+        gain = f"{best} is better than {worse} by {sign * gap.value:.3f} in {self.metric}"
         return f"{gain} ({second} minus {first}: {interval})."
 
     def _power(self, pair: Compared) -> str:
-        it = pair.difference
-        if it.detectable is None:
+        difference = pair.difference
+        if difference.detectable is None:
             return (
                 "All tasks differ equally, so that nothing is known of what could have been seen."
             )
-        text = f"{_tasks(it.tasks)} could have shown {it.detectable:.3f} with power 0.8"
-        if it.p < _ALPHA or it.tasks_needed is None or it.tasks_needed <= it.tasks:
+        text = f"{_tasks(difference.tasks)} could have shown {difference.detectable:.3f} with power 0.8"
+        if (
+            difference.p < _ALPHA
+            or difference.tasks_needed is None
+            or difference.tasks_needed <= difference.tasks
+        ):
             return text + "."
-        text += f"; to show {abs(it.value):.3f} takes {_tasks(it.tasks_needed)}"
+        text += f"; to show {abs(difference.value):.3f} takes {_tasks(difference.tasks_needed)}"
         if self.more_completions is not None:
             return f"{text}, or {self.more_completions:,} completions of each of these."
         return text + "."
@@ -239,7 +243,7 @@ class Comparison:
 
     def _board(self) -> ComparisonTable:
         estimates = self.metrics[self.metric]
-        others = [name for name in self.metrics if name != self.metric]
+        more_metrics = [name for name in self.metrics if name != self.metric]
         order = sorted(range(len(self.names)), key=lambda i: -estimates[i].value)
         head = [
             "rank",
@@ -247,16 +251,16 @@ class Comparison:
             self.metric,
             f"{_percent(self.level)} interval",
             "ranks, 95 %",
-            *others,
+            *more_metrics,
         ]
         rows = [
             [
-                str(1 + sum(other.value > estimates[i].value for other in estimates)),
+                str(1 + sum(estimate.value > estimates[i].value for estimate in estimates)),
                 self.names[i],
                 f"{estimates[i].value:.4f}",
                 f"{estimates[i].low:.4f} to {estimates[i].high:.4f}",
                 "{} to {}".format(*self.ranks[i]),
-                *(f"{self.metrics[name][i].value:.4f}" for name in others),
+                *(f"{self.metrics[name][i].value:.4f}" for name in more_metrics),
             ]
             for i in order
         ]
@@ -268,10 +272,10 @@ class Comparison:
             return []
         rows = [
             [
-                f"{self.names[it.second]} minus {self.names[it.first]}",
-                *_cells(it.difference, it.adjusted),
+                f"{self.names[pair.second]} minus {self.names[pair.first]}",
+                *_cells(pair.difference, pair.adjusted),
             ]
-            for it in pairs
+            for pair in pairs
         ]
         head = ["", f"difference, {_percent(self.level)}", "p, Holm", "tasks"]
         return [ComparisonTable(f"pairs, {self.metric}", head, rows)]
@@ -284,11 +288,11 @@ class Comparison:
         ):
             rows = [
                 [
-                    it.name,
-                    *(f"{mean:.4f}" for mean in it.means),
-                    *_cells(it.difference, it.adjusted),
+                    part.name,
+                    *(f"{mean:.4f}" for mean in part.means),
+                    *_cells(part.difference, part.adjusted),
                 ]
-                for it in parts
+                for part in parts
             ]
             tables += [ComparisonTable(caption, self._head("p, Holm"), rows)] if rows else []
         return tables
@@ -350,28 +354,28 @@ def compare(
     notes = _require_same(results, accept)
     paired, unpaired = _pair(results)
     table = _Paired(paired, counts, level)
-    found = Comparison(
+    comparison = Comparison(
         [entry.name for entry in entries], counts, level, len(paired), unpaired, notes
     )
     if max(counts) == 1:
-        found.notes.append(
+        comparison.notes.append(
             "One result of each: this compares these models.  Whether a method is better takes "
             "several seeds of each (NAME=FILE NAME=FILE)."
         )
     if len(paired) < _FEW_TASKS:
-        found.notes.append(f"{_tasks(len(paired))} cannot show any difference with p < 0.05.")
+        comparison.notes.append(f"{_tasks(len(paired))} cannot show any difference with p < 0.05.")
     for name, column in _metrics(table, ks):
-        found.metrics[name] = table.estimates(column)
-        found.pairs[name] = table.pairs(column)
+        comparison.metrics[name] = table.estimates(column)
+        comparison.pairs[name] = table.pairs(column)
     better = [
-        (it.second, it.first) if it.difference.value > 0 else (it.first, it.second)
-        for it in found.pairs[found.metric]
-        if it.adjusted < _ALPHA
+        (pair.second, pair.first) if pair.difference.value > 0 else (pair.first, pair.second)
+        for pair in comparison.pairs[comparison.metric]
+        if pair.adjusted < _ALPHA
     ]
-    found.ranks = rank_intervals(len(entries), better)
+    comparison.ranks = rank_intervals(len(entries), better)
     if len(entries) == 2:
-        _look_closer(found, table, labels or {})
-    return found
+        _look_closer(comparison, table, labels or {})
+    return comparison
 
 
 # ---------------------------------------------------------------------------------------- pairing
@@ -380,13 +384,17 @@ def compare(
 def _require_same(results: Sequence[Results], accept: Collection[str]) -> list[str]:
     """Refuse scores that were decided in different ways; a line for each difference accepted."""
     first = results[0]
-    here = first.decided.without()
-    for other in results[1:]:
-        refused = {part for part, _ in identity.differences(here, other.decided)}.difference(accept)
+    first_identity = first.decided.without()
+    for result in results[1:]:
+        refused = {
+            part for part, _ in identity.differences(first_identity, result.decided)
+        }.difference(accept)
         flags = f", or pass --accept {' '.join(sorted(refused))}" if "settings" in refused else ""
         way_out = f"score both in one way{flags}"
-        identity.require_same(here, other.decided, first.name, other.name, accept, way_out)
-    return [f"Accepted: {line}." for line in here.accepted]
+        identity.require_same(
+            first_identity, result.decided, first.name, result.name, accept, way_out
+        )
+    return [f"Accepted: {line}." for line in first_identity.accepted]
 
 
 def _pair(results: Sequence[Results]) -> tuple[list[list[TaskScores]], dict[str, list[str]]]:
@@ -410,7 +418,7 @@ def _pair(results: Sequence[Results]) -> tuple[list[list[TaskScores]], dict[str,
                 else f"not in all files but in {result.name}"
             )
             reasons.setdefault(reason, []).append(key[0])
-    reasons = {reason: list(dict.fromkeys(found)) for reason, found in reasons.items()}
+    reasons = {reason: list(dict.fromkeys(task_ids)) for reason, task_ids in reasons.items()}
     paired = []
     for key in by_key[0]:  # in the order of the first file
         if key not in shared:
@@ -423,7 +431,9 @@ def _pair(results: Sequence[Results]) -> tuple[list[list[TaskScores]], dict[str,
             reason = f"without a scored completion in {results[unscored].name}"
             reasons.setdefault(reason, []).append(key[0])
     if len(paired) < 2:
-        why = "; ".join(f"{reason}: {_tasks(len(found))}" for reason, found in reasons.items())
+        why = "; ".join(
+            f"{reason}: {_tasks(len(left_ids))}" for reason, left_ids in reasons.items()
+        )
         raise DataError(
             f"{_tasks(len(paired))} can be paired, and a comparison needs at least 2 "
             f"({why or 'there are no more'}): give files scored on the same tasks, with the same "
@@ -437,13 +447,13 @@ def _keyed(
 ) -> dict[_Key, TaskScores]:
     """The tasks by key; where a file has no references, by id alone."""
     times = Counter(task for task, _ in result.tasks)
-    found: dict[_Key, TaskScores] = {}
+    by_key: dict[_Key, TaskScores] = {}
     for (task, reference), scores in result.tasks.items():
         if times[task] > 1:
             reasons.setdefault(f"with several references in {result.name}", []).append(task)
         else:
-            found[task, reference if with_references else None] = scores
-    return found
+            by_key[task, reference if with_references else None] = scores
+    return by_key
 
 
 # ---------------------------------------------------------------------------------------- figures
@@ -454,8 +464,8 @@ class _Paired:
 
     def __init__(self, tasks: list[list[TaskScores]], seeds: Sequence[int], level: float) -> None:
         self.tasks, self.seeds, self.level = tasks, seeds, level
-        self.counts = np.array([[len(one.correct) for one in row] for row in tasks])
-        self.right = np.array([[sum(one.correct) for one in row] for row in tasks])
+        self.counts = np.array([[len(task.correct) for task in row] for row in tasks])
+        self.right = np.array([[sum(task.correct) for task in row] for row in tasks])
         self.rates: _Array = self.right / self.counts
         names = [row[0].cluster for row in tasks]
         places = {name: i for i, name in enumerate(dict.fromkeys(names))}
@@ -470,7 +480,7 @@ class _Paired:
         enough = self.counts.min(axis=1) >= least
         return np.array(
             [
-                [figure(one) if ok else np.nan for one in row]
+                [figure(task) if ok else np.nan for task in row]
                 for row, ok in zip(self.tasks, enough, strict=True)
             ]
         )
@@ -482,9 +492,9 @@ class _Paired:
 
     def estimates(self, column: _Array) -> list[Estimate]:
         """The mean of each model, with the interval over tasks alone."""
-        known: NDArray[np.bool_] = ~np.isnan(column.sum(axis=1))
-        values = self.models(column[known])
-        clusters = self._clusters(known)
+        complete: NDArray[np.bool_] = ~np.isnan(column.sum(axis=1))
+        values = self.models(column[complete])
+        clusters = self._clusters(complete)
         return estimates(values, clusters=clusters, level=self.level, bounds=_bounds(values))
 
     def _clusters(self, known: NDArray[np.bool_]) -> NDArray[np.int64] | None:
@@ -495,15 +505,15 @@ class _Paired:
     def pairs(self, column: _Array, where: NDArray[np.bool_] | None = None) -> list[Compared]:
         """Every pair of models, over the tasks whose figure is known; none if these are fewer than
         two clusters."""
-        known: NDArray[np.bool_] = ~np.isnan(column.sum(axis=1))
+        complete: NDArray[np.bool_] = ~np.isnan(column.sum(axis=1))
         if where is not None:
-            known &= where
-        clusters = self._clusters(known)
-        if (known.sum() if clusters is None else clusters.max(initial=-1) + 1) < 2:
+            complete &= where
+        clusters = self._clusters(complete)
+        if (complete.sum() if clusters is None else clusters.max(initial=-1) + 1) < 2:
             return []
-        chosen = column[known]
+        chosen = column[complete]
         pairs = list(combinations(range(len(self.seeds)), 2))
-        found = differences(
+        found_differences = differences(
             self.models(chosen),
             pairs,
             clusters=clusters,
@@ -514,11 +524,14 @@ class _Paired:
         parts = np.split(chosen, ends, axis=1)
         for place, (a, b) in enumerate(pairs):
             if self.seeds[a] + self.seeds[b] > 2:
-                found[place] = seeded_difference(
+                found_differences[place] = seeded_difference(
                     parts[a], parts[b], clusters=clusters, level=self.level
                 )
-        adjusted = holm([it.p for it in found])
-        return [Compared(a, b, it, p) for (a, b), it, p in zip(pairs, found, adjusted, strict=True)]
+        adjusted = holm([difference.p for difference in found_differences])
+        return [
+            Compared(a, b, difference, p)
+            for (a, b), difference, p in zip(pairs, found_differences, adjusted, strict=True)
+        ]
 
 
 def _bounds(values: _Array) -> tuple[float, float] | None:
@@ -530,10 +543,10 @@ def _metrics(table: _Paired, ks: Sequence[int]) -> list[tuple[str, _Array]]:
     """avg@n, reward if it says more, pass@k and maj@k."""
     counts = np.unique(table.counts)
     usual = int(np.median(table.counts.min(axis=1)))  # of most tasks in all results
-    found = [(f"avg@{usual}" if len(counts) == 1 else "avg", table.rates)]
+    columns = [(f"avg@{usual}" if len(counts) == 1 else "avg", table.rates)]
     rewards = table.column(lambda task: fmean(task.totals))
     if not np.allclose(rewards, table.rates):
-        found.append(("reward", rewards))
+        columns.append(("reward", rewards))
     for k in sorted({*ks} if ks else {usual} - {1}):
         enough = (table.counts >= k).all(axis=1)
         if k < 1 or enough.sum() < 2:
@@ -543,10 +556,10 @@ def _metrics(table: _Paired, ks: Sequence[int]) -> list[tuple[str, _Array]]:
             )
         passed = np.full(table.rates.shape, np.nan)
         passed[enough] = pass_at_k(table.counts[enough], table.right[enough], k)
-        found.append((f"pass@{k}", passed))
+        columns.append((f"pass@{k}", passed))
         if _answers(table):
-            found.append((f"maj@{k}", table.column(partial(_majority, k=k), k)))
-    return found
+            columns.append((f"maj@{k}", table.column(partial(_majority, k=k), k)))
+    return columns
 
 
 def _majority(task: TaskScores, k: int) -> float:
@@ -578,7 +591,7 @@ def _look_closer(found: Comparison, table: _Paired, labels: Mapping[str, bool]) 
         pair = found.pairs[found.metric][0].difference
         counts, right = table.counts.astype(np.float64), table.right.astype(np.float64)
         found.more_completions = completions_needed(pair, counts, right, found.level)
-    lengths = np.array([fmean(fmean(one.lengths) for one in row) for row in table.tasks])
+    lengths = np.array([fmean(fmean(task.lengths) for task in row) for row in table.tasks])
     parts = [
         *_by_name("environment", [row[0].env for row in table.tasks]),
         *_by_name("verdicts", [_JUDGED[labels.get(row[0].task)] for row in table.tasks]),
@@ -586,7 +599,7 @@ def _look_closer(found: Comparison, table: _Paired, labels: Mapping[str, bool]) 
         *_by_third("length", lengths, ("short", "middle", "long")),
     ]
     found.slices = _compared(table, [(name, table.rates, where) for name, where in parts])
-    found.shares = _compared(table, [(*it, None) for it in _shares(table)])
+    found.shares = _compared(table, [(*piece, None) for piece in _shares(table)])
 
 
 _Piece = tuple[str, _Array, NDArray[np.bool_] | None]
@@ -594,21 +607,21 @@ _Piece = tuple[str, _Array, NDArray[np.bool_] | None]
 
 def _compared(table: _Paired, pieces: Sequence[_Piece]) -> list[ComparedPart]:
     """The difference in each piece, with p-values adjusted for their number."""
-    found = []
+    parts = []
     for name, column, where in pieces:
         if pairs := table.pairs(column, where):
             chosen = column if where is None else column[where]
             means = table.models(chosen).mean(axis=0).tolist()
-            found.append((name, means, pairs[0].difference))
-    adjusted = holm([it.p for _, _, it in found])
-    return [ComparedPart(*part, p) for part, p in zip(found, adjusted, strict=True)]
+            parts.append((name, means, pairs[0].difference))
+    adjusted = holm([difference.p for _, _, difference in parts])
+    return [ComparedPart(*part, p) for part, p in zip(parts, adjusted, strict=True)]
 
 
 def _by_name(kind: str, names: Sequence[str]) -> list[tuple[str, NDArray[np.bool_]]]:
     kinds = sorted(set(names))
     if len(kinds) < 2:
         return []
-    return [(f"{kind} {name}", np.array([one == name for one in names])) for name in kinds]
+    return [(f"{kind} {name}", np.array([member == name for member in names])) for name in kinds]
 
 
 def _by_third(
@@ -626,20 +639,20 @@ def _by_third(
 
 def _shares(table: _Paired) -> list[tuple[str, _Array]]:
     """Shares of each task's completions: by outcome, cut off, and the most frequent reasons."""
-    everyone = [one for row in table.tasks for one in row]
-    found = [
+    everyone = [task for row in table.tasks for task in row]
+    columns = [
         (outcome, table.column(partial(_outcome_share, outcome=outcome)))
         for outcome in ("wrong", "unparsed", "unscored")
-        if any(one.outcomes[outcome] for one in everyone)
+        if any(task.outcomes[outcome] for task in everyone)
     ]
-    if any(one.truncated for one in everyone):
+    if any(task.truncated for task in everyone):
         cut = table.column(lambda one: one.truncated / max(1, one.outcomes.total()))
-        found.append(("truncated", cut))
-    reasons = sum((one.reasons for one in everyone), Counter[str]())
+        columns.append(("truncated", cut))
+    reasons = sum((task.reasons for task in everyone), Counter[str]())
     for reason, _ in reasons.most_common(_MOST_REASONS):
         share = table.column(partial(_reason_share, reason=reason))
-        found.append((f"reason: {reason or 'none given'}", share))
-    return found
+        columns.append((f"reason: {reason or 'none given'}", share))
+    return columns
 
 
 def _outcome_share(task: TaskScores, outcome: str) -> float:

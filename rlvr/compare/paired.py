@@ -112,7 +112,7 @@ def differences(
     resampled = _resampled_means(sums, sizes, seed)
     tail = (1 - level) / 2
     p_values = _permutation_p(sums, first, second, seed)
-    found = []
+    results = []
     for a, b, p in zip(first, second, p_values, strict=True):
         value, d = float(means[b] - means[a]), sums[:, b] - sums[:, a]
         if count >= _FEW and (d != d[0]).any():
@@ -120,8 +120,10 @@ def differences(
         else:
             low, high = _few_differences(d, sizes, level, bounds)
         error = _standard_error(d, sizes, value)
-        found.append(_difference(value, min(low, value), max(high, value), p, tasks, error, level))
-    return found
+        results.append(
+            _difference(value, min(low, value), max(high, value), p, tasks, error, level)
+        )
+    return results
 
 
 def estimates(
@@ -139,17 +141,17 @@ def estimates(
     """
     sums, sizes = _by_cluster(values, clusters)
     resampled, tail = _resampled_means(sums, sizes, seed), (1 - level) / 2
-    found = []
+    results = []
     for x, means in zip(sums.T, resampled.T, strict=True):
         if len(sizes) < _FEW or not (x != x[0]).any():
-            known = bounds if (sizes == 1).all() else None
-            it = estimate(_scaled(x, sizes).tolist(), level, known)
-            found.append(replace(it, tasks=len(values)))
+            known_bounds = bounds if (sizes == 1).all() else None
+            mean = estimate(_scaled(x, sizes).tolist(), level, known_bounds)
+            results.append(replace(mean, tasks=len(values)))
             continue
         value = float(x.sum() / len(values))
         low, high = np.quantile(means, [tail, 1 - tail])
-        found.append(Estimate(value, min(low, value), max(high, value), len(values)))
-    return found
+        results.append(Estimate(value, min(low, value), max(high, value), len(values)))
+    return results
 
 
 def _few_differences(
@@ -218,11 +220,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Args:
         p_values: of the single comparisons.
     """
-    adjusted, least = [0.0] * len(p_values), 0.0
+    adjusted, largest = [0.0] * len(p_values), 0.0
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     for step, i in enumerate(order):
-        least = max(least, min(1.0, (len(p_values) - step) * p_values[i]))
-        adjusted[i] = least
+        largest = max(largest, min(1.0, (len(p_values) - step) * p_values[i]))
+        adjusted[i] = largest
     return adjusted
 
 
@@ -264,8 +266,8 @@ def completions_needed(
     variance = len(counts) * (difference.detectable / scale) ** 2
     sampling = correct * (counts - correct) / (counts**2 * (counts - 1))
     within = float(sampling.sum(axis=1).mean())
-    rest = len(counts) * (difference.value / scale) ** 2 - max(0.0, variance - within)
-    return math.ceil(float(counts.mean()) * within / rest) if rest > 0 else None
+    needed = len(counts) * (difference.value / scale) ** 2 - max(0.0, variance - within)
+    return math.ceil(float(counts.mean()) * within / needed) if needed > 0 else None
 
 
 def _difference(
@@ -314,7 +316,7 @@ def _permutation_p(
     sums: _Array, first: NDArray[np.int64], second: NDArray[np.int64], seed: int
 ) -> _Array:
     observed = np.abs(sums[:, second].sum(axis=0) - sums[:, first].sum(axis=0))
-    least = observed - 1e-9 * (
+    threshold = observed - 1e-9 * (
         1 + np.abs(sums).sum(axis=0).max()
     )  # sums of fractions are not exact
     reached, flips = np.zeros(len(first)), 0
@@ -324,7 +326,7 @@ def _permutation_p(
         step = max(1, _BLOCK // len(first))
         for at in range(0, len(flipped), step):
             block = flipped[at : at + step]
-            reached += (np.abs(block[:, second] - block[:, first]) >= least).sum(axis=0)
+            reached += (np.abs(block[:, second] - block[:, first]) >= threshold).sum(axis=0)
     if len(sums) <= _EXACT:
         return reached / flips
     p: _Array = (reached + 1) / (flips + 1)

@@ -149,7 +149,7 @@ def _of_report(path: Path, name: str, tree: Mapping[str, Any]) -> Results:
     try:
         for row in tree["tasks"]:
             task = TaskScores(str(row["task"]), env)
-            task.correct = [bool(one) for one in row["correct"]]
+            task.correct = [bool(is_correct) for is_correct in row["correct"]]
             task.answers = list(row["answers"])
             task.totals = [] if row["reward"] is None else [_finite(row["reward"], path, task.task)]
             task.lengths = [float(row["length"])]
@@ -177,7 +177,7 @@ def read_labels(path: Path) -> dict[str, bool]:
     Raises:
         DataError: a row is no such mark.
     """
-    found: dict[str, bool] = {}
+    labels: dict[str, bool] = {}
     for number, row in enumerate(read_whole(path), 1):
         right = row.get("verdict_is_right")
         if not isinstance(right, bool):
@@ -186,8 +186,8 @@ def read_labels(path: Path) -> dict[str, bool]:
                 "rlvr view --labels wrote"
             )
         name, _ = _key(row, path, number)
-        found[name] = right and found.get(name, True)
-    return found
+        labels[name] = right and labels.get(name, True)
+    return labels
 
 
 def _of_rows(path: Path, name: str, cluster: str | None) -> Results:
@@ -199,7 +199,7 @@ def _of_rows(path: Path, name: str, cluster: str | None) -> Results:
     completions = 0
     for completions, row in enumerate(read_whole(path), 1):
         env = str(row.get("env") or "")
-        way = [row.get(one) for one in names]
+        way = [row.get(column) for column in names]
         if env not in first:
             first[env], ways[env] = row, way
         elif way != ways[env]:
@@ -247,8 +247,10 @@ def _cluster(row: Row, column: str | None, path: Path) -> Any:
 def _add(task: TaskScores, row: Row, path: Path, number: int) -> None:
     outcome = row["outcome"]
     if outcome not in _OUTCOMES:
-        known = ", ".join(sorted(_OUTCOMES))
-        raise DataError(f"{path}, row {number}: outcome is {shown(outcome)}; it is one of {known}")
+        outcomes = ", ".join(sorted(_OUTCOMES))
+        raise DataError(
+            f"{path}, row {number}: outcome is {shown(outcome)}; it is one of {outcomes}"
+        )
     task.outcomes[outcome] += 1
     task.truncated += bool(row.get("truncated"))
     length = row.get("length_tokens")
@@ -278,19 +280,21 @@ def _finite(value: Any, path: Path, where: str) -> float:
 
 def _identity_of(path: Path, ways: Mapping[str, Row]) -> Identity:
     """How scores were decided: what stands beside the file, else what its rows say."""
-    whole = None if path.suffix == ".json" else read_identity(path)
-    if whole is not None:
-        return whole.without("data")  # the rows themselves, which have other completions
-    found = Identity()
+    stored = None if path.suffix == ".json" else read_identity(path)
+    if stored is not None:
+        return stored.without("data")  # the rows themselves, which have other completions
+    identity = Identity()
     for env, row in ways.items():
         name = f"{env} " if len(ways) > 1 else ""
         settings = {
-            f"option {one}": value
-            for one, value in (row.get("config") or {}).items()
-            if one not in _TASKS_ALONE
+            f"option {option}": value
+            for option, value in (row.get("config") or {}).items()
+            if option not in _TASKS_ALONE
         }
-        settings |= {one: row[one] for one in ("env", "verifier", "reward") if row.get(one)}
-        found.settings |= {f"{name}{one}": value for one, value in settings.items()}
+        settings |= {
+            column: row[column] for column in ("env", "verifier", "reward") if row.get(column)
+        }
+        identity.settings |= {f"{name}{row}": value for row, value in settings.items()}
         if "identity" in row:
-            found.code[f"{name}identity"] = row["identity"]
-    return found
+            identity.code[f"{name}identity"] = row["identity"]
+    return identity

@@ -72,7 +72,7 @@ class Columns:
                 yield line
                 continue
             try:
-                found = list(self._rows(line.row, line.number))
+                split_rows = list(self._rows(line.row, line.number))
             except (DataError, LookupError, TypeError, ValueError, AttributeError) as error:
                 why = (
                     str(error)
@@ -83,7 +83,7 @@ class Columns:
                     line.number, None, why, json.dumps(line.row, default=str, ensure_ascii=False)
                 )
                 continue
-            yield from (Line(line.number, row, checked=line.checked) for row in found)
+            yield from (Line(line.number, row, checked=line.checked) for row in split_rows)
 
     def _rows(self, row: Row, number: int) -> Iterator[Row]:
         for part in LAYOUTS[self.like](row) if self.like else (dict(row),):
@@ -96,11 +96,13 @@ class Columns:
             yield from self._each(part, number)
 
     def _each(self, row: dict[str, Any], number: int) -> Iterator[Row]:
-        said = _plain(row.get("completion"))
-        if not isinstance(said, (list, dict)) and not (self.bare and isinstance(said, str)):
+        completion = _plain(row.get("completion"))
+        if not isinstance(completion, (list, dict)) and not (
+            self.bare and isinstance(completion, str)
+        ):
             yield row  # a text, or what is no completion, as the scorer will say
             return
-        texts = _texts(said)
+        texts = _texts(completion)
         if self.bare:
             texts = [text if "\\boxed" in text else f"\\boxed{{{text.strip()}}}" for text in texts]
         if len(texts) == 1:
@@ -109,10 +111,10 @@ class Columns:
         name = str(row.get("id", f"line:{number}"))
         task = {"task": name} if "reference" in row and "task" not in row else {}
         for place, text in enumerate(texts):
-            own = {
+            own_fields = {
                 key: row[key][place] for key in _PER_COMPLETION if _is_one_each(row.get(key), texts)
             }
-            yield row | task | own | {"id": f"{name}/{place}", "completion": text}
+            yield row | task | own_fields | {"id": f"{name}/{place}", "completion": text}
 
 
 def likely(columns: Iterable[str], what: str) -> str:
@@ -122,9 +124,9 @@ def likely(columns: Iterable[str], what: str) -> str:
         columns: the names that the row has.
         what: "completion" or "reference".
     """
-    there = set(columns)
-    found = next((name for name in _LIKELY[what] if name.partition(".")[0] in there), None)
-    return f"; --{what}-column {found} takes it from there" if found else ""
+    present = set(columns)
+    column = next((name for name in _LIKELY[what] if name.partition(".")[0] in present), None)
+    return f"; --{what}-column {column} takes it from there" if column else ""
 
 
 _LIKELY = {
@@ -175,14 +177,14 @@ def _texts(value: Any) -> list[str]:
         if all(isinstance(item, str) for item in value):
             return value
         if all(isinstance(item, Mapping) for item in value):
-            said = [item for item in value if item.get("role", "assistant") == "assistant"]
-            if said:
-                return [_content(said[-1])]
+            replies = [item for item in value if item.get("role", "assistant") == "assistant"]
+            if replies:
+                return [_content(replies[-1])]
         elif all(isinstance(item, list) and item for item in value):
             return [text for item in value for text in _texts(item)]
-    shown = json.dumps(value, default=str)[:200]
+    value_text = json.dumps(value, default=str)[:200]
     raise DataError(
-        f"the completion is {shown}; it must be a text, chat messages, or a list of either"
+        f"the completion is {value_text}; it must be a text, chat messages, or a list of either"
     )
 
 
@@ -240,8 +242,10 @@ def _lighteval(row: Row) -> Iterator[dict[str, Any]]:
         return
     doc, golds = row["doc"], row["doc"]["gold_index"]
     golds = golds if isinstance(golds, list) else [golds]
-    rest = {name: value for name, value in row.items() if name not in ("doc", "model_response")}
-    yield rest | {
+    remaining = {
+        name: value for name, value in row.items() if name not in ("doc", "model_response")
+    }
+    yield remaining | {
         **(
             {"id": f"{doc.get('task_name', '')}/{doc['id']}"}
             if doc.get("id") not in (None, "")
@@ -257,14 +261,14 @@ def _inspect(row: Row) -> Iterator[dict[str, Any]]:
     """inspect_ai: samples of a log (EvalSample in its reference of inspect_ai.log); a log in JSON holds all of them."""
     for sample in row.get("samples", [row]):
         output = sample["output"]
-        said = output.get("completion") or _content(output["choices"][0]["message"])
-        rest = {name: sample[name] for name in ("metadata", "scores") if name in sample}
+        completion = output.get("completion") or _content(output["choices"][0]["message"])
+        remaining = {name: sample[name] for name in ("metadata", "scores") if name in sample}
         target = sample.get("target")
-        yield rest | {
+        yield remaining | {
             "id": f"{sample['id']}/{sample.get('epoch', 1)}",
             "task": str(sample["id"]),
             "prompt": sample["input"],
-            "completion": said,
+            "completion": completion,
             **({"reference": _one_or_all(target)} if target not in (None, "") else {}),
         }
 
@@ -272,24 +276,24 @@ def _inspect(row: Row) -> Iterator[dict[str, Any]]:
 def _lm_eval(row: Row) -> Iterator[dict[str, Any]]:
     """lm-evaluation-harness: `samples_*.jsonl` of --log_samples (lm_eval/evaluator.py, v0.4.9: doc_id, doc, target,
     arguments, resps, filter)."""
-    said = row["resps"]
-    while isinstance(said, list) and len(said) == 1 and isinstance(said[0], list):
-        said = said[0]
-    if not (isinstance(said, list) and all(isinstance(text, str) for text in said)):
+    completion = row["resps"]
+    while isinstance(completion, list) and len(completion) == 1 and isinstance(completion[0], list):
+        completion = completion[0]
+    if not (isinstance(completion, list) and all(isinstance(text, str) for text in completion)):
         raise DataError("its 'resps' are log-likelihoods, and there is no text to score")
-    given = row["arguments"]
-    prompt = given["gen_args_0"]["arg_0"] if isinstance(given, Mapping) else given[0][0]
-    rest = {
+    arguments = row["arguments"]
+    prompt = arguments["gen_args_0"]["arg_0"] if isinstance(arguments, Mapping) else arguments[0][0]
+    remaining = {
         name: value
         for name, value in row.items()
         if name not in ("resps", "arguments", "target", "filtered_resps")
     }
     name = f"{row['doc_id']}/{row['filter']}" if "filter" in row else str(row["doc_id"])
-    yield rest | {
+    yield remaining | {
         "id": name,
         "prompt": _plain(prompt),
         "reference": row["target"],
-        "completion": said,
+        "completion": completion,
     }
 
 
@@ -298,8 +302,8 @@ def _moved(row: Row, **names: str) -> dict[str, Any]:
     for name in names.values():
         if name not in row:
             raise DataError(f"no column {name!r}; it has {', '.join(map(repr, row))}")
-    rest = {name: value for name, value in row.items() if name not in names.values()}
-    return rest | {ours: _plain(row[theirs]) for ours, theirs in names.items()}
+    remaining = {name: value for name, value in row.items() if name not in names.values()}
+    return remaining | {target: _plain(row[source]) for target, source in names.items()}
 
 
 def _one_or_all(value: Any) -> Any:

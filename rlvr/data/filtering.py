@@ -155,8 +155,8 @@ class Kept:
 
         A task without rollouts keeps the rates of the row that it came from, if any.
         """
-        own = {"id": self.id, "prompt": self.prompt, "reference": self.reference}
-        row = {**own, **self.meta, **own}
+        own_columns = {"id": self.id, "prompt": self.prompt, "reference": self.reference}
+        row = {**own_columns, **self.meta, **own_columns}
         if not self.scored + self.unscored:
             return row
         low, high = self.interval
@@ -280,19 +280,19 @@ class _Tasks:
         prompt, is_rollout = self._prompt(row, number), "outcome" in row
         outcome = _outcome(row["outcome"], number) if is_rollout else None
         first, second = ("task", "id") if is_rollout else ("id", "task")
-        own = next(
+        task_id = next(
             (str(row[name]) for name in (first, second) if row.get(name) is not None),
             f"row:{number}",
         )
         # A row that is no rollout is a task of its own, which may be a duplicate.
-        key = key_of_task(row, own, prompt, None if is_rollout else number)
+        key = key_of_task(row, task_id, prompt, None if is_rollout else number)
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = len(self)
-            task = Kept(own, prompt, row["reference"], self._meta(row, number, is_rollout))
+            task = Kept(task_id, prompt, row["reference"], self._meta(row, number, is_rollout))
             self._starts.append(self._file.tell())
             self._file.write(_pickled(task))
-            self.ids.append(own)
+            self.ids.append(task_id)
             for counts in (self._correct, self._scored, self._unscored):
                 counts.append(0)
         self._unscored[place] += outcome is Outcome.UNSCORED
@@ -306,12 +306,14 @@ class _Tasks:
         """
         self._places.clear()
         count = Counter(self.ids)
-        taken = set(count)
+        used_ids = set(count)
         for place, name in enumerate(self.ids):
             if count[name] > 1:
-                tried = (f"{name}#{place + 1}{'+' * more}" for more in itertools.count())
-                self.ids[place] = next(other for other in tried if other not in taken)
-                taken.add(self.ids[place])
+                tried = (f"{name}#{place + 1}{'+' * pluses}" for pluses in itertools.count())
+                self.ids[place] = next(
+                    candidate for candidate in tried if candidate not in used_ids
+                )
+                used_ids.add(self.ids[place])
 
     def _prompt(self, row: Row, number: int) -> Prompt:
         if self.column not in row and self.needed:
@@ -379,14 +381,14 @@ def filter_tasks(
     Raises:
         DataError: see `filtered`.
     """
-    kept: list[Kept] = []
+    kept_tasks: list[Kept] = []
     dropped: list[DroppedTask] = []
-    for one in filtered(rows, rules, tests, prompt=prompt, processes=processes):
-        if isinstance(one, Kept):
-            kept.append(one)
+    for task in filtered(rows, rules, tests, prompt=prompt, processes=processes):
+        if isinstance(task, Kept):
+            kept_tasks.append(task)
         else:
-            dropped.append(one)
-    return kept, dropped
+            dropped.append(task)
+    return kept_tasks, dropped
 
 
 def filtered(
@@ -470,9 +472,9 @@ def _repeated(
         for index, digest in enumerate(
             itertools.chain.from_iterable(digests for _, digests in chunks)
         ):
-            known = first.setdefault(bytes.fromhex(digest), places[index])
-            if known != places[index]:
-                pairs.extend((known, places[index]))
+            first_place = first.setdefault(bytes.fromhex(digest), places[index])
+            if first_place != places[index]:
+                pairs.extend((first_place, places[index]))
         first.clear()
         for earlier, later in zip(pairs[::2], pairs[1::2], strict=True):
             differs = (
@@ -543,11 +545,11 @@ def _outside_rates(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str
             yield place, f"too-few: {task.scored} scored rollouts, {task.unscored} unscored"
             continue
         rate, (low, high) = task.correct / task.scored, task.interval
-        least, most = (rate, rate) if rules.by == "rate" else (low, high)
+        lowest, highest = (rate, rate) if rules.by == "rate" else (low, high)
         counts = f"{task.correct} of {task.scored} correct, interval [{low:.3f}, {high:.3f}]"
-        if most < rules.min_rate:
+        if highest < rules.min_rate:
             yield place, f"too-hard: {counts}"
-        elif least > rules.max_rate:
+        elif lowest > rules.max_rate:
             yield place, f"too-easy: {counts}"
 
 

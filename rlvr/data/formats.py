@@ -81,19 +81,19 @@ def sources(given: str) -> list[str]:
     if given == STDIN or _is_saved_dataset(path) or (path.exists() and not path.is_dir()):
         return [given]
     if path.is_dir():
-        found = sorted(
+        paths = sorted(
             str(file) for file in path.rglob("*") if ending_of(file) in ENDINGS and file.is_file()
         )
-        if not found:
+        if not paths:
             raise DataError(f"{given}: the folder holds no file that ends in {' '.join(ENDINGS)}")
-        return found
+        return paths
     if _is_hub_id(given):
         return [given]
     if glob.has_magic(given):
-        found = sorted(file for file in glob.glob(given, recursive=True) if Path(file).is_file())  # noqa: PTH207
-        if not found:
+        paths = sorted(file for file in glob.glob(given, recursive=True) if Path(file).is_file())  # noqa: PTH207
+        if not paths:
             raise DataError(f"{given}: no file fits this pattern")
-        return found
+        return paths
     raise DataError(f"{given}: no such file")
 
 
@@ -236,9 +236,9 @@ def _by_content(
     again = (lambda: file) if is_pipe else opened
     kind = next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
     if kind in _PACKED:
-        whole = _unpacked(file, kind) if is_pipe else None
+        unpacked = _unpacked(file, kind) if is_pipe else None
         return _by_content(
-            lambda: whole or _unpacked(Path(name), kind), name, through, limits, is_pipe=is_pipe
+            lambda: unpacked or _unpacked(Path(name), kind), name, through, limits, is_pipe=is_pipe
         )
     if kind:
         path = Path(name)
@@ -352,9 +352,9 @@ def _json(
         if first.startswith(b"{") and is_whole and not _is_json(first):
             # It goes on in the next lines, or the first row is damaged.
             held, is_all = _held(parts, limits)
-            whole = b"".join([*head, *held])
-            if is_all and not is_too_large(whole, limits) and _is_json(whole):
-                yield Line(1, json.loads(whole))
+            content = b"".join([*head, *held])
+            if is_all and not is_too_large(content, limits) and _is_json(content):
+                yield Line(1, json.loads(content))
                 return
             head += held
         lines = _whole_lines(itertools.chain(head, parts), limits)
@@ -606,16 +606,16 @@ def _saved_dataset(path: Path) -> Iterable[Any]:
     import datasets
 
     try:
-        found = datasets.load_from_disk(str(path))
+        dataset = datasets.load_from_disk(str(path))
     except Exception as error:  # its errors share no root
         raise DataError(f"{path}: cannot be read as a folder of datasets: {error}") from error
-    if not isinstance(found, datasets.DatasetDict):
-        return cast("Iterable[Any]", found)
-    if len(found) != 1:
+    if not isinstance(dataset, datasets.DatasetDict):
+        return cast("Iterable[Any]", dataset)
+    if len(dataset) != 1:
         raise DataError(
-            f"{path} has the splits {', '.join(found)}; give one of them: {path / next(iter(found), 'train')}"
+            f"{path} has the splits {', '.join(dataset)}; give one of them: {path / next(iter(dataset), 'train')}"
         )
-    return cast("Iterable[Any]", next(iter(found.values())))
+    return cast("Iterable[Any]", next(iter(dataset.values())))
 
 
 def _inspect_archive(path: Path, limits: RowLimits) -> Iterator[Line]:

@@ -64,7 +64,7 @@ def packed(arrays: Sequence[_Numbers]) -> list[Any]:
     """
     numbers = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.uint64)
     return [
-        [len(one) for one in arrays],
+        [len(array) for array in arrays],
         base64.b64encode(numbers.astype("<u8").tobytes()).decode(),
     ]
 
@@ -133,19 +133,25 @@ class GramFile:
     ) -> Iterator[tuple[int, int]]:
         """The pairs of some texts: of the earlier texts that share enough with one, the one that shares most."""
         rows, columns = np.nonzero((holders >= 0) & (holders < later[:, None]))
-        found, earlier = later[rows], holders[rows, columns].astype(np.int64)
-        pairs, which, both = np.unique(
-            found << 32 | earlier, return_inverse=True, return_counts=True
+        later_texts, earlier = later[rows], holders[rows, columns].astype(np.int64)
+        pairs, which, shared_counts = np.unique(
+            later_texts << 32 | earlier, return_inverse=True, return_counts=True
         )
         both_rare = np.bincount(which, weights=is_rare[rows], minlength=len(pairs))
-        found, earlier = pairs >> 32, pairs & 0xFFFFFFFF
-        near = (both_rare > 0) & (both_rare >= least * (rare[earlier] + rare[found] - both_rare))
-        near |= both >= (1 + least) / 2 * (sizes[earlier] + sizes[found] - both)
-        order = np.lexsort((earlier, -both, found))  # of one text, those that share most come first
+        later_texts, earlier = pairs >> 32, pairs & 0xFFFFFFFF
+        near = (both_rare > 0) & (
+            both_rare >= least * (rare[earlier] + rare[later_texts] - both_rare)
+        )
+        near |= shared_counts >= (1 + least) / 2 * (
+            sizes[earlier] + sizes[later_texts] - shared_counts
+        )
+        order = np.lexsort(
+            (earlier, -shared_counts, later_texts)
+        )  # of one text, those that share most come first
         hits = order[near[order]]
-        _, firsts = np.unique(found[hits], return_index=True)
+        _, firsts = np.unique(later_texts[hits], return_index=True)
         for hit in hits[firsts]:
-            yield int(earlier[hit]), int(found[hit])
+            yield int(earlier[hit]), int(later_texts[hit])
 
     def _shared(self, sizes: Any) -> tuple[Any, Any, Any]:
         """The 5-grams that two texts share, in order of size; how many texts have each; the first holders."""
@@ -166,8 +172,8 @@ class GramFile:
             begins, many = begins[many > 1], many[many > 1]
             of_each = np.full((len(begins), self._common), -1, dtype=np.int32)
             for i in range(self._common):
-                there = many > i
-                of_each[there, i] = texts[begins[there] + i]
+                longer = many > i
+                of_each[longer, i] = texts[begins[longer] + i]
             grams.write(numbers[begins])
             counts.write(many)
             holders.write(of_each)

@@ -133,8 +133,8 @@ def batch_rows(batch: Any, limits: RowLimits) -> Iterator[dict[str, Any] | None]
     for place in range(batch.num_rows):
         row = batch.slice(place, 1)
         columns = [
-            one.dictionary_decode() if pa.types.is_dictionary(one.type) else one
-            for one in row.columns
+            column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+            for column in row.columns
         ]
         row = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
         yield row.to_pylist()[0] if _is_small(row, limits) else None

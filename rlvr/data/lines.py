@@ -277,12 +277,12 @@ def _is_intact(raw: bytes) -> bool | None:
     end = len(raw)
     while end and raw[end - 1] in b"\r\n":
         end -= 1
-    found = _STAMP.fullmatch(raw[max(0, end - _STAMP_BYTES) : end])
+    stamp = _STAMP.fullmatch(raw[max(0, end - _STAMP_BYTES) : end])
     # A view, since a copy of the line would cost as much as the checksum.
     return (
         None
-        if found is None
-        else int(found[1], 16) == zlib.crc32(memoryview(raw)[: end - _STAMP_BYTES])
+        if stamp is None
+        else int(stamp[1], 16) == zlib.crc32(memoryview(raw)[: end - _STAMP_BYTES])
     )
 
 

@@ -45,8 +45,8 @@ class NamedSet:
         Args:
             split: of an environment.
         """
-        _, bracket, rest = split.partition("[")
-        return self.split + bracket + rest
+        _, bracket, part_text = split.partition("[")
+        return self.split + bracket + part_text
 
 
 _MATH, _MCQ = "math-v3", "mcq-v3"

@@ -53,13 +53,13 @@ def folded(text: str) -> _Words:
     Args:
         text: any text.
     """
-    found: list[str] = []
+    tokens: list[str] = []
     for line in _plain(text).splitlines():
         if _LETTERS.search(line):
-            found += _WORD_OR_ANY_SIGN.findall(_LIGHT.sub(" ", line))
+            tokens += _WORD_OR_ANY_SIGN.findall(_LIGHT.sub(" ", line))
         elif line.strip():
-            found.append(line)
-    return tuple(found)
+            tokens.append(line)
+    return tuple(tokens)
 
 
 def words(text: str) -> _Words:
@@ -97,13 +97,13 @@ class TestSetOverlap:
         self._runs: dict[int, dict[_Words, str]] = defaultdict(dict)  # by length
         self._n = n
         for test in tests:
-            if whole := folded(test):
-                self._whole.setdefault(whole, test)
-            found = words(test)
-            length = min(n, len(found))
+            if folded_test := folded(test):
+                self._whole.setdefault(folded_test, test)
+            test_words = words(test)
+            length = min(n, len(test_words))
             if length >= min(_SHORTEST, n):
-                for i in range(len(found) - length + 1):
-                    self._runs[length].setdefault(found[i : i + length], test)
+                for i in range(len(test_words) - length + 1):
+                    self._runs[length].setdefault(test_words[i : i + length], test)
 
     def find(
         self, prompts: Iterable[str | Sequence[str]], *, processes: int | None = None
@@ -122,19 +122,19 @@ class TestSetOverlap:
         counted: set[bytes] = set()  # of the prompts that share something: equal ones count once
         index = 0
         for chunk, looked in mapped(self._look, in_chunks(every), processes):
-            for messages, (runs, whole) in zip(chunk, looked, strict=True):
-                if runs or whole:
-                    found = [tuple(run) for run in runs]
-                    hits[index] = found, None if whole is None else tuple(whole)
-                    if (known := digest_of(messages)) not in counted:
-                        counted.add(known)
-                        counts.update(set(found))
+            for messages, (runs, whole_test) in zip(chunk, looked, strict=True):
+                if runs or whole_test:
+                    shared_runs = [tuple(run) for run in runs]
+                    hits[index] = shared_runs, None if whole_test is None else tuple(whole_test)
+                    if (digest := digest_of(messages)) not in counted:
+                        counted.add(digest)
+                        counts.update(set(shared_runs))
                 index += 1
         for at in range(index):
-            runs, whole = hits.get(at, ([], None))
+            runs, whole_test = hits.get(at, ([], None))
             rare = next((run for run in runs if counts[run] <= _COMMON), None)
-            if whole is not None:
-                yield " ".join(whole), self._whole[whole]
+            if whole_test is not None:
+                yield " ".join(whole_test), self._whole[whole_test]
             else:
                 yield None if rare is None else (" ".join(rare), self._runs[len(rare)][rare])
 
@@ -143,8 +143,8 @@ class TestSetOverlap:
         looked = []
         for messages in prompts:
             wholes = map(folded, ("\n".join(messages), *messages))
-            whole = next((whole for whole in wholes if whole in self._whole), None)
-            looked.append((list(self._hits(words("\n".join(messages)))), whole))
+            test = next((test_text for test_text in wholes if test_text in self._whole), None)
+            looked.append((list(self._hits(words("\n".join(messages)))), test))
         return looked
 
     def _hits(self, found: _Words) -> Iterator[_Words]:
@@ -186,11 +186,11 @@ def near_duplicates(
     index = 0
     with GramFile(_COMMON) as grams:
         for _, (digests, numbers) in mapped(_near, in_chunks(texts), processes):
-            for digest, own in zip(digests, unpacked(numbers), strict=True):
-                if (known := bytes.fromhex(digest)) not in first:
-                    first.add(known)
+            for digest, text_numbers in zip(digests, unpacked(numbers), strict=True):
+                if (key := bytes.fromhex(digest)) not in first:
+                    first.add(key)
                     indices.append(index)
-                    grams.add(own)
+                    grams.add(text_numbers)
                 index += 1
         first.clear()
         for earlier, later in grams.pairs(least):
@@ -212,4 +212,6 @@ def _near(texts: Sequence[str]) -> tuple[list[str], list[object]]:
     from rlvr.data.grams import gram_numbers, packed
 
     every = [folded(text) for text in texts]
-    return [digest_of(one).hex() for one in every], packed([gram_numbers(one) for one in every])
+    return [digest_of(text_words).hex() for text_words in every], packed(
+        [gram_numbers(text_words) for text_words in every]
+    )

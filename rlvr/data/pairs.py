@@ -134,24 +134,24 @@ def draw(candidates: Sequence[Candidate], rules: PairRules, *key: str | int) -> 
     right, wrong, left_out = _usable(candidates, rules)
     by_length = sorted(right, key=lambda i: (candidates[i].length, _lot(candidates[i], rules, key)))
     losers = _by_frequency(candidates, wrong, rules, key)
-    found: dict[tuple[int, int], None] = {}
+    pairs: dict[tuple[int, int], None] = {}
     for near, unused in itertools.product(
         (True,) if rules.near_only else (True, False), (True, False)
     ):
         for loser in itertools.chain.from_iterable(
             itertools.repeat(losers, 1 if unused else rules.per_task)
         ):
-            if len(found) >= rules.per_task:
+            if len(pairs) >= rules.per_task:
                 break
-            taken = {w for w, one in found if unused or one == loser}
-            if unused and any(loser == one for _, one in found):
+            used_winners = {w for w, paired_loser in pairs if unused or paired_loser == loser}
+            if unused and any(loser == paired_loser for _, paired_loser in pairs):
                 continue
-            winner = _nearest(candidates, by_length, candidates[loser].length, taken)
+            winner = _nearest(candidates, by_length, candidates[loser].length, used_winners)
             if winner is not None and (
                 not near or _is_near(candidates[winner].length, candidates[loser].length, rules)
             ):
-                found[winner, loser] = None
-    return Drawn(list(found), left_out, len(right), len(wrong))
+                pairs[winner, loser] = None
+    return Drawn(list(pairs), left_out, len(right), len(wrong))
 
 
 def draw_labelled(candidates: Sequence[Candidate], rules: PairRules, *key: str | int) -> list[int]:
@@ -161,8 +161,8 @@ def draw_labelled(candidates: Sequence[Candidate], rules: PairRules, *key: str |
         candidates, rules, key: see `draw`.
     """
     right, wrong, _ = _usable(candidates, rules)
-    drawn = sorted(right, key=lambda i: _lot(candidates[i], rules, key))[: rules.per_task]
-    return drawn + _by_frequency(candidates, wrong, rules, key)[: rules.per_task]
+    chosen = sorted(right, key=lambda i: _lot(candidates[i], rules, key))[: rules.per_task]
+    return chosen + _by_frequency(candidates, wrong, rules, key)[: rules.per_task]
 
 
 def draw_right(candidates: Sequence[Candidate], rules: PairRules, *key: str | int) -> list[int]:
@@ -174,8 +174,10 @@ def draw_right(candidates: Sequence[Candidate], rules: PairRules, *key: str | in
     right, _, _ = _usable(candidates, rules)
 
     def worse(i: int) -> tuple[float, bytes]:
-        one = candidates[i]
-        return -(one.value if one.total is None else one.total), _lot(one, rules, key)
+        candidate = candidates[i]
+        return -(candidate.value if candidate.total is None else candidate.total), _lot(
+            candidate, rules, key
+        )
 
     return sorted(right, key=worse)[: rules.per_task]
 
@@ -197,16 +199,16 @@ def _usable(
     right: dict[bytes, int] = {}
     wrong: dict[bytes, int] = {}
     left_out: Counter[str] = Counter()
-    for i, one in enumerate(candidates):
-        if one.outcome is Outcome.UNSCORED:
+    for i, candidate in enumerate(candidates):
+        if candidate.outcome is Outcome.UNSCORED:
             left_out["unscored"] += 1
-        elif one.outcome is Outcome.UNPARSED and not rules.unparsed:
+        elif candidate.outcome is Outcome.UNPARSED and not rules.unparsed:
             left_out["unparsed"] += 1
-        elif one.truncated and not rules.truncated:
+        elif candidate.truncated and not rules.truncated:
             left_out["truncated"] += 1
         else:
-            side = right if one.outcome is Outcome.CORRECT else wrong
-            if side.setdefault(one.text, i) != i:
+            side = right if candidate.outcome is Outcome.CORRECT else wrong
+            if side.setdefault(candidate.text, i) != i:
                 left_out["duplicate"] += 1
     for text in (
         right.keys() & wrong.keys()
@@ -223,7 +225,9 @@ def _by_frequency(
     key: Sequence[str | int],
 ) -> list[int]:
     """Wrong completions, those with the most frequent answer first; all copies of a text count."""
-    votes = Counter(one.answer for one in candidates if one.outcome is Outcome.WRONG)
+    votes = Counter(
+        candidate.answer for candidate in candidates if candidate.outcome is Outcome.WRONG
+    )
     votes[None] = 0  # no answer is no frequent one
     return sorted(
         wrong, key=lambda i: (-votes[candidates[i].answer], _lot(candidates[i], rules, key))
@@ -369,23 +373,26 @@ def preference_rows(
         in_tokens = in_tokens and isinstance((line.row or {}).get("length_tokens"), int)
         tasks.setdefault(key, []).append((line.number, candidate, characters))
     report = PairReport()
-    wanted: dict[
+    texts_by_row: dict[
         int, list[tuple[int, int]]
     ] = {}  # number of a row: (number of the output row, side)
-    about: list[dict[str, Any]] = []
+    row_fields: list[dict[str, Any]] = []
     for key, numbered in tasks.items():
         numbers = [number for number, _, _ in numbered]
         candidates = [
-            one if in_tokens else replace(one, length=characters) for _, one, characters in numbered
+            candidate if in_tokens else replace(candidate, length=characters)
+            for _, candidate, characters in numbered
         ]
-        drawn = draw(candidates, rules, key.hex())
-        report.add(candidates, drawn, rules)
-        for sides, known in _outputs(form, candidates, drawn, rules, key.hex(), margin_scale):
+        drawn_pairs = draw(candidates, rules, key.hex())
+        report.add(candidates, drawn_pairs, rules)
+        for sides, fields in _outputs(
+            form, candidates, drawn_pairs, rules, key.hex(), margin_scale
+        ):
             for side, i in enumerate(sides):
-                wanted.setdefault(numbers[i], []).append((len(about), side))
-            about.append(known)
+                texts_by_row.setdefault(numbers[i], []).append((len(row_fields), side))
+            row_fields.append(fields)
     tasks.clear()
-    return _with_texts(path, wanted, about, form), report
+    return _with_texts(path, texts_by_row, row_fields, form), report
 
 
 def _outputs(
@@ -400,12 +407,12 @@ def _outputs(
     if form == "pairs":
         for winner, loser in drawn.pairs:
             chosen, rejected = candidates[winner], candidates[loser]
-            known: dict[str, Any] = {"weight": 1 / len(drawn.pairs)}
+            fields: dict[str, Any] = {"weight": 1 / len(drawn.pairs)}
             if margin_scale is not None:
-                known["margin"] = margin_scale * (chosen.value - rejected.value)
+                fields["margin"] = margin_scale * (chosen.value - rejected.value)
             yield (
                 (winner, loser),
-                known
+                fields
                 | {"chosen_truncated": chosen.truncated, "rejected_truncated": rejected.truncated},
             )
         return
@@ -460,7 +467,7 @@ def _candidate(row: Row, number: int) -> tuple[bytes, Candidate, int]:
         raise DataError(f"row {number}: {error}") from None
     value, total, length = row.get("value"), row.get("total"), row.get("length_tokens")
     answer = row.get("answer")
-    own = next(
+    task_id = next(
         (str(row[name]) for name in ("task", "id") if row.get(name) is not None), f"row:{number}"
     )
     candidate = Candidate(
@@ -472,7 +479,7 @@ def _candidate(row: Row, number: int) -> tuple[bytes, Candidate, int]:
         float(total) if is_number(total) else None,
         bool(row.get("truncated")),
     )
-    return key_of_task(row, own, prompt), candidate, len(text)
+    return key_of_task(row, task_id, prompt), candidate, len(text)
 
 
 # ------------------------------------------------------------------------------------------ reading
@@ -529,7 +536,7 @@ def read_pairs(path: Path) -> list[TextPair]:
     Raises:
         DataError: there is no pair; a row lacks a side, has two equal ones, or cannot be read.
     """
-    found = []
+    pairs = []
     for number, row in enumerate(read_whole(path), 1):
         where = f"{path}, row {number}"
         missing = [name for name in ("chosen", "rejected") if row.get(name) is None]
@@ -545,7 +552,7 @@ def read_pairs(path: Path) -> list[TextPair]:
             raise DataError(
                 f"{where}: both sides are the same text, so that neither can be preferred; leave it out"
             )
-        found.append(
+        pairs.append(
             TextPair(
                 prompt,
                 chosen,
@@ -556,11 +563,11 @@ def read_pairs(path: Path) -> list[TextPair]:
                 bool(row.get("rejected_truncated")),
             )
         )
-    if not found:
+    if not pairs:
         raise DataError(
             f"{path} has no rows; make pairs with `rlvr pairs scored.jsonl -o pairs.jsonl`"
         )
-    return found
+    return pairs
 
 
 def read_labelled(path: Path, *, needs_both: bool) -> list[Labelled]:
@@ -580,30 +587,30 @@ def read_labelled(path: Path, *, needs_both: bool) -> list[Labelled]:
         and "completion" not in first
         and ("chosen" in first or "rejected" in first)
     ):
-        found = []
+        items = []
         for pair in read_pairs(path):
-            found.append(
+            items.append(
                 Labelled(pair.prompt, pair.chosen, True, pair.weight, pair.chosen_truncated)
             )
-            found.append(
+            items.append(
                 Labelled(pair.prompt, pair.rejected, False, pair.weight, pair.rejected_truncated)
             )
-        return found
-    found = [
+        return items
+    items = [
         _labelled(row, f"{path}, row {number}")
         for number, row in enumerate(itertools.chain([] if first is None else [first], rows), 1)
     ]
-    if not found:
+    if not items:
         raise DataError(
             f"{path} has no rows; make some with `rlvr pairs scored.jsonl -o labels.jsonl --form labels`"
         )
-    labels = {one.label for one in found}
+    labels = {example.label for example in items}
     if needs_both and len(labels) == 1:
         raise DataError(
-            f"all {len(found)} rows of {path} have the label {found[0].label}, and right ones can be told from wrong "
+            f"all {len(items)} rows of {path} have the label {items[0].label}, and right ones can be told from wrong "
             "ones only where there are both; add completions with the other label"
         )
-    return found
+    return items
 
 
 @dataclass(frozen=True, slots=True)
@@ -634,10 +641,12 @@ def read_steps(path: Path) -> list[LabelledSteps]:
     Raises:
         DataError: there is no row, or one cannot be used.
     """
-    found = [_steps(row, f"{path}, row {number}") for number, row in enumerate(read_whole(path), 1)]
-    if not any(count for one in found for count in one.scored):
+    labelled = [
+        _steps(row, f"{path}, row {number}") for number, row in enumerate(read_whole(path), 1)
+    ]
+    if not any(count for steps in labelled for count in steps.scored):
         raise DataError(f"{path} has no step with a label; make some with `rlvr process-labels`")
-    return found
+    return labelled
 
 
 def _steps(row: Row, where: str) -> LabelledSteps:
@@ -645,7 +654,7 @@ def _steps(row: Row, where: str) -> LabelledSteps:
     if (
         not isinstance(steps, list)
         or not steps
-        or not all(isinstance(one, str) and one for one in steps)
+        or not all(isinstance(step, str) and step for step in steps)
     ):
         raise DataError(
             f"{where}: completions is {brief(steps)}; it must be a list of texts, one for each step"

@@ -81,9 +81,9 @@ def rollout_table(path: Path, names: Sequence[str]) -> Any:
     schema = _schema(pa)
     try:
         with pq.ParquetFile(path) as file:
-            known = [name for name in names if name in file.schema_arrow.names]
+            present = [name for name in names if name in file.schema_arrow.names]
             table = file.read(
-                known, use_threads=False
+                present, use_threads=False
             )  # files are small: threads cost more than they save
             rows = file.metadata.num_rows
         columns = [
@@ -136,9 +136,9 @@ def rollouts_with(path: Path, text: str) -> list[int]:
     try:
         with pq.ParquetFile(path) as file:
             table = file.read([*_TEXTS, *_NESTED])
-        found: set[int] = set()
+        places: set[int] = set()
         for name in _TEXTS:
-            found.update(
+            places.update(
                 pc.indices_nonzero(
                     pc.match_substring(table[name], text).fill_null(False)
                 ).to_pylist()
@@ -146,10 +146,10 @@ def rollouts_with(path: Path, text: str) -> list[int]:
         for name in _NESTED:
             if table[name].null_count < len(table):
                 rows = table[name].to_pylist()
-                found.update(place for place, value in enumerate(rows) if _contains(value, text))
+                places.update(place for place, value in enumerate(rows) if _contains(value, text))
     except (pa.ArrowException, OSError, KeyError) as error:
         raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
-    return sorted(found)
+    return sorted(places)
 
 
 def _contains(value: Any, text: str) -> bool:
@@ -158,7 +158,7 @@ def _contains(value: Any, text: str) -> bool:
     inner = (
         value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     )
-    return any(_contains(one, text) for one in inner)
+    return any(_contains(item, text) for item in inner)
 
 
 def _schema(pa: Any) -> Any:
@@ -203,5 +203,5 @@ def _utf8(value: Any) -> Any:
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
-        return {name: _utf8(one) for name, one in value.items()}
-    return [_utf8(one) for one in value] if isinstance(value, list) else value
+        return {name: _utf8(item) for name, item in value.items()}
+    return [_utf8(item) for item in value] if isinstance(value, list) else value

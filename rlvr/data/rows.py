@@ -282,9 +282,9 @@ class Journal:
         line = stamped(line) if self._checksums else line
         try:
             self._file.write(line)
-            if (now := time.monotonic()) - self._flushed_at >= self._flush_s:
+            if (written_at := time.monotonic()) - self._flushed_at >= self._flush_s:
                 self._file.flush()
-                self._flushed_at = now
+                self._flushed_at = written_at
         except OSError as error:
             error.filename = str(self.partial)  # a write does not know the name of its file
             raise
@@ -309,8 +309,8 @@ class Journal:
         Args:
             wanted: for each row, whether it stays.
         """
-        kept = self.partial.with_name(self.partial.name + ".kept")
-        file = kept.open("wb", buffering=_BUFFER)
+        kept_file = self.partial.with_name(self.partial.name + ".kept")
+        file = kept_file.open("wb", buffering=_BUFFER)
         with contextlib.suppress(OSError):  # a file system that has no locks
             lock_file(file)
         self.done = 0
@@ -321,7 +321,7 @@ class Journal:
                     self.done += 1
         sync_file(file)
         self._size = file.tell()
-        kept.rename(self.partial)
+        kept_file.rename(self.partial)
         self._file.close()
         self._file = file
 
@@ -346,12 +346,12 @@ class Journal:
                 f"{self.path.name}; run the command again with --overwrite, and no other beside it"
             )
         if self.path.suffix == ".parquet":
-            whole = self.path.with_name(self.path.name + ".whole")
+            complete_file = self.path.with_name(self.path.name + ".whole")
             try:
-                _to_parquet(self.partial, whole, notes or {}, checksums=self._checksums)
-                publish(whole, self.path, overwrite=self._overwrite)
+                _to_parquet(self.partial, complete_file, notes or {}, checksums=self._checksums)
+                publish(complete_file, self.path, overwrite=self._overwrite)
             finally:
-                whole.unlink(missing_ok=True)
+                complete_file.unlink(missing_ok=True)
             self.partial.unlink()
             sync_folder(self.path.parent)
         else:
@@ -391,8 +391,11 @@ def _to_parquet(source: Path, target: Path, notes: Mapping[str, str], *, checksu
     try:
         cells, count = pa.schema([]), 0
         for rows in _groups(source):
-            both = [cells, _schema_of(rows)]
-            cells, count = pa.unify_schemas(both, promote_options="permissive"), count + len(rows)
+            schemas = [cells, _schema_of(rows)]
+            cells, count = (
+                pa.unify_schemas(schemas, promote_options="permissive"),
+                count + len(rows),
+            )
         marks = {**notes, MARK: "1"} | ({CHECKSUM: str(count)} if checksums else {})
         columns = cells.append(pa.field(CHECKSUM, pa.string())) if checksums else cells
         with target.open("wb") as file:
@@ -508,12 +511,12 @@ def dataset_lines(source: str, split: str, *, name: str | None = None) -> Iterab
     local = _local(source, split)
     if local is not None:
         path, start, stop = local
-        found = list(read_rows(path))
-        return found[_place(start, len(found)) : _place(stop, len(found))]
+        all_rows = list(read_rows(path))
+        return all_rows[_place(start, len(all_rows)) : _place(stop, len(all_rows))]
     require_supported(source)
-    if (known := NAMED_SETS.get(source)) is not None:
-        source, split, name = known.hub, known.part(split), known.config or None
-    revision = None if known is None else known.revision or None
+    if (named_set := NAMED_SETS.get(source)) is not None:
+        source, split, name = named_set.hub, named_set.part(split), named_set.config or None
+    revision = None if named_set is None else named_set.revision or None
     rows = hub_rows(source, split, name=name, revision=revision)
     return (Line(number, row) for number, row in enumerate(rows, start=1))
 
@@ -537,8 +540,8 @@ def _local(source: str, split: str) -> tuple[Path, str, str] | None:
     path = Path(source)
     if not path.is_dir() and ending_of(path) not in ENDINGS:
         return None
-    asked = _PART.fullmatch(split)
-    if asked is None:
+    match = _PART.fullmatch(split)
+    if match is None:
         raise DataError(
             f"split {split!r}: write a name, or a part of it as in 'train[:100]' or 'train[10%:]'"
         )
@@ -553,9 +556,9 @@ def _local(source: str, split: str) -> tuple[Path, str, str] | None:
             ".tsv",
             ".arrow",
         )
-        files = [path / f"{asked['name']}{ending}" for ending in endings]
+        files = [path / f"{match['name']}{ending}" for ending in endings]
         path = next((file for file in files if file.is_file()), files[0])
-    return path, asked["start"] or "0", asked["stop"] or "100%"
+    return path, match["start"] or "0", match["stop"] or "100%"
 
 
 def _readable(line: Line, source: str | Path) -> Row:
@@ -616,7 +619,7 @@ def usable(
     first, any_used = None, False
     for line in lines:
         try:
-            made = use(_readable(line, where), line.number)
+            result = use(_readable(line, where), line.number)
         except DataError as error:
             if left_out is None:
                 raise
@@ -624,6 +627,6 @@ def usable(
             left_out(line, line.error or str(error))
             continue
         any_used = True
-        yield line, made
+        yield line, result
     if first is not None and not any_used:
         raise first

@@ -134,7 +134,7 @@ def read_step(path: Path) -> StepFile:
     if digest != recorded:
         raise DataError(f"{path} was altered or is truncated: its digest does not fit its contents")
     updates = head.get("updates", [])
-    if not isinstance(updates, list) or not all(isinstance(one, dict) for one in updates):
+    if not isinstance(updates, list) or not all(isinstance(update, dict) for update in updates):
         raise DataError(f"{path}: updates of the head must be a list of objects")
     _require_shapes(str(path), arrays, len(updates))
     return StepFile(head, arrays)
@@ -241,8 +241,8 @@ def _outputs_of(arrays: Mapping[str, NDArray[Any]], computed: NDArray[Any]) -> i
 
 
 def _last_offset(path: str, name: str, offsets: NDArray[Any]) -> int:
-    whole = offsets.ndim == 1 and offsets.dtype.kind == "i" and len(offsets) > 0
-    if not whole or offsets[0] or (np.diff(offsets) < 0).any():
+    is_valid = offsets.ndim == 1 and offsets.dtype.kind == "i" and len(offsets) > 0
+    if not is_valid or offsets[0] or (np.diff(offsets) < 0).any():
         raise DataError(f"{path}: {name} must begin at 0 and never decrease")
     return int(offsets[-1])
 
@@ -254,10 +254,15 @@ def _require_size(path: str, name: str, arrays: Mapping[str, NDArray[Any]], size
 
 
 def _require_indices(path: str, name: str, arrays: Mapping[str, NDArray[Any]], rows: int) -> None:
-    found = arrays.get(name)
-    if found is None:
+    numbers = arrays.get(name)
+    if numbers is None:
         return
-    if found.ndim != 1 or found.dtype.kind != "i" or (found < 0).any() or (found >= rows).any():
+    if (
+        numbers.ndim != 1
+        or numbers.dtype.kind != "i"
+        or (numbers < 0).any()
+        or (numbers >= rows).any()
+    ):
         raise DataError(f"{path}: {name} must be row numbers from 0 to {rows - 1}")
 
 

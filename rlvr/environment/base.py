@@ -110,8 +110,8 @@ def _checking(init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
     def checking(self: Environment, *args: Any, **given: Any) -> None:
         options = self.options()
-        known = all(name in options for name in given)  # else Python's own error is clearer
-        init(self, *args, **(typed_options(type(self), given, options) if known else given))
+        all_known = all(name in options for name in given)  # else Python's own error is clearer
+        init(self, *args, **(typed_options(type(self), given, options) if all_known else given))
         _ = self.limits  # which checks them
 
     return checking
@@ -208,24 +208,24 @@ class Environment:
 
     @classmethod
     def _has_hooks(cls) -> bool:
-        own = any(getattr(cls, name) is not getattr(Environment, name) for name in _HOOKS)
-        return bool(declared(cls)) or own
+        overrides = any(getattr(cls, name) is not getattr(Environment, name) for name in _HOOKS)
+        return bool(declared(cls)) or overrides
 
     @classmethod
     def _add_limits(cls) -> None:
         """Make the fields of `EpisodeLimits` options, unless the class has them."""
         if cls.max_concurrent == Environment.max_concurrent:
             cls.max_concurrent = 128  # they mostly wait for a model
-        known = {
+        present = {
             name for base in cls.__mro__[1:] for name in getattr(base, "__dataclass_fields__", ())
         }
-        own = inspect.get_annotations(cls)
+        annotations = inspect.get_annotations(cls)
         added = {}
-        for one in fields(EpisodeLimits):
-            if one.name not in known and one.name not in own:
-                added[one.name] = type(one.default)
-                setattr(cls, one.name, cls.__dict__.get(one.name, one.default))
-        cls.__annotations__ = own | added
+        for limit in fields(EpisodeLimits):
+            if limit.name not in present and limit.name not in annotations:
+                added[limit.name] = type(limit.default)
+                setattr(cls, limit.name, cls.__dict__.get(limit.name, limit.default))
+        cls.__annotations__ = annotations | added
 
     def play_single_turns(self) -> None:
         """Make one reply the whole episode: for `__post_init__`, where an option says so.
@@ -239,7 +239,7 @@ class Environment:
         """How far an episode may go, from the options of these names."""
         if self.single_turn:
             return Episode.limits
-        names = (one.name for one in fields(EpisodeLimits))
+        names = (limit.name for limit in fields(EpisodeLimits))
         return EpisodeLimits(**{name: getattr(self, name) for name in names if hasattr(self, name)})
 
     @classmethod
@@ -264,12 +264,12 @@ class Environment:
     @property
     def config(self) -> dict[str, Any]:
         """The options that differ from their defaults: with `id`, all that is needed to make it again."""
-        found = {
+        changed = {
             name: getattr(self, name)
             for name, default in self.options().items()
             if getattr(self, name) != default
         }
-        return found | ({"reward": self._reward_text} if self._reward_text else {})
+        return changed | ({"reward": self._reward_text} if self._reward_text else {})
 
     def with_reward(self: _E, reward: Reward) -> _E:
         """A copy with another reward: `env.with_reward(env.reward + 0.5 * Overlong(4096, 512))`.
@@ -278,10 +278,10 @@ class Environment:
             reward: the other reward.
         """
         self._check_reward(reward)
-        other = self._copy()
-        other.reward = reward  # type: ignore[misc]  # an instance may shadow its class's reward
-        other._reward_text = ""  # type: ignore[misc]
-        return other
+        copy = self._copy()
+        copy.reward = reward  # type: ignore[misc]  # an instance may shadow its class's reward
+        copy._reward_text = ""  # type: ignore[misc]
+        return copy
 
     def with_reward_text(self: _E, text: str, load: Callable[[str], Any]) -> _E:
         """A copy with the reward that an expression describes, which stands in its `config`.
@@ -292,9 +292,9 @@ class Environment:
         Raises:
             UsageError: see there.
         """
-        other = self.with_reward(parse_reward(text, own=self.reward, load=load))
-        other._reward_text = text  # type: ignore[misc]  # as with `reward`
-        return other
+        copy = self.with_reward(parse_reward(text, own=self.reward, load=load))
+        copy._reward_text = text  # type: ignore[misc]  # as with `reward`
+        return copy
 
     def task_of(self, row: Mapping[str, Any]) -> Task:
         """The task that a row of completions answers.
@@ -419,45 +419,47 @@ class Environment:
         )
         where = source if isinstance(source, str) else "the rows"
         make = make or self.task_from  # type: ignore[assignment]  # subclasses take an id too
-        left, count, made, names = LeftOut(), 0, 0, set[Any]()
+        left, count, task_count, names = LeftOut(), 0, 0, set[Any]()
         for index, line in enumerate(lines):
             count += 1
             try:
                 if line.row is None:
                     raise DataError(line.error)
-                own = None if key is None else line.row.get(key)
-                if own is not None and own in names:
-                    raise DataError(f"another row has the {key} {own!r} too")
+                row_id = None if key is None else line.row.get(key)
+                if row_id is not None and row_id in names:
+                    raise DataError(f"another row has the {key} {row_id!r} too")
                 with limited_reading():
-                    task = make(line.row, f"{self.id}/{self.split}/{index if own is None else own}")  # type: ignore[misc]
+                    task = make(
+                        line.row, f"{self.id}/{self.split}/{index if row_id is None else row_id}"
+                    )  # type: ignore[misc]
                 if task is not None:
                     self.read_task(task)
             except (DataError, TypeError, ValueError, LookupError, AttributeError) as error:
-                said = (
+                reason = (
                     str(error)
                     if isinstance(error, DataError)
                     else f"{type(error).__name__}: {error}"
                 )
                 if self.strict_rows:
-                    raise DataError(f"{where}, row {index}: {said}") from error
-                left.add(f"row {index}", said)
+                    raise DataError(f"{where}, row {index}: {reason}") from error
+                left.add(f"row {index}", reason)
                 continue
             if task is not None:
-                made += 1
-                names.add(own)
+                task_count += 1
+                names.add(row_id)
                 yield task
-        self._report(where, left, count, made)
+        self._report(where, left, count, task_count)
 
     def _report(self, where: str, left: LeftOut, count: int, made: int) -> None:
         """Say which rows were left out; too many are an error."""
         self._left_out = dict(left.reasons(20))
         if not left.count:
             return
-        said = f"{self.id}: {left.count:,} of {count:,} rows of {where} cannot be used"
+        summary = f"{self.id}: {left.count:,} of {count:,} rows of {where} cannot be used"
         reasons = "; ".join(left.lines(3))
         if 20 * left.count > count or not made:
-            raise DataError(f"{said}, more than one in twenty: {reasons}")
-        warnings.warn(f"{said} and were left out: {reasons}", DataWarning, stacklevel=2)
+            raise DataError(f"{summary}, more than one in twenty: {reasons}")
+        warnings.warn(f"{summary} and were left out: {reasons}", DataWarning, stacklevel=2)
 
     def task(self, index: int) -> Task:
         """The task at an index.
@@ -495,28 +497,28 @@ class Environment:
                 f"{self.id} has no task {brief(task)}; give an id, or an index counted from 0"
             )
         if self.size is not None:
-            found = self._by_id.get(task)
+            task_found = self._by_id.get(task)
         else:
             index = task.rpartition("/")[2]
-            found = self.task(int(index)) if index.isdecimal() and len(index) < 19 else None
-        if found is None or found.id != task:
+            task_found = self.task(int(index)) if index.isdecimal() and len(index) < 19 else None
+        if task_found is None or task_found.id != task:
             raise LookupError(f"{self.id}, split {self.split!r}, has no task {task!r}")
-        return found
+        return task_found
 
     @cached_property
     def _tasks(self) -> Sequence[Task]:
         tasks = list(self.tasks())
-        seen: set[str] = set()
+        ids: set[str] = set()
         for index, task in enumerate(tasks):
             if not isinstance(task, Task):
                 raise UsageError(
                     f"{type(self).__name__}.tasks() gave {task!r} at {index}; it must give Task(id, prompt, …)"
                 )
-            if task.id in seen:
+            if task.id in ids:
                 raise UsageError(
                     f"{self.id}: two tasks have the id {task.id!r}; ids must be unique"
                 )
-            seen.add(task.id)
+            ids.add(task.id)
         return tasks
 
     @cached_property
@@ -531,21 +533,23 @@ class Environment:
         """
         if task.reference is None:
             return None
-        made = getattr(self._verifier, "example", None)
-        return made(task.reference) if callable(made) else f"\\boxed{{{task.reference}}}"
+        example_of = getattr(self._verifier, "example", None)
+        return (
+            example_of(task.reference) if callable(example_of) else f"\\boxed{{{task.reference}}}"
+        )
 
     def without_tasks(self: _E) -> _E:
         """A copy without its data, for workers: each task is sent to them with its completion."""
-        other = self._copy()
+        copy = self._copy()
         for name in ("_tasks", "_by_id"):
-            other.__dict__.pop(name, None)
-        return other
+            copy.__dict__.pop(name, None)
+        return copy
 
     def _copy(self: _E) -> _E:
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other._rng = other._episode = None  # an episode of its own
-        return other
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy._rng = copy._episode = None  # an episode of its own
+        return copy
 
     def __deepcopy__(self: _E, memo: dict[int, Any]) -> _E:
         return self._copy()  # data need no second copy
@@ -584,8 +588,8 @@ class Environment:
         Args:
             index: counted from 0.
         """
-        name, own = self.locate(index)
-        return self.members[name], own
+        name, member_index = self.locate(index)
+        return self.members[name], member_index
 
     def name_of(self, task: Task) -> str:
         """The name of the environment that a task comes from.
@@ -731,13 +735,13 @@ class Environment:
 
         tasks = [asyncio.ensure_future(observed(completion)) for completion in completions]
         try:
-            seen = [
-                await one for one in tasks
+            observations = [
+                await task_running for task_running in tasks
             ]  # so that of several exceptions the first completion's is raised
         finally:
-            for one in tasks:
-                one.cancel()
-        return await self.reward.acombine(task, completions, seen)
+            for observing in tasks:
+                observing.cancel()
+        return await self.reward.acombine(task, completions, observations)
 
     # ------------------------------------------------------- what an author of several turns defines
 
@@ -876,13 +880,13 @@ class Environment:
                 f"{self.id}: step before reset; no episode is under way, call reset() for the next"
             )
         try:
-            told = episode.reply(action)
+            messages = episode.reply(action)
         except Exception:
             self.close()
             raise
         info: dict[str, Any] = {"task": (self._playing or episode.task).id}
-        if told is not None:
-            return told, 0.0, False, False, info
+        if messages is not None:
+            return messages, 0.0, False, False, info
         self.close()
         score = self._last_score(episode)
         info["score"] = score
@@ -991,8 +995,8 @@ class RowsEnv(Environment):
         where = f"row {id.rpartition('/')[2]}"
         if not isinstance(row, Mapping):
             raise DataError(f"{where} is {brief(row)}; it must be a mapping of columns")
-        own = row.get("id")
-        return self._task(row, id if own is None else str(own), where)
+        row_id = row.get("id")
+        return self._task(row, id if row_id is None else str(row_id), where)
 
     def task_from(self, row: Mapping[str, Any]) -> Task:
         task = {name: value for name, value in row.items() if name not in _OF_THE_COMPLETION}
@@ -1018,9 +1022,9 @@ class RowsEnv(Environment):
         return example
 
     def without_tasks(self) -> RowsEnv:
-        other = super().without_tasks()
-        other.rows = ()
-        return other
+        copy = super().without_tasks()
+        copy.rows = ()
+        return copy
 
 
 _OF_THE_COMPLETION = ("id", "completion", "length_tokens", "truncated")

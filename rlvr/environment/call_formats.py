@@ -46,12 +46,12 @@ def read_json(text: str, start: int = 0) -> tuple[Any, int]:
     try:
         value, stop = _JSON.raw_decode(text, start)
     except _UNREADABLE as error:
-        said = (
+        reason = (
             error.msg
             if isinstance(error, json.JSONDecodeError)
             else "a number or a nesting that is too long"
         )
-        raise ValueError(str(error) if "is no JSON" in str(error) else said) from None
+        raise ValueError(str(error) if "is no JSON" in str(error) else reason) from None
     return value, stop
 
 
@@ -110,16 +110,16 @@ def _tagged(text: str, read: Callable[[str, int], tuple[Ask, int]]) -> PolicyTur
     begin = _thought(text, "<tool_call>")
     if begin is None:
         return PolicyTurn(text)
-    kept, calls, at = [text[:begin]], list[Ask](), begin
-    while (found := text.find("<tool_call>", at)) >= 0:
-        kept.append(text[at:found])
-        if len(calls) == _MOST or found > _LONGEST:
+    texts, calls, at = [text[:begin]], list[Ask](), begin
+    while (tag := text.find("<tool_call>", at)) >= 0:
+        texts.append(text[at:tag])
+        if len(calls) == _MOST or tag > _LONGEST:
             calls.append(
                 Ask("", fault=f"more than {_MOST} calls in one turn, or a turn that is too long")
             )
             at = len(text)
             break
-        inside = found + len("<tool_call>")
+        inside = tag + len("<tool_call>")
         try:
             call, stop = read(text, inside)
             close = re.compile(r"\s*</tool_call>").match(text, stop)
@@ -131,8 +131,8 @@ def _tagged(text: str, read: Callable[[str, int], tuple[Ask, int]]) -> PolicyTur
             close_at = text.find("</tool_call>", inside)
             at = len(text) if close_at < 0 else close_at + len("</tool_call>")
         calls.append(call)
-    kept.append(text[at:])
-    return PolicyTurn("".join(kept).strip() if calls else text, tuple(calls))
+    texts.append(text[at:])
+    return PolicyTurn("".join(texts).strip() if calls else text, tuple(calls))
 
 
 def _hermes(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
@@ -184,8 +184,10 @@ def _schema(schemas: Sequence[Mapping[str, Any]], name: str, parameter: str) -> 
     for schema in schemas:
         function = schema.get("function", schema)
         if function.get("name") == name:
-            found = function.get("parameters", {}).get("properties", {}).get(parameter, {})
-            return found if isinstance(found, Mapping) else {}
+            schema_of_parameter = (
+                function.get("parameters", {}).get("properties", {}).get(parameter, {})
+            )
+            return schema_of_parameter if isinstance(schema_of_parameter, Mapping) else {}
     return {}
 
 
@@ -239,17 +241,17 @@ def _llama(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
         except (ValueError, _FaultError) as error:
             calls.append(Ask("", fault=f"the call cannot be read: {error}"))
             break
-        rest = body[at:].lstrip()
-        if rest and rest[0] != ";":
+        remaining = body[at:].lstrip()
+        if remaining and remaining[0] != ";":
             calls.append(Ask("", fault="text after the call"))
             break
-        at = len(body) - len(rest) + 1 if rest else len(body)
+        at = len(body) - len(remaining) + 1 if remaining else len(body)
     return PolicyTurn("", tuple(calls))
 
 
 def _mistral(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
     """Mistral: [TOOL_CALLS] [{"name": …, "arguments": {…}, "id": …}], or [TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{…} each."""
-    said, *pieces = text.split("[TOOL_CALLS]", _MOST)
+    text_before, *pieces = text.split("[TOOL_CALLS]", _MOST)
     if not pieces:
         return PolicyTurn(text)
     calls: list[Ask] = []
@@ -260,19 +262,19 @@ def _mistral(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
                 if piece[stop:].strip():
                     raise ValueError("text after the calls")
                 calls += [
-                    _ask(one) for one in (value if isinstance(value, list) else [value])[:_MOST]
+                    _ask(item) for item in (value if isinstance(value, list) else [value])[:_MOST]
                 ]
             except (ValueError, _FaultError) as error:
                 calls.append(Ask("", fault=f"the calls cannot be read: {error}"))
             continue
-        head, found, body = piece.partition("[ARGS]")
-        if not found:  # without a marker, the object follows the name
+        head, marker, body = piece.partition("[ARGS]")
+        if not marker:  # without a marker, the object follows the name
             head, brace, body = piece.partition("{")
             body = brace + body
         name, _, call_id = head.partition("[CALL_ID]")
         arguments, fault = read_arguments(body)
         calls.append(Ask(name.strip(), arguments, fault, call_id.strip()))
-    return PolicyTurn(said.strip(), tuple(calls))
+    return PolicyTurn(text_before.strip(), tuple(calls))
 
 
 def _pythonic(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
@@ -288,9 +290,9 @@ def _pythonic(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
             raise ValueError("they are no list of calls")
         return PolicyTurn("", tuple(map(_python_call, tree.elts)))
     except (SyntaxError, *_UNREADABLE) as error:
-        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
         return PolicyTurn(
-            "", (Ask("", fault=f"the calls are no list of Python calls with literals: {said}"),)
+            "", (Ask("", fault=f"the calls are no list of Python calls with literals: {reason}"),)
         )
 
 
@@ -303,8 +305,8 @@ def _python_call(node: ast.expr) -> Ask:
     return Ask(
         name,
         {
-            str(one.arg): _plain(ast.literal_eval(_with_json_words(one.value)))
-            for one in node.keywords
+            str(keyword.arg): _plain(ast.literal_eval(_with_json_words(keyword.value)))
+            for keyword in node.keywords
         },
     )
 
@@ -318,16 +320,16 @@ class _JSONWords(ast.NodeTransformer):
 
 
 def _with_json_words(node: ast.expr) -> ast.expr:
-    found: ast.expr = _JSONWords().visit(node)
-    return found
+    changed: ast.expr = _JSONWords().visit(node)
+    return changed
 
 
 def _plain(value: Any) -> Any:
     """A literal as JSON has it."""
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if (
         value is None
         or isinstance(value, (str, bool, int))
@@ -354,8 +356,8 @@ def _harmony(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
     answers: list[str] = []
     recipient = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
     for piece in text[:_LONGEST].split("<|start|>")[:_MOST]:
-        head, found, body = piece.partition("<|message|>")
-        if not found:
+        head, marker, body = piece.partition("<|message|>")
+        if not marker:
             continue
         body = re.split(r"<\|(?:end|call|return)\|>", body, maxsplit=1)[0]
         named = recipient.search(head)
@@ -374,7 +376,7 @@ def _gemma(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
     begin = text.rfind("<channel|>") + len("<channel|>") if "<channel|>" in text else 0
     if not begin and "<|channel>" in text:
         return PolicyTurn(text)  # it has not ended its thinking
-    said, *pieces = text[begin:].split("<|tool_call>", _MOST)
+    text_before, *pieces = text[begin:].split("<|tool_call>", _MOST)
     if not pieces:
         return PolicyTurn(text)
     for piece in pieces:
@@ -384,14 +386,14 @@ def _gemma(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
             if named is None:
                 raise ValueError("it does not begin with call:NAME{")
             value, stop = _gemma_value(body, named.end(), 0)
-            rest = body[stop:].removeprefix("<tool_call|>")
-            if not isinstance(value, dict) or len(rest) == len(body) - stop:
+            remaining = body[stop:].removeprefix("<tool_call|>")
+            if not isinstance(value, dict) or len(remaining) == len(body) - stop:
                 raise ValueError("it does not end with }<tool_call|>")
-            said += rest
+            text_before += remaining
             calls.append(Ask(named[1], value))
         except ValueError as error:
             calls.append(Ask(named[1] if named else "", fault=f"the call cannot be read: {error}"))
-    return PolicyTurn((text[:begin] + said).strip(), tuple(calls))
+    return PolicyTurn((text[:begin] + text_before).strip(), tuple(calls))
 
 
 _QUOTE: Final = '<|"|>'

@@ -135,8 +135,8 @@ class Mixture(Environment):
     curriculum: Any = None
 
     def __post_init__(self) -> None:
-        given = [_share(one) for one in _listed(self.envs)]
-        if not given:
+        shares = [_share(share_like) for share_like in _listed(self.envs)]
+        if not shares:
             raise UsageError(
                 "a mixture needs environments: Mixture(envs={'arithmetic-v1': 0.5, 'gsm8k-v3': 0.5})"
             )
@@ -148,7 +148,7 @@ class Mixture(Environment):
             raise UsageError(
                 f"curriculum is {brief(self.curriculum)}; give rlvr.Curriculum(), or None"
             )
-        self._set(_named(share, self.split) for share in given)
+        self._set(_named(share, self.split) for share in shares)
 
     def _set(self, shares: Any) -> None:
         self._shares: dict[str, Share] = {}
@@ -169,29 +169,31 @@ class Mixture(Environment):
     @property
     def config(self) -> dict[str, Any]:
         """The options, as plain JSON; an environment that was given as an object stands there as its id and options."""
-        found: dict[str, Any] = {"envs": [self._described(share) for share in _listed(self.envs)]}
+        described: dict[str, Any] = {
+            "envs": [self._described(share) for share in _listed(self.envs)]
+        }
         if self.split != "train":
-            found["split"] = self.split
+            described["split"] = self.split
         if self.temperature != 1.0:
-            found["temperature"] = self.temperature
+            described["temperature"] = self.temperature
         if self.curriculum is not None:
-            found["curriculum"] = asdict(self.curriculum)
+            described["curriculum"] = asdict(self.curriculum)
         if self._reward_text:
-            found["reward"] = self._reward_text
-        return found
+            described["reward"] = self._reward_text
+        return described
 
     @staticmethod
     def _described(given: Any) -> dict[str, Any]:
         share = _share(given)
-        made = isinstance(share.env, Environment)
-        env, options = (share.env.id, share.env.config) if made else (share.env, share.options)  # type: ignore[union-attr]
+        is_object = isinstance(share.env, Environment)
+        env, options = (share.env.id, share.env.config) if is_object else (share.env, share.options)  # type: ignore[union-attr]
         fields = {"env": env, "weight": share.weight, "name": share.name, "options": dict(options)}
         return fields | {"group_size": share.group_size, "max_tokens": share.max_tokens}
 
     @property
     def rows_left_out(self) -> Mapping[str, int]:
-        found = {name: self.env_of(name).rows_left_out for name in self.shares}
-        return {f"{name}: {why}": n for name, rows in found.items() for why, n in rows.items()}
+        by_member = {name: self.env_of(name).rows_left_out for name in self.shares}
+        return {f"{name}: {why}": n for name, rows in by_member.items() for why, n in rows.items()}
 
     def stop_at_bad_rows(self) -> None:
         for name in self.shares:
@@ -221,12 +223,12 @@ class Mixture(Environment):
         Args:
             change: a function of a share and its environment that gives the other environment.
         """
-        other = self._copy()
-        other._set(
+        copy = self._copy()
+        copy._set(
             replace(share, env=change(share, self.env_of(name)))
             for name, share in self.shares.items()
         )
-        return other
+        return copy
 
     def with_reward(self, reward: Reward) -> Any:
         """Refused: each environment has its own reward; see `each`.
@@ -245,9 +247,9 @@ class Mixture(Environment):
         Args:
             text, load: see `parse_reward`; `reward` and `correct` are those of each environment.
         """
-        other = self.each(lambda _, env: env.with_reward_text(text, load))
-        other._reward_text = text  # type: ignore[misc]
-        return other
+        copy = self.each(lambda _, env: env.with_reward_text(text, load))
+        copy._reward_text = text  # type: ignore[misc]
+        return copy
 
     @property
     def weights(self) -> dict[str, float]:
@@ -268,12 +270,12 @@ class Mixture(Environment):
                 f"{empty[0]} has no tasks in split {self.split!r}; leave it out of the mixture"
             )
         ends = sorted({size for size in sizes.values() if size is not None})
-        found: list[tuple[int, int | None, list[str]]] = []
+        rounds: list[tuple[int, int | None, list[str]]] = []
         for first, end in zip([0, *ends], [*ends, None], strict=True):
             names = [name for name, size in sizes.items() if size is None or size > first]
             if names:
-                found.append((first, end, names))
-        return found
+                rounds.append((first, end, names))
+        return rounds
 
     @property
     def size(self) -> int | None:
@@ -304,13 +306,13 @@ class Mixture(Environment):
         Raises:
             IndexError: there is no such task.
         """
-        rest = index
+        place_left = index
         for first, end, names in self._rounds:
-            if rest >= 0 and (end is None or rest < (end - first) * len(names)):
-                turn, place = divmod(rest, len(names))
+            if place_left >= 0 and (end is None or place_left < (end - first) * len(names)):
+                turn, place = divmod(place_left, len(names))
                 return names[place], first + turn
             if end is not None:
-                rest -= (end - first) * len(names)
+                place_left -= (end - first) * len(names)
         raise IndexError(
             f"{self.id} has {self.size} tasks in split {self.split!r}; there is no task {index}"
         )
@@ -330,8 +332,8 @@ class Mixture(Environment):
         raise IndexError(f"{name} has no task {index}")
 
     def task(self, index: int) -> Task:
-        name, own = self.locate(index)
-        return _outer(name, self.env_of(name).task(own))
+        name, member_index = self.locate(index)
+        return _outer(name, self.env_of(name).task(member_index))
 
     def tasks(self) -> Iterator[Task]:
         return map(self.task, count() if self.size is None else range(self.size))
@@ -339,8 +341,8 @@ class Mixture(Environment):
     def find(self, task: str | int) -> Task:
         if not isinstance(task, str):
             return super().find(task)
-        name, own = self._split(task)
-        return _outer(name, self.env_of(name).find(own))
+        name, member_id = self._split(task)
+        return _outer(name, self.env_of(name).find(member_id))
 
     def share_of(self, task: Task) -> Share:
         """The share whose environment a task comes from.
@@ -353,8 +355,8 @@ class Mixture(Environment):
     def task_of(self, row: Mapping[str, Any]) -> Task:
         if not isinstance(row.get("task"), str):
             return super().task_of(row) if "reference" not in row else self._no_name(row)
-        name, own = self._split(row["task"])
-        return _outer(name, self.env_of(name).task_of({**row, "task": own}))
+        name, member_id = self._split(row["task"])
+        return _outer(name, self.env_of(name).task_of({**row, "task": member_id}))
 
     def read_task(self, task: Task) -> None:
         env, inner = self.route(task)
@@ -366,12 +368,12 @@ class Mixture(Environment):
         )
 
     def _split(self, id: str) -> tuple[str, str]:
-        name, colon, own = id.partition(":")
+        name, colon, member_id = id.partition(":")
         if not colon or name not in self.shares:
             raise DataError(
                 f"task {id!r} is of none of {', '.join(self.shares)}; its id must begin with NAME:"
             )
-        return name, own
+        return name, member_id
 
     def name_of(self, task: Task) -> str:
         return self._split(task.id)[0]
@@ -391,8 +393,8 @@ class Mixture(Environment):
     # ------------------------------------------------------------------------------------------ scores
 
     def route(self, task: Task) -> tuple[Environment, Task]:
-        name, own = self._split(task.id)
-        return self.env_of(name), replace(task, id=own)
+        name, member_id = self._split(task.id)
+        return self.env_of(name), replace(task, id=member_id)
 
     def verify(self, task: Task, completion: str) -> Any:
         env, inner = self.route(task)
@@ -407,14 +409,14 @@ class Mixture(Environment):
         return await env.aobserve(inner, completion)
 
     def without_tasks(self) -> Mixture:
-        other = super().without_tasks()
-        other.__dict__.pop("_rounds", None)
+        copy = super().without_tasks()
+        copy.__dict__.pop("_rounds", None)
         members = {
             name: replace(share, env=self.env_of(name).without_tasks())
             for name, share in self.shares.items()
         }
-        other._shares, other.envs = members, ()
-        return other
+        copy._shares, copy.envs = members, ()
+        return copy
 
 
 @dataclass(frozen=True)
@@ -447,14 +449,16 @@ class _Routed(Reward):
     async def acombine(
         self, task: Task, completions: Sequence[Completion], observations: Sequence[Observation]
     ) -> list[Score]:
-        name, _, own = task.id.partition(":")
+        name, _, member_id = task.id.partition(":")
         return await dict(self.rewards)[name].acombine(
-            replace(task, id=own), completions, observations
+            replace(task, id=member_id), completions, observations
         )
 
     async def aobserve(self, task: Task, completion: Completion, verdict: Verdict) -> Observation:
-        name, _, own = task.id.partition(":")
-        return await dict(self.rewards)[name].aobserve(replace(task, id=own), completion, verdict)
+        name, _, member_id = task.id.partition(":")
+        return await dict(self.rewards)[name].aobserve(
+            replace(task, id=member_id), completion, verdict
+        )
 
     def __str__(self) -> str:
         return "{" + ", ".join(f"{name}: {reward}" for name, reward in self.rewards) + "}"
@@ -488,11 +492,11 @@ def _share(given: Any) -> Share:
 
 
 def _made(what: str, kind: Any, given: Mapping[str, Any]) -> Any:
-    known = kind.__dataclass_fields__
+    fields_of_kind = kind.__dataclass_fields__
     for name in given:
-        if name not in known:
+        if name not in fields_of_kind:
             raise UsageError(
-                f"{what} has no field {name!r}; there are {', '.join(known)}{nearest(name, known)}"
+                f"{what} has no field {name!r}; there are {', '.join(fields_of_kind)}{nearest(name, fields_of_kind)}"
             )
     if kind is Share and "env" not in given:
         raise UsageError(f"{what} holds {brief(dict(given))}, which names no environment in 'env'")
@@ -534,14 +538,14 @@ def shares_of(line: str) -> tuple[Share, ...]:
 
 
 def _read_spec(piece: str) -> Share:
-    found = SHARE.fullmatch(piece)
-    if found is None:
+    match = SHARE.fullmatch(piece)
+    if match is None:
         raise UsageError(
             f"{piece!r} in a mixture: write ENV:WEIGHT, such as gsm8k-v3:0.5, with options after a comma"
         )
-    env = found["env"]
+    env = match["env"]
     defaults, fields, options = defaults_of(env), {}, {}
-    for pair in (found["rest"] or ",")[1:].split(","):
+    for pair in (match["rest"] or ",")[1:].split(","):
         name, equals, value = pair.partition("=")
         if not pair:
             continue
@@ -552,4 +556,4 @@ def _read_spec(piece: str) -> Share:
             continue
         require_one_of(f"{piece!r} in a mixture: an option of {env}", name, defaults)
         options[name] = read_option(f"{env}: {name}", defaults.get(name, MISSING), value)
-    return Share(env, float(found["weight"]), options=options, **fields)
+    return Share(env, float(match["weight"]), options=options, **fields)

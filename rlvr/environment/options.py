@@ -90,10 +90,10 @@ def _read(value: Any, kind: Any) -> Any:
     if origin is tuple:
         if not isinstance(value, (tuple, list)):
             raise TypeError
-        each = kinds[:1] * len(value) if kinds[1:] == (...,) else kinds
-        if len(each) != len(value):
+        item_kinds = kinds[:1] * len(value) if kinds[1:] == (...,) else kinds
+        if len(item_kinds) != len(value):
             raise TypeError
-        return tuple(map(_read, value, each))
+        return tuple(map(_read, value, item_kinds))
     if kind not in (bool, int, float, str, NoneType):
         return value
     value = plain(value)

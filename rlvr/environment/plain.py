@@ -49,11 +49,11 @@ def environment_class(cls: type) -> type[Environment]:
         cls: the class.
     """
     options = [
-        one
-        for one in (dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ())
-        if one.init
+        option
+        for option in (dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ())
+        if option.init
     ]
-    names = [one.name for one in options]
+    names = [option.name for option in options]
 
     def post_init(self: Any) -> None:
         self._own = cls(**{name: getattr(self, name) for name in names})
@@ -62,11 +62,11 @@ def environment_class(cls: type) -> type[Environment]:
         "__doc__": cls.__doc__,
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
-        "__annotations__": {one.name: one.type for one in options},
+        "__annotations__": {option.name: option.type for option in options},
         "__post_init__": post_init,
         "id": cls.__name__,
     }
-    body |= {one.name: _default(one) for one in options if _default(one) is not None}
+    body |= {option.name: _default(option) for option in options if _default(option) is not None}
     body |= {name: getattr(cls, name) for name in _SETTINGS if hasattr(cls, name)}
     body |= {name: _forwarded(name) for name in _METHODS if hasattr(cls, name)}
     return type(cls.__name__, (Environment,), body)

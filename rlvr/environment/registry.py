@@ -138,10 +138,10 @@ def register(id: str) -> Callable[[_C], _C]:
             raise UsageError(
                 f"register({id!r}) is for subclasses of rlvr.Environment, and classes with task and verify, not {cls!r}"
             )
-        other = _registered.get(id)
-        if other is not None and _where(other) != _where(cls):
+        registered = _registered.get(id)
+        if registered is not None and _where(registered) != _where(cls):
             raise UsageError(
-                f"environment id {id!r} belongs to {_where(other)}; {_where(cls)} needs another"
+                f"environment id {id!r} belongs to {_where(registered)}; {_where(cls)} needs another"
             )
         if cls.id != id and _registered.get(cls.id) is cls:  # its tasks are drawn from its id
             raise UsageError(
@@ -177,12 +177,12 @@ def load(id: str) -> type[Environment]:
             f"{id!r} is no environment id; write one such as 'gsm8k-v3', or call the class itself"
         )
     if ":" in id:
-        found = object_at(id)
-        if is_plain(found):
-            return environment_class(found)
-        if not _is_class(found):
-            raise UnknownEnvironment(f"{id!r} is {brief(found)}, not an environment class")
-        return cast("type[Environment]", found)
+        loaded = object_at(id)
+        if is_plain(loaded):
+            return environment_class(loaded)
+        if not _is_class(loaded):
+            raise UnknownEnvironment(f"{id!r} is {brief(loaded)}, not an environment class")
+        return cast("type[Environment]", loaded)
     if id not in _registered and id in _entry_points():
         point = _entry_points()[id]
         try:
@@ -362,19 +362,20 @@ def _is_factory(found: Any) -> bool:
     with contextlib.suppress(ValueError):  # of C, without a signature
         parameters = inspect.signature(found).parameters.values()
         return all(
-            one.default is not one.empty or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-            for one in parameters
+            parameter.default is not parameter.empty
+            or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            for parameter in parameters
         )
     return False
 
 
 def _made(id: str, config: Mapping[str, Any]) -> Environment:
     """The environment at a place that holds no class."""
-    found = object_at(id)
-    env = found() if _is_factory(found) else found
+    value = object_at(id)
+    env = value() if _is_factory(value) else value
     if not isinstance(env, Environment):
         raise UnknownEnvironment(
-            f"{id!r} is {brief(found)}{f', which gave {brief(env)}' if env is not found else ''}; name an environment "
+            f"{id!r} is {brief(value)}{f', which gave {brief(env)}' if env is not value else ''}; name an environment "
             "class, an environment, or a function without arguments that gives one"
         )
     if config:
@@ -412,7 +413,9 @@ def _unknown(id: str) -> str:
             "was never installed; pip install -e ."
         )
     versions = [
-        known for known in ids if known.rpartition("-v")[0] == (id.rpartition("-v")[0] or id)
+        candidate
+        for candidate in ids
+        if candidate.rpartition("-v")[0] == (id.rpartition("-v")[0] or id)
     ]
     if versions:
         return f"no environment {id!r}; of this name there is {' and '.join(versions)}"

@@ -86,19 +86,19 @@ class _Thread:
 def _serve(jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
     runner = asyncio.Runner()  # its loop is made for the first coroutine
     try:
-        while (given := jobs.get()) is not None:
-            future, job = given
+        while (work := jobs.get()) is not None:
+            future, job = work
             try:
-                found = job()
-                if inspect.iscoroutine(found):
-                    found = runner.run(found)
+                result = job()
+                if inspect.iscoroutine(result):
+                    result = runner.run(result)
             except Exception as error:  # noqa: BLE001  it belongs to the caller that reads the future
                 future.set_exception(error)
             except BaseException as error:  # noqa: BLE001  exit() in a tool is to end no process of ours
                 future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
             else:
-                future.set_result(found)
-            del given, future, job
+                future.set_result(result)
+            del work, future, job
     finally:
         runner.close()
 
@@ -248,12 +248,12 @@ class ToolEpisode(Episode):
 
     def _as_json(self, what: str, read: Callable[[], Any]) -> Any:
         """What a method of the environment gives, as a record holds it."""
-        found = self._own(what, read)
+        value = self._own(what, read)
         try:
-            return json.loads(json.dumps(found, allow_nan=False))
+            return json.loads(json.dumps(value, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise EpisodeFailed(
-                f"{what} gave {brief(found)}, which JSON cannot hold: {error}"
+                f"{what} gave {brief(value)}, which JSON cannot hold: {error}"
             ) from error
 
     def _graded(self) -> Any:
@@ -320,9 +320,9 @@ class ToolEpisode(Episode):
     def _own_id(self, asked: str, own: str) -> str:
         """The id of a call: the policy's, unless it is long or another call of the episode has it."""
         asked = clean(asked)
-        found = own if not asked or asked in self._ids or len(asked) > _LONGEST_ID else asked
-        self._ids.add(found)
-        return found
+        call_id = own if not asked or asked in self._ids or len(asked) > _LONGEST_ID else asked
+        self._ids.add(call_id)
+        return call_id
 
     def _companions(self) -> Callable[[tuple[Ask, str]], Any]:
         """The key by which calls that run side by side are grouped; any other call is alone."""
@@ -370,12 +370,12 @@ class ToolEpisode(Episode):
 
     def _refused(self, ask: Ask, name: str, arguments: dict[str, Any]) -> str:
         """Why a call is not made; "" if it is.  A call that is refused counts too, so that refusals end."""
-        known = ", ".join(self.tools) or "none"
+        names = ", ".join(self.tools) or "none"
         if self._calls >= self.limits.calls:
             return f"no calls are left, all {self.limits.calls} are used; answer now"
         if ask.fault or name not in self.tools:
             self._calls += 1
-            return ask.fault or f"there is no tool {name[:50]!r}; there is {known}"
+            return ask.fault or f"there is no tool {name[:50]!r}; there is {names}"
         if fault := self.tools[name].fault(arguments) if self.tools[name].checked else "":
             self._calls += 1
             return fault
@@ -399,13 +399,13 @@ class ToolEpisode(Episode):
 
     def _cut(self, reply: str) -> str:
         """A reply within `reply_chars`: its beginning and its end."""
-        most = self.limits.reply_chars
-        if len(reply) <= most:
+        limit = self.limits.reply_chars
+        if len(reply) <= limit:
             return reply
-        mark = f"\n… {len(reply) - most} characters left out …\n"
-        head = max(0, (most - len(mark)) * 2 // 3)
-        tail = max(0, most - len(mark) - head)
-        return (reply[:head] + mark + reply[len(reply) - tail :])[:most] if tail else reply[:most]
+        mark = f"\n… {len(reply) - limit} characters left out …\n"
+        head = max(0, (limit - len(mark)) * 2 // 3)
+        tail = max(0, limit - len(mark) - head)
+        return (reply[:head] + mark + reply[len(reply) - tail :])[:limit] if tail else reply[:limit]
 
     # ------------------------------------------------------------------------------------------ the author's own code
 
@@ -559,15 +559,15 @@ def _each(state: Any, method: str) -> int:
     """Call a method without arguments on all of a state that have it, and count them.  What they raise is dropped."""
     count = 0
     for member in _members(state):
-        found = getattr(member, method, None)
+        method_of_member = getattr(member, method, None)
         if (
-            callable(found)
+            callable(method_of_member)
             and not isinstance(member, type)
-            and not inspect.iscoroutinefunction(found)
+            and not inspect.iscoroutinefunction(method_of_member)
         ):
             count += 1
             with suppress(Exception):
-                found()
+                method_of_member()
     return count
 
 
@@ -575,10 +575,10 @@ def _close(state: Any) -> Any:
     """Close a state; what its `close` raises is dropped, as the episode is over.  Gives what is to be awaited."""
     waiting = []
     for member in reversed(list(_members(state))):
-        found = getattr(member, "close", None) or getattr(member, "aclose", None)
-        if callable(found) and not isinstance(member, type):
+        close = getattr(member, "close", None) or getattr(member, "aclose", None)
+        if callable(close) and not isinstance(member, type):
             with suppress(Exception):
-                done = found()
+                done = close()
                 if inspect.isawaitable(done):
                     waiting.append(done)
     return _all(waiting) if waiting else None

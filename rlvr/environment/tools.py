@@ -123,17 +123,17 @@ class Tool:
         Args:
             arguments: by name.
         """
-        known: Mapping[str, Any] = self.parameters.get("properties", {})
-        names = ", ".join(known) or "none"
+        properties: Mapping[str, Any] = self.parameters.get("properties", {})
+        names = ", ".join(properties) or "none"
         for name in arguments:
-            if name not in known:
+            if name not in properties:
                 return f"{self.name} has no argument {name[:50]!r}; it has {names}"
         for name in self.parameters.get("required", ()):
             if name not in arguments:
                 return f"{self.name} lacks the argument {name!r}; it has {names}"
         for name, value in arguments.items():
-            if not _fits(value, known[name]):
-                return f"the argument {name!r} of {self.name} is {brief(value)}; it must be {_said(known[name])}"
+            if not _fits(value, properties[name]):
+                return f"the argument {name!r} of {self.name} is {brief(value)}; it must be {_said(properties[name])}"
         return ""
 
 
@@ -261,9 +261,9 @@ def declared(cls: type) -> list[tuple[str, Tool]]:
     """
     attributes = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))
     marked = ((name, getattr(getattr(cls, name, None), _MARK, None)) for name in attributes)
-    found = [(name, made) for name, made in marked if isinstance(made, Tool)]
-    by_name(made for _, made in found)
-    return found
+    found_tools = [(name, item) for name, item in marked if isinstance(item, Tool)]
+    by_name(item for _, item in found_tools)
+    return found_tools
 
 
 def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
@@ -275,16 +275,16 @@ def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
     Raises:
         UsageError: one is no tool, or two have the same name.
     """
-    found: dict[str, Tool] = {}
-    for one in tools:
-        if not isinstance(one, Tool):
+    named_tools: dict[str, Tool] = {}
+    for item in tools:
+        if not isinstance(item, Tool):
             raise UsageError(
-                f"tools gave {brief(one)}; it must give Tool objects, such as rlvr.tools.python(session)"
+                f"tools gave {brief(item)}; it must give Tool objects, such as rlvr.tools.python(session)"
             )
-        if one.name in found:
-            raise UsageError(f"two tools are named {one.name!r}; give one another name")
-        found[one.name] = one
-    return found
+        if item.name in named_tools:
+            raise UsageError(f"two tools are named {item.name!r}; give one another name")
+        named_tools[item.name] = item
+    return named_tools
 
 
 def text_of(result: Any) -> str:
@@ -309,16 +309,16 @@ def unrecordable(arguments: Mapping[str, Any]) -> str:
     Args:
         arguments: by name.
     """
-    rest: list[tuple[Any, int]] = [(arguments, 0)]
-    while rest:
-        value, depth = rest.pop()
+    stack: list[tuple[Any, int]] = [(arguments, 0)]
+    while stack:
+        value, depth = stack.pop()
         if isinstance(value, float) and not math.isfinite(value):
             return "the arguments hold a number that is not finite"
         if isinstance(value, (list, Mapping)):
             if depth > _DEEPEST:
                 return f"the arguments are nested more than {_DEEPEST} deep"
-            rest += (
-                (one, depth + 1) for one in (value if isinstance(value, list) else value.values())
+            stack += (
+                (item, depth + 1) for item in (value if isinstance(value, list) else value.values())
             )
     return ""
 
@@ -336,9 +336,9 @@ def clean(value: Any) -> Any:
             else value
         )
     if isinstance(value, list):
-        return [clean(one) for one in value]
+        return [clean(item) for item in value]
     if isinstance(value, dict):
-        return {clean(key): clean(one) for key, one in value.items()}
+        return {clean(key): clean(item) for key, item in value.items()}
     return value
 
 
@@ -351,14 +351,16 @@ def _schema(hint: Any, where: str) -> dict[str, Any]:
     if hint is None or hint is type(None):
         return {"type": "null"}
     origin, args = get_origin(hint) or hint, get_args(hint)
-    if origin is Literal and all(isinstance(one, (str, int, bool)) or one is None for one in args):
-        kinds = {_SCALARS.get(type(one), "") for one in args}
+    if origin is Literal and all(
+        isinstance(choice, (str, int, bool)) or choice is None for choice in args
+    ):
+        kinds = {_SCALARS.get(type(choice), "") for choice in args}
         return {
             **({"type": kind} if (kind := kinds.pop()) and not kinds else {}),
             "enum": list(args),
         }
     if origin in (Union, types.UnionType):
-        return {"anyOf": [_schema(one, where) for one in args]}
+        return {"anyOf": [_schema(choice, where) for choice in args]}
     if origin in (list, Sequence) and len(args) < 2:
         return {"type": "array", **({"items": _schema(args[0], where)} if args else {})}
     if origin in (dict, Mapping) and (not args or args[0] is str):
@@ -375,9 +377,10 @@ def _schema(hint: Any, where: str) -> dict[str, Any]:
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
     """Whether a JSON value is one of a schema that `_schema` made.  A float may be written without its point."""
     if "anyOf" in schema:
-        return any(_fits(value, one) for one in schema["anyOf"])
+        return any(_fits(value, choice) for choice in schema["anyOf"])
     if "enum" in schema and not any(
-        value == one and isinstance(value, bool) == isinstance(one, bool) for one in schema["enum"]
+        value == choice and isinstance(value, bool) == isinstance(choice, bool)
+        for choice in schema["enum"]
     ):
         return False
     match schema.get("type"):
@@ -393,11 +396,11 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
             return value is None
         case "array":
             return isinstance(value, list) and all(
-                _fits(one, schema.get("items", {})) for one in value
+                _fits(item, schema.get("items", {})) for item in value
             )
         case "object":
             return isinstance(value, dict) and all(
-                _fits(one, schema.get("additionalProperties", {})) for one in value.values()
+                _fits(item, schema.get("additionalProperties", {})) for item in value.values()
             )
     return True
 

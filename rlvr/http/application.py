@@ -218,8 +218,8 @@ class Application:
         started, status, state = time.perf_counter(), 499, self.state
         methods, parts = self._methods_of(scope["path"])
         route = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
-        known = route or next(iter(methods.values()), None)
-        label = "other" if known is None else known.label or known.path
+        labelled_route = route or next(iter(methods.values()), None)
+        label = "other" if labelled_route is None else labelled_route.label or labelled_route.path
         if self._headers:
             scope["rlvr.headers"] = self._headers
         share = MemoryShare(state.memory)
@@ -233,8 +233,8 @@ class Application:
             took_s = time.perf_counter() - started
             state.metrics.count_request(label, status, took_s)
             if state.audit is not None:
-                caller, more = scope.get("rlvr.caller", ""), scope.get(AUDIT_SCOPE, {})
-                state.audit.write(caller, scope["method"], label, status, took_s, more)
+                caller, extra_fields = scope.get("rlvr.caller", ""), scope.get(AUDIT_SCOPE, {})
+                state.audit.write(caller, scope["method"], label, status, took_s, extra_fields)
 
     def _methods_of(self, path: str) -> tuple[dict[str, Route], dict[str, str]]:
         """The routes of a path by method, and what stands for the names in braces."""
@@ -323,10 +323,12 @@ class Application:
             raise Refused(421, "wrong-host", state.hosts.message)
         caller = None
         if state.keys.any and not (route is not None and route.is_open):
-            given = headers.get(b"authorization", b"")
-            if not given and (key := headers.get(b"x-api-key")):  # as Anthropic's clients send it
-                given = b"Bearer " + key
-            caller = state.keys.caller(given.decode("latin-1"))
+            authorization = headers.get(b"authorization", b"")
+            if not authorization and (
+                key := headers.get(b"x-api-key")
+            ):  # as Anthropic's clients send it
+                authorization = b"Bearer " + key
+            caller = state.keys.caller(authorization.decode("latin-1"))
             if caller is None:
                 raise Refused(401, "unauthorized", state.keys.refusal)
             scope["rlvr.caller"] = str(getattr(caller, "name", ""))
@@ -369,10 +371,10 @@ def standard_routes(
         problems = (
             {"stopping": "it takes no more requests"} if state.draining else dict(readiness())
         )
-        said: dict[str, Any] = {"ready": not problems}
+        status: dict[str, Any] = {"ready": not problems}
         if problems:
-            said["problems"] = problems
-        return json_response(said, 503 if problems else 200)
+            status["problems"] = problems
+        return json_response(status, 503 if problems else 200)
 
     async def live(request: HttpRequest) -> Response:
         return json_response({"live": True})

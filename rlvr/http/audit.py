@@ -89,11 +89,11 @@ class AuditLog:
 
     def _make_room(self) -> None:
         """Begin a new file where this one is full, unless another process has."""
-        ours = os.fstat(self._fd)
-        if ours.st_size < self._most_bytes and ours.st_nlink:
+        own_file = os.fstat(self._fd)
+        if own_file.st_size < self._most_bytes and own_file.st_nlink:
             return
         with suppress(FileNotFoundError):
-            if os.path.samestat(ours, self._path.stat()):
+            if os.path.samestat(own_file, self._path.stat()):
                 self._path.replace(self._path.with_name(self._path.name + ".1"))
         before, self._fd = self._fd, self._opened()
         os.close(before)

@@ -125,21 +125,21 @@ class BodyReader:
         return parsed
 
     async def _received(self, request: HttpRequest) -> bytearray:
-        most = int(self._limits.body_mib * MIB)
+        limit = int(self._limits.body_mib * MIB)
         declared = request.header(b"content-length")
-        if declared.isdecimal() and int(declared[:20]) > most:
-            raise _too_large(most)
-        body, more = (
+        if declared.isdecimal() and int(declared[:20]) > limit:
+            raise _too_large(limit)
+        body, has_more = (
             bytearray(),
             True,
         )  # it grows without a copy, where joining parts would stop all threads
-        while more:
+        while has_more:
             message = await request.receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
-            part, more = message.get("body", b""), message.get("more_body", False)
-            if len(body) + len(part) > most:
-                raise _too_large(most)
+            part, has_more = message.get("body", b""), message.get("more_body", False)
+            if len(body) + len(part) > limit:
+                raise _too_large(limit)
             request.share.add(len(part))
             body += part
         return body
@@ -152,11 +152,11 @@ class BodyReader:
             if len(body) <= _AT_ONCE_BYTES:
                 share.set(len(body) * _width(body) + _VALUE_BYTES * sum(map(body.count, _SIGNS)))
                 _require_flat(body)
-                asked = _loaded(body, plain=not _LONG_NUMBER.search(body))
+                parsed = _loaded(body, plain=not _LONG_NUMBER.search(body))
             else:
                 values, places, plain = _scanned(body, self._limits.body_values)
                 share.set(len(body) * (1 + _width(body)) + _VALUE_BYTES * values)
-                asked = (
+                parsed = (
                     _loaded_by_rows(body, places, plain=plain)
                     if places
                     else _loaded(body, plain=plain)
@@ -164,14 +164,14 @@ class BodyReader:
         except (ValueError, RecursionError) as error:
             message = f"the body is not JSON: {str(error)[:200]}; send one JSON object"
             raise Refused(400, "not-json", message) from None
-        if not isinstance(asked, dict):
+        if not isinstance(parsed, dict):
             raise Refused(
-                422, "not-an-object", f"the body is a {type(asked).__name__}; send one JSON object"
+                422, "not-an-object", f"the body is a {type(parsed).__name__}; send one JSON object"
             )
-        digest = hashlib.blake2b(body, digest_size=16).digest() if "request_id" in asked else b""
+        digest = hashlib.blake2b(body, digest_size=16).digest() if "request_id" in parsed else b""
         if len(body) > _AT_ONCE_BYTES:
             share.add(-len(body))  # the bytes are gone, the values stay
-        return Body(asked, digest)
+        return Body(parsed, digest)
 
 
 def _too_large(most: int) -> Refused:
@@ -255,12 +255,12 @@ def _scanned(body: bytes | bytearray, most: int) -> tuple[int, Sequence[tuple[in
     plain = True
     last: bytes | bytearray = b""  # the text at depth 1 that came just before
     while True:
-        found = _SIGN.search(body, end, end + _WINDOW)
-        if found is None:
+        match = _SIGN.search(body, end, end + _WINDOW)
+        if match is None:
             if end + _WINDOW < len(body):
                 raise ValueError(f"{_WINDOW} bytes from byte {end} on have no value")
             return values, () if twice else places, plain
-        at, sign = found.start(), found.group()
+        at, sign = match.start(), match.group()
         if at - end >= 19 and _LONG_NUMBER.search(body, end, at):
             plain = False
         end = at + 1
@@ -322,12 +322,12 @@ def _loaded_by_rows(
     (start, _), (_, end) = places[0], places[-1]
     between = zip((stop for _, stop in places), (begin for begin, _ in places[1:]), strict=False)
     try:
-        asked = _loaded(body[:start] + body[end:], plain=plain)  # with an empty list
+        parsed = _loaded(body[:start] + body[end:], plain=plain)  # with an empty list
     except ValueError:
-        asked = None
+        parsed = None
     if (
-        not isinstance(asked, dict)
-        or asked.get("rows") != []
+        not isinstance(parsed, dict)
+        or parsed.get("rows") != []
         or any(body[a:b].strip() != b"," for a, b in between)
     ):
         return _loaded(
@@ -339,4 +339,4 @@ def _loaded_by_rows(
             rows.append(_loaded(body[begin:stop], plain=plain))
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from None
-    return asked | {"rows": rows}
+    return parsed | {"rows": rows}

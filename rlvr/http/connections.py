@@ -64,7 +64,10 @@ class Connections:
         of_peer, of_all = self._over(connection)
         if of_peer > 0 or of_all > 0:
             peer = connection.peer if of_peer > 0 else None
-            oldest = next((one for one in self._idle if peer is None or one.peer == peer), None)
+            oldest = next(
+                (candidate for candidate in self._idle if peer is None or candidate.peer == peer),
+                None,
+            )
             if oldest is not None:
                 oldest.end("crowded")
             else:
@@ -112,9 +115,9 @@ class Connections:
 
     def _sweep(self) -> None:
         """Close what has been idle for too long."""
-        now = time.monotonic()
+        swept_at = time.monotonic()
         for connection, since in list(self._idle.items()):
-            if now - since > connection.allowed_s:
+            if swept_at - since > connection.allowed_s:
                 connection.end(connection.waits_for)
         self._sweeping = (
             asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep) if self.open else None

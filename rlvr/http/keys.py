@@ -124,8 +124,10 @@ class Keys:
         if self._file is None:
             return ""
         self._look()
-        now = time.time()
-        holds = [key for key in self._named.values() if key.until is None or now < key.until]
+        current_time = time.time()
+        holds = [
+            key for key in self._named.values() if key.until is None or current_time < key.until
+        ]
         return "" if holds or self._own else "no key of the key file holds"
 
     def caller(self, authorization: str) -> Caller | None:
@@ -137,24 +139,26 @@ class Keys:
         Args:
             authorization: the value of the header; empty if there was none.
         """
-        given = given_key(authorization, self._schemes)
-        if given is None:
+        key_bytes = given_key(authorization, self._schemes)
+        if key_bytes is None:
             return None
         self._look()
-        found = None
-        for key, about in (*self._own.items(), *self._named.items()):
-            if hmac.compare_digest(given, key):  # each one: the time says nothing of which it is
-                found = about
-        if found is None or (found.until is not None and time.time() >= found.until):
+        holder = None
+        for key, entry in (*self._own.items(), *self._named.items()):
+            if hmac.compare_digest(
+                key_bytes, key
+            ):  # each one: the time says nothing of which it is
+                holder = entry
+        if holder is None or (holder.until is not None and time.time() >= holder.until):
             return None
-        return found.caller
+        return holder.caller
 
     def _look(self) -> None:
         """Read the file again.  Its content is compared: an edit within a tick of the clock keeps time and size."""
-        now = time.monotonic()
-        if self._file is None or now - self._looked < _LOOK_S:
+        looked_at = time.monotonic()
+        if self._file is None or looked_at - self._looked < _LOOK_S:
             return
-        self._looked = now
+        self._looked = looked_at
         try:
             text = _read(self._file)
         except UsageError as error:
@@ -172,20 +176,20 @@ class Keys:
         self, file: Path, text: str, on_wrong: Callable[[str], None]
     ) -> Iterator[tuple[bytes, _Key]]:
         """The keys of a file's lines."""
-        known = set(self._own)
+        keys_so_far = set(self._own)
         for number, line in enumerate(text.splitlines(), 1):
             words = line.partition("#")[0].split()
             if not words:
                 continue
             try:
-                key, about = _key_of(words)
-                if key in known:
+                key, entry = _key_of(words)
+                if key in keys_so_far:
                     raise UsageError("this key is there twice; give each caller its own")
             except UsageError as error:
                 on_wrong(f"{file}, line {number}: {error}")
                 continue
-            known.add(key)
-            yield key, about
+            keys_so_far.add(key)
+            yield key, entry
 
 
 def given_key(
@@ -200,13 +204,13 @@ def given_key(
     scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() not in schemes:
         return None
-    given = credentials.strip().encode("utf-8", "surrogateescape")
+    key_bytes = credentials.strip().encode("utf-8", "surrogateescape")
     if scheme.lower() == "basic":
         try:
-            return base64.b64decode(given, validate=True).partition(b":")[2]
+            return base64.b64decode(key_bytes, validate=True).partition(b":")[2]
         except binascii.Error:
             return None
-    return given
+    return key_bytes
 
 
 def _key_of(words: list[str]) -> tuple[bytes, _Key]:
@@ -217,9 +221,9 @@ def _key_of(words: list[str]) -> tuple[bytes, _Key]:
     """
     if len(words) < 2:
         raise UsageError("it has 1 word; write a name and a key")
-    name, key, *more = words
+    name, key, *options = words
     until, rights = None, None
-    for word in more:
+    for word in options:
         what, equals, value = word.partition("=")
         if what == "until" and equals:
             until = _seconds(value)

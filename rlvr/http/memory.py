@@ -36,17 +36,17 @@ class Memory:
             Refused: it would exceed the limit; nothing is changed then.
         """
         with self._lock:
-            more = size - share.held if to else size
-            if more > 0 and self.held + more > self._most:
+            over = size - share.held if to else size
+            if over > 0 and self.held + over > self._most:
                 raise Refused(
                     429,
                     "memory-full",
-                    f"the requests under way have {self.held / MIB:.1f} MiB and {more / MIB:.1f} more would exceed the "
+                    f"the requests under way have {self.held / MIB:.1f} MiB and {over / MIB:.1f} more would exceed the "
                     f"limit of {self._mib:g} MiB; ask again in {_RETRY_AFTER_S} s",
                     retry_after_s=_RETRY_AFTER_S,
                 )
-            self.held += more
-            share.held += more
+            self.held += over
+            share.held += over
 
 
 class MemoryShare:

@@ -115,9 +115,9 @@ class Metrics:
     def __init__(self, counters: Table | None = None, gauges: Table | None = None) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
-        more: Any = {"registry": self._registry}
+        registry_option: Any = {"registry": self._registry}
         self._counters = {
-            name: Counter(name, what, labels, **more)
+            name: Counter(name, what, labels, **registry_option)
             for name, (what, labels) in {**_COUNTERS, **(counters or {})}.items()
         }
         self._gauges = {
@@ -126,7 +126,7 @@ class Metrics:
                 what,
                 labels,
                 multiprocess_mode="livemin" if name == "rlvr_ready" else "livesum",
-                **more,
+                **registry_option,
             )
             for name, (what, labels) in {**_GAUGES, **(gauges or {})}.items()
         }
@@ -135,7 +135,7 @@ class Metrics:
             "Seconds from a request's head to its answer's last byte.",
             ("path",),
             buckets=_BUCKETS_S,
-            **more,
+            **registry_option,
         )
         self._known: dict[tuple[str, ...], Any] = {}  # looking labels up is the slow part
         self._requests: dict[
@@ -161,16 +161,16 @@ class Metrics:
             status: of the answer.
             seconds: how long it took.
         """
-        known = self._requests.get((path, status))
-        if known is None:
+        instruments = self._requests.get((path, status))
+        if instruments is None:
             name = "rlvr_requests_total"
             counter = self._child(self._counters[name], name, {"path": path, "status": str(status)})
-            known = self._requests[path, status] = (
+            instruments = self._requests[path, status] = (
                 counter,
                 self._child(self._seconds, _SECONDS, {"path": path}),
             )
-        known[0].inc()
-        known[1].observe(seconds)
+        instruments[0].inc()
+        instruments[1].observe(seconds)
 
     def update(self, values: Gauges) -> None:
         """Set gauges; a counter that is counted elsewhere grows to its value.
@@ -184,8 +184,11 @@ class Metrics:
                 if name in self._gauges:
                     self._child(self._gauges[name], name, labels).set(value)
                 else:
-                    more, self._totals[name, env] = value - self._totals.get((name, env), 0), value
-                    self.count(name, max(more, 0), **labels)
+                    growth, self._totals[name, env] = (
+                        value - self._totals.get((name, env), 0),
+                        value,
+                    )
+                    self.count(name, max(growth, 0), **labels)
 
     def text(self) -> bytes:
         """All metrics in the text format, of all processes of the service."""

@@ -51,10 +51,10 @@ def openapi(title: str, about: str, routes: Sequence[Route], *, wants_key: bool)
         for mode, kind in (("validation", route.reads), ("serialization", route.answers))
         if kind is not None
     ]
-    found, shared = TypeAdapter.json_schemas(inputs, ref_template=_PLACE)  # type: ignore[arg-type]  # its modes are literals
+    schemas, shared = TypeAdapter.json_schemas(inputs, ref_template=_PLACE)  # type: ignore[arg-type]  # its modes are literals
     paths: dict[str, Any] = {}
     for number, route in enumerate(routes):
-        answer = found.get((number, "serialization"))
+        answer = schemas.get((number, "serialization"))
         content = {} if answer is None else {"application/json": {"schema": answer}}
         if answer is not None and route.lines:
             content["application/x-ndjson"] = {"schema": answer}
@@ -72,9 +72,9 @@ def openapi(title: str, about: str, routes: Sequence[Route], *, wants_key: bool)
             }
         if wants_key and not route.is_open:
             operation["security"] = [{"key": []}]
-        asked = found.get((number, "validation"))
-        if asked is not None:
-            body: dict[str, Any] = {"schema": asked}
+        request_schema = schemas.get((number, "validation"))
+        if request_schema is not None:
+            body: dict[str, Any] = {"schema": request_schema}
             if route.example is not None:
                 body["example"] = route.example
             operation["requestBody"] = {"required": True, "content": {"application/json": body}}
@@ -124,18 +124,18 @@ def documented(title: str, about: str, routes: Sequence[Route], *, wants_key: bo
     Args:
         title, about, routes, wants_key: see `openapi`.
     """
-    made: dict[str, Any] = {}
+    cache: dict[str, Any] = {}
 
     async def docs(request: HttpRequest) -> Response:
-        if "page" not in made:
-            made["page"] = page(title, about, every).encode()
+        if "page" not in cache:
+            cache["page"] = page(title, about, every).encode()
         headers = {"content-security-policy": "default-src 'none'"}
-        return WholeResponse(made["page"], 200, headers, media_type="text/html; charset=utf-8")
+        return WholeResponse(cache["page"], 200, headers, media_type="text/html; charset=utf-8")
 
     async def data(request: HttpRequest) -> Response:
-        if "data" not in made:
-            made["data"] = openapi(title, about, every, wants_key=wants_key)
-        return json_response(made["data"])
+        if "data" not in cache:
+            cache["data"] = openapi(title, about, every, wants_key=wants_key)
+        return json_response(cache["data"])
 
     every = [
         *routes,

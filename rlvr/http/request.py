@@ -71,6 +71,10 @@ def typed(values: Mapping[str, Any], body: type[_Body]) -> _Body:
             value = first["input"]
             is_kind = first["type"] == "list_type"
             what = f"a {type(value).__name__}" if is_kind else repr(str(value)[:60])
-        about = body.model_fields.get(name)
-        rule = f"; send {about.description}" if about is not None and about.description else ""
+        field_info = body.model_fields.get(name)
+        rule = (
+            f"; send {field_info.description}"
+            if field_info is not None and field_info.description
+            else ""
+        )
         raise Refused(422, f"bad-{name}", f"{name!r} is {what}{rule}") from None

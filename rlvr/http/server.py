@@ -159,9 +159,9 @@ def _allow_files(wanted: int) -> None:
     """Raise the limit of open files to what the connections need, as far as that is allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        target = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
 
 
 class _Server(uvicorn.Server):
@@ -249,10 +249,10 @@ class _FewLines(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a line is logged."""
-        kind, now = str(record.msg)[:100], time.monotonic()
+        kind, logged_at = str(record.msg)[:100], time.monotonic()
         since, lines = self._since.get(kind, (0.0, 0))
-        if now - since > _LINES_S:
-            since, lines = now, 0
+        if logged_at - since > _LINES_S:
+            since, lines = logged_at, 0
         if len(self._since) > 1000:
             self._since.clear()
         self._since[kind] = since, lines + 1
@@ -319,9 +319,9 @@ class _Processes:
         try:
             ready = [self._start() for _ in range(self._count)]
             for reader in ready:
-                said = os.read(reader, 1)
+                signal_byte = os.read(reader, 1)
                 os.close(reader)
-                if not said and self._stopping is None:
+                if not signal_byte and self._stopping is None:
                     self._stop(signal.SIGTERM, None)
                     self._wait()
                     raise RlvrError("a process of the service did not start; the reason is above")

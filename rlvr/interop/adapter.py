@@ -127,15 +127,15 @@ def score_batch(
         UsageError: the reward compares the completions of a group, and the batch is not made of whole groups.
     """
     if scorer.env.reward.group_level:
-        found: dict[int, Score] = {}
+        by_index: dict[int, Score] = {}
         for members in _groups([task for task, _ in work], group_size, scorer.env.reward):
             scores = scorer.score_group(work[members[0]][0], [work[i][1] for i in members])
-            found |= zip(members, scores, strict=True)
-        return [found[i] for i in range(len(work))]
+            by_index |= zip(members, scores, strict=True)
+        return [by_index[i] for i in range(len(work))]
     if len(work) == 1:
         return [scorer.score(*work[0])]  # without a hop to another thread
     items = [Item(str(number), task, completion) for number, (task, completion) in enumerate(work)]
-    return [one.score for one in scorer.stream(items)]
+    return [scored.score for scored in scorer.stream(items)]
 
 
 def _groups(tasks: Sequence[Task], size: int | None, reward: Reward) -> list[list[int]]:
@@ -238,13 +238,13 @@ def task_as_json(task: Task) -> str:
         DataError: its prompt, reference or meta would be read back as something else.
     """
     prompt = task.prompt if isinstance(task.prompt, str) else chat_messages(task.prompt)
-    whole = {"id": task.id, "prompt": prompt, "reference": task.reference, "meta": dict(task.meta)}
+    fields = {"id": task.id, "prompt": prompt, "reference": task.reference, "meta": dict(task.meta)}
     try:
-        text = json.dumps(whole, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(fields, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise DataError(f"task {task.id!r} cannot be sent as JSON: {error}") from error
     back = json.loads(text)
-    for name, value in whole.items():
+    for name, value in fields.items():
         if back[name] != value:
             raise DataError(
                 f"task {task.id!r}: its {name}, {brief(value)}, comes back from JSON as another"
@@ -262,13 +262,13 @@ def task_of(env: Environment, row: Mapping[str, Any]) -> Task:
     Raises:
         DataError: no task can be made of the row.
     """
-    ours = row.get(TASK)
-    if ours is not None:
+    text_of_task = row.get(TASK)
+    if text_of_task is not None:
         try:
-            return Task(**json.loads(ours))
+            return Task(**json.loads(text_of_task))
         except (TypeError, ValueError) as error:
             raise DataError(
-                f"column {TASK!r} is {brief(ours)}; it must be what rlvr wrote there"
+                f"column {TASK!r} is {brief(text_of_task)}; it must be what rlvr wrote there"
             ) from error
     try:
         return env.task_of(row)

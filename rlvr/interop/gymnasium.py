@@ -164,8 +164,8 @@ def to_gymnasium(
             scorer=scorer,
         )
         return GymEnv(env, judge) if num_envs is None else GymVectorEnv(env, judge, num_envs)
-    given = (unscored, count_tokens, workers, wall_s, memory_mib, scorer)
-    if given != (None, None, None, WALL_S, MEMORY_MIB, None):
+    settings = (unscored, count_tokens, workers, wall_s, memory_mib, scorer)
+    if settings != (None, None, None, WALL_S, MEMORY_MIB, None):
         raise UsageError(
             f"{env.id} has several turns, which the environment itself scores in this process: unscored, "
             "count_tokens, workers, wall_s, memory_mib and scorer have no meaning there; leave them out"
@@ -241,8 +241,8 @@ class GymEnv(gymnasium.Env[Any, str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        own = int(self.np_random.integers(_SEEDS)) if seed is None else seed
-        observation, info = self._env.reset(seed=own, options=options)
+        drawn_seed = int(self.np_random.integers(_SEEDS)) if seed is None else seed
+        observation, info = self._env.reset(seed=drawn_seed, options=options)
         if self._judge is not None:
             self._task = self._env.task(info["index"])
         return _given(observation), dict(info)
@@ -322,8 +322,8 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
             )
         observations, infos = zip(
             *(
-                env.reset(seed=one, options=options)
-                for env, one in zip(self._envs, seeds, strict=True)
+                env.reset(seed=env_seed, options=options)
+                for env, env_seed in zip(self._envs, seeds, strict=True)
             ),
             strict=True,
         )

@@ -171,23 +171,23 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
             return ListToolsObservation(
                 tools=[_listed(schema) for schema in self._info.get("tools", [])]
             )
-        said: Any = action.text
+        action_text: Any = action.text
         if action.type == "call_tool":
-            said = _message(
+            action_text = _message(
                 "", [{"function": {"name": action.tool_name, "arguments": action.arguments}}]
             )
         elif action.tool_calls:
-            said = _message(action.text, action.tool_calls)
-        told, reward, terminated, truncated, info = self._taken(said)
+            action_text = _message(action.text, action.tool_calls)
+        messages, reward, terminated, truncated, info = self._taken(action_text)
         self._steps += 1
         ended, score = terminated or truncated, info.get("score")
         if action.type == "call_tool":
-            reply = info["episode"].calls[-1].reply if ended else told[-1]["content"]
+            reply = info["episode"].calls[-1].reply if ended else messages[-1]["content"]
             return CallToolObservation(
                 tool_name=action.tool_name, result=reply, done=ended, reward=float(reward)
             )
         return TurnObservation(
-            messages=[] if ended and not told else chat_messages(told),
+            messages=[] if ended and not messages else chat_messages(messages),
             task=str(info.get("task", "")),
             done=ended,
             reward=float(reward),
@@ -200,8 +200,8 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
     def _taken(self, said: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """A step of the environment; one that services score has no other."""
         if self._scorer is None:
-            taken: tuple[Any, float, bool, bool, dict[str, Any]] = self._env.step(said)
-            return taken
+            step_result: tuple[Any, float, bool, bool, dict[str, Any]] = self._env.step(said)
+            return step_result
         if "index" not in self._info:
             raise UsageError(f"{self._env.id}: step before reset")
         task = self._env.task(self._info.pop("index"))
@@ -296,19 +296,19 @@ class OpenEnvTools(Environment):
             yield Task(f"{self.id}/{self.split}/{index}", row["prompt"], meta=meta)
 
     def setup(self, task: Task) -> _Session:
-        given = {name: value for name, value in task.meta.items() if name != "answer_as"}
-        return _Session(self.url, given, self.call_seconds)
+        reset_options = {name: value for name, value in task.meta.items() if name != "answer_as"}
+        return _Session(self.url, reset_options, self.call_seconds)
 
     def tools(self, state: _Session) -> list[Tool]:
         return [
             Tool(
-                one["name"],
-                one.get("description", ""),
-                one["input_schema"],
-                partial(state.call, one["name"]),
+                listed_tool["name"],
+                listed_tool.get("description", ""),
+                listed_tool["input_schema"],
+                partial(state.call, listed_tool["name"]),
                 False,
             )
-            for one in state.tools
+            for listed_tool in state.tools
         ]
 
     def open(self, task: Task) -> ToolEpisode:
@@ -321,12 +321,12 @@ class OpenEnvTools(Environment):
         return {"reward": state.reward, "done": state.done}
 
     def verify(self, task: Task, episode: EpisodeRecord) -> Verdict:
-        found = episode.final or {"reward": 0.0, "done": False}
-        earned = float(found["reward"])
+        final = episode.final or {"reward": 0.0, "done": False}
+        earned = float(final["reward"])
         value = min(1.0, max(0.0, earned / self.best))
         if earned >= self.best:
             return Verdict(Outcome.CORRECT, why="full-reward", answer=episode.answer)
-        why = f"reward: {earned:g} of {self.best:g}" + ("" if found["done"] else ", not done")
+        why = f"reward: {earned:g} of {self.best:g}" + ("" if final["done"] else ", not done")
         return Verdict(Outcome.WRONG, value=value, why=why, answer=episode.answer)
 
 
@@ -358,13 +358,13 @@ class _Session:
         """Call a tool of the server."""
         if self.done:
             raise ToolError("the episode is over; answer now")
-        found = self.step({"type": "call_tool", "tool_name": name, "arguments": arguments})
-        fault = found.get("error")
+        result = self.step({"type": "call_tool", "tool_name": name, "arguments": arguments})
+        fault = result.get("error")
         if fault and fault.get("error_type") != "transport_error":
             raise ToolError(str(fault.get("message")))
         if fault:
             raise RuntimeError(f"OpenEnv's server could not call {name!r}: {fault.get('message')}")
-        return _text(found.get("result"))
+        return _text(result.get("result"))
 
     def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
         """Take a step, and add up its reward."""

@@ -331,9 +331,9 @@ def _end_of(prompt: str, query: str) -> int | None:
     at = query.find(prompt)
     if at >= 0:
         return at + len(prompt) if _BEFORE.fullmatch(query, 0, at) else None
-    wanted = "".join(prompt.split())
+    squeezed = "".join(prompt.split())
     places = [i for i, character in enumerate(query) if not character.isspace()]
-    at = "".join(query[i] for i in places).find(wanted)
-    if at < 0 or not wanted or not _BEFORE.fullmatch(query, 0, places[at]):
+    at = "".join(query[i] for i in places).find(squeezed)
+    if at < 0 or not squeezed or not _BEFORE.fullmatch(query, 0, places[at]):
         return None
-    return places[at + len(wanted) - 1] + 1
+    return places[at + len(squeezed) - 1] + 1

@@ -209,15 +209,17 @@ class FamilyVerifier(BaseVerifier["_Puzzled", Any]):
             answer: from `extract`.
             reference: from `read`.
         """
-        shown = answer.text[:200]
-        kind, said = _marks(self.family, self.settings, answer.task, answer.text, self.wall_s)
+        shown_text = answer.text[:200]
+        kind, mark = _marks(self.family, self.settings, answer.task, answer.text, self.wall_s)
         if kind != "marks":
-            return Verdict(Outcome.WRONG, why=f"{kind}: {said}", answer=shown)
-        marks = {"reasoning_gym": said}
-        if said == 1:
-            return Verdict(Outcome.CORRECT, why="full-marks", answer=shown, detail=marks)
-        value = 0.0 if self.strict else said
-        return Verdict(Outcome.WRONG, value=value, why="not-full-marks", answer=shown, detail=marks)
+            return Verdict(Outcome.WRONG, why=f"{kind}: {mark}", answer=shown_text)
+        marks = {"reasoning_gym": mark}
+        if mark == 1:
+            return Verdict(Outcome.CORRECT, why="full-marks", answer=shown_text, detail=marks)
+        value = 0.0 if self.strict else mark
+        return Verdict(
+            Outcome.WRONG, value=value, why="not-full-marks", answer=shown_text, detail=marks
+        )
 
 
 class _Puzzled(NamedTuple):
@@ -245,8 +247,8 @@ def measured_holes() -> Mapping[str, Any]:
 def _require_sound(family: str, strict: bool, force: Force) -> None:
     """Refuse a family with holes that a policy would find, unless `force` takes it."""
     measured = measured_holes()
-    found = measured["families"].get(family, {"holes": [], "partial_holes": []})
-    holes = found["holes"] + ([] if strict else found["partial_holes"])
+    record = measured["families"].get(family, {"holes": [], "partial_holes": []})
+    holes = record["holes"] + ([] if strict else record["partial_holes"])
     if RUNS_ANSWERS in holes and force != "run-model-code":
         raise UsageError(
             f"reasoning-gym's family {family!r} is refused: {'; '.join(holes)}.  force='run-model-code' accepts it; "
@@ -295,27 +297,27 @@ def _marks(family: str, settings: str, task: Task, answer: str, wall_s: float) -
         Unscored: the scorer fails at the reference too, so that the answer is not at fault.
     """
     request = family, settings, task.meta["seed"], task.reference
-    kind, said = _asked((*request, answer), _ANSWERS_SHARE * wall_s)
+    kind, result = _asked((*request, answer), _ANSWERS_SHARE * wall_s)
     if kind == "lost":
         rest_s = (1 - _ANSWERS_SHARE) * wall_s
         if task.reference is not None and _asked((*request, task.reference), rest_s)[0] == "lost":
             raise WorkerDied(
-                f"reasoning-gym's scorer of {family} was lost at its own reference: {said}"
+                f"reasoning-gym's scorer of {family} was lost at its own reference: {result}"
             )
-        return "limit", said
-    return kind, said
+        return "limit", result
+    return kind, result
 
 
 def _asked(request: tuple[str, str, int, Any, str], wall_s: float) -> tuple[str, Any]:
     try:
-        kind, said = _workers().call(request, wall_s=wall_s, cpu_s=_CPU_S)
+        kind, result = _workers().call(request, wall_s=wall_s, cpu_s=_CPU_S)
     except (WorkerTimeout, WorkerDied) as error:
         return "lost", str(error)
     except WorkerError as error:
         if error.kind == "MemoryError":
             return "lost", f"more than {_MEMORY_MIB} MiB"
         raise
-    return kind, said
+    return kind, result
 
 
 def _scoring() -> Callable[[tuple[str, str, int, Any, str]], tuple[str, Any]]:

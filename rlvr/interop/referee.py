@@ -50,16 +50,16 @@ class Ruling:
     @property
     def departs(self) -> list[Quantity]:
         """What is neither equal nor declared."""
-        return [one for one in self.quantities if one.status == "departs"]
+        return [quantity for quantity in self.quantities if quantity.status == "departs"]
 
     @property
     def status(self) -> str:
         """Of the whole case."""
-        if self.why or all(one.status == "not compared" for one in self.quantities):
+        if self.why or all(quantity.status == "not compared" for quantity in self.quantities):
             return "not compared"
         if self.departs:
             return "departs"
-        declared = any(one.status == "departs" for one in self.strict)
+        declared = any(quantity.status == "departs" for quantity in self.strict)
         return "declared" if declared else "equal"
 
 
@@ -81,13 +81,13 @@ def referee(
         raise UsageError(
             f"there is no driver of {name!r}{nearest(name, PEERS)}; there are {', '.join(PEERS)}"
         )
-    with tempfile.TemporaryDirectory() as own:
-        folder = keep or Path(own)
-        asked, answered = folder / "cases", folder / "answers"
+    with tempfile.TemporaryDirectory() as own_folder:
+        folder = keep or Path(own_folder)
+        cases_folder, answered = folder / "cases", folder / "answers"
         answered.mkdir(parents=True, exist_ok=True)
         for case, step in cases().items():
-            write_step(asked / f"{case}.safetensors", step)
-        _drive(name, python, source, asked, answered)
+            write_step(cases_folder / f"{case}.safetensors", step)
+        _drive(name, python, source, cases_folder, answered)
         return [_judged(case, answered) for case in cases()]
 
 
@@ -108,9 +108,9 @@ def _drive(name: str, python: Path, source: Path | None, asked: Path, answered: 
 
 def _judged(case: str, answered: Path) -> Ruling:
     path = answered / f"{case}.safetensors"
-    said = path.with_suffix(".txt")
+    note = path.with_suffix(".txt")
     if not path.exists():
-        why = said.read_text(encoding="utf-8") if said.exists() else "there is no answer"
+        why = note.read_text(encoding="utf-8") if note.exists() else "there is no answer"
         return Ruling(case, why=why)
     try:
         step = read_step(path)
@@ -162,9 +162,9 @@ def _case(
     draw = np.random.default_rng(1)
     groups = [group for group, size in enumerate(sizes) for _ in range(size)]
     ids = [draw.integers(2, 40, n) for n in _LENGTHS]
-    for own in ids:
-        if len(own) < _LONGEST:
-            own[-1] = 1
+    for row_ids in ids:
+        if len(row_ids) < _LONGEST:
+            row_ids[-1] = 1
     prompts = [draw.integers(2, 40, 3 + group) for group in range(len(sizes))]
     total, offsets = sum(_LENGTHS), np.concatenate([[0], np.cumsum(_LENGTHS)])
     old = -draw.uniform(0.1, 2.0, total).astype(np.float32)

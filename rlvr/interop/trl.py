@@ -190,8 +190,8 @@ class TRLReward(Adapter):
             Unscored: a completion is UNSCORED, and this TRL would count None as 0.
         """
         columns = {name: values for name, values in columns.items() if _is_column(values)}
-        given = {"prompts": prompts, "completion_ids": completion_ids} | columns
-        for name, values in given.items():
+        batch_columns = {"prompts": prompts, "completion_ids": completion_ids} | columns
+        for name, values in batch_columns.items():
             if values is not None and len(values) != len(completions):
                 raise DataError(
                     f"{name!r} has {len(values)} entries for {len(completions)} completions; one for each"
@@ -252,12 +252,12 @@ def _text(completion: Any) -> str:
     """The text of a completion; of messages, the assistant's last."""
     if isinstance(completion, str):
         return completion
-    said = [
+    replies = [
         m.get("content")
         for m in completion
         if isinstance(m, Mapping) and m.get("role") == "assistant"
     ]
-    content = said[-1] if said else ""
+    content = replies[-1] if replies else ""
     if isinstance(content, list):  # blocks, as multimodal templates have them
         content = "".join(
             block.get("text") or "" for block in content if isinstance(block, Mapping)
@@ -415,11 +415,11 @@ class TRLPart(Part):
         self, prompt: Any, text: str, columns: Mapping[str, Any]
     ) -> tuple[float | None, str]:
         """The function's value for one completion, None if it returned that; and the reason."""
-        said = [{"role": "assistant", "content": text}] if self.conversational else text
-        asked = chat_messages(prompt) if self.conversational else prompt
-        arguments = self._arguments([asked], [said], columns)
+        completion = [{"role": "assistant", "content": text}] if self.conversational else text
+        prompt_value = chat_messages(prompt) if self.conversational else prompt
+        arguments = self._arguments([prompt_value], [completion], columns)
         try:
-            given = (
+            result = (
                 await self.function(**arguments) if self.is_async else self.function(**arguments)
             )
         except Unscored:
@@ -431,15 +431,15 @@ class TRLPart(Part):
             if self.failure == "unscored":
                 raise
             return self.bounds[0], f"crash: {self.name}: {type(error).__name__}: {error}"[:300]
-        return self._read(given)
+        return self._read(result)
 
     def _arguments(
         self, prompts: list[Any], completions: list[Any], columns: Mapping[str, Any]
     ) -> dict[str, Any]:
         """The arguments that TRL would pass.  A call that cannot work is a UsageError here, no completion's fault."""
-        if taken := columns.keys() & {*_GIVEN, "completion_ids"}:
+        if reserved := columns.keys() & {*_GIVEN, "completion_ids"}:
             raise UsageError(
-                f"the task's meta has {min(taken)!r}, which TRL passes to {self.name} itself; rename it"
+                f"the task's meta has {min(reserved)!r}, which TRL passes to {self.name} itself; rename it"
             )
         arguments = dict(zip(_GIVEN, (prompts, completions, None, _nothing, _nothing), strict=True))
         arguments |= {name: [value] for name, value in columns.items()}

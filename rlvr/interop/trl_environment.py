@@ -158,7 +158,8 @@ def _rewards(
 ) -> list[float | None]:
     """TRL's reward function: the totals of a batch, None for UNSCORED."""
     return [
-        one._score(_answer(said)).total for said, one in zip(completions, environments, strict=True)
+        environment._score(_answer(completion)).total
+        for completion, environment in zip(completions, environments, strict=True)
     ]
 
 
@@ -189,17 +190,17 @@ def _method(tool: Tool) -> Callable[..., str]:
     def method(self: _TRLEnvironment, /, **arguments: Any) -> str:
         return self._call(tool.name, arguments)  # which says what is wrong with them
 
-    known: Mapping[str, Any] = tool.parameters.get("properties", {})
+    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
     required = set(tool.parameters.get("required", ()))
-    types = {name: _type_of(schema) for name, schema in known.items()}
+    types = {name: _type_of(schema) for name, schema in properties.items()}
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-    for name in sorted(known, key=lambda name: name not in required):
-        default = inspect.Parameter.empty if name in required else known[name].get("default")
+    for name in sorted(properties, key=lambda name: name not in required):
+        default = inspect.Parameter.empty if name in required else properties[name].get("default")
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         parameters.append(inspect.Parameter(name, kind, default=default, annotation=types[name]))
     lines = [
         f"    {name}: {' '.join(str(schema.get('description') or name).split())}"
-        for name, schema in known.items()
+        for name, schema in properties.items()
     ]
     method.__name__ = method.__qualname__ = tool.name
     method.__doc__ = "\n".join(

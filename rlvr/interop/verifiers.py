@@ -114,9 +114,9 @@ class _OurTaskset(vf.Taskset[_OurTask]):  # type: ignore[misc]
 
 def _our_task(adapter: Adapter, task: Task) -> Any:
     data = _OurData(prompt=chat_messages(task.prompt), rlvr_task=task_as_json(task), id=task.id)
-    one = _OurTask(data)
-    one.adapter = adapter
-    return one
+    peer_task = _OurTask(data)
+    peer_task.adapter = adapter
+    return peer_task
 
 
 def from_verifiers(
@@ -194,9 +194,11 @@ class VerifiersEnv(Environment):
         if self.count is None and not self.taskset.bounded:
             raise UsageError(f"{type(self.taskset).__name__} has no end: say how many, tasks=1000")
         self._theirs: dict[str, Any] = {}
-        for index, one in enumerate(islice(self.taskset, self.count)):
-            _require_plain(one)
-            self._theirs[f"{type(self.taskset).__name__}/{self.split}/{one.data.id or index}"] = one
+        for index, peer_task in enumerate(islice(self.taskset, self.count)):
+            _require_plain(peer_task)
+            self._theirs[
+                f"{type(self.taskset).__name__}/{self.split}/{peer_task.data.id or index}"
+            ] = peer_task
         if not self._theirs:
             raise UsageError(f"{type(self.taskset).__name__} has no tasks")
 
@@ -206,8 +208,8 @@ class VerifiersEnv(Environment):
         return {name: value for name, value in super().config.items() if name != "taskset"}
 
     def tasks(self) -> Iterator[Task]:
-        for name, one in self._theirs.items():
-            yield Task(name, _prompt(one.data))
+        for name, peer_task in self._theirs.items():
+            yield Task(name, _prompt(peer_task.data))
 
     def setup(self, task: Task) -> _Toolsets:
         return _Toolsets(self.taskset, self._theirs[task.id])
@@ -219,19 +221,19 @@ class VerifiersEnv(Environment):
         return json.loads(state.shared.model_dump_json())
 
     def verify(self, task: Task, episode: EpisodeRecord) -> Verdict:
-        one = self._theirs.get(task.id)
-        if one is None:
+        peer_task = self._theirs.get(task.id)
+        if peer_task is None:
             raise UsageError(
                 f"this taskset has no task {task.id!r}; replay a record with the taskset that made it"
             )
-        trace = _trace(one, task, episode)
+        trace = _trace(peer_task, task, episode)
         try:
-            _run(partial(one.score, trace))
+            _run(partial(peer_task.score, trace))
         except Exception as error:
             cause = error.__cause__ or error
             if self.failure == "unscored":
                 raise Unscored(
-                    f"a reward of {type(one).__name__} raised {type(cause).__name__}: {cause}"
+                    f"a reward of {type(peer_task).__name__} raised {type(cause).__name__}: {cause}"
                 ) from error
             return Verdict(
                 Outcome.WRONG,
@@ -239,10 +241,12 @@ class VerifiersEnv(Environment):
                 answer=episode.answer,
             )
         rewards = {
-            name: None if found is None else found.value for name, found in trace.rewards.items()
+            name: None if reward is None else reward.value for name, reward in trace.rewards.items()
         }
         if not rewards or None in rewards.values():
-            raise Unscored(f"{type(one).__name__} gave no number for its rewards {sorted(rewards)}")
+            raise Unscored(
+                f"{type(peer_task).__name__} gave no number for its rewards {sorted(rewards)}"
+            )
         earned = float(trace.reward)
         if not abs(earned) < float("inf"):
             return Verdict(
@@ -271,26 +275,30 @@ class _Toolsets:
     """
 
     def __init__(self, taskset: Any, one: Any) -> None:
-        made = [*type(taskset).toolsets(taskset.config), *type(one).toolsets(one.config)]
+        toolsets = [*type(taskset).toolsets(taskset.config), *type(one).toolsets(one.config)]
         self.shared = next(
-            (state_cls(type(each))() for each in made if state_cls(type(each)) is not vf.State),
+            (
+                state_cls(type(server))()
+                for server in toolsets
+                if state_cls(type(server)) is not vf.State
+            ),
             vf.State(),
         )
-        self._made = made
+        self._made = toolsets
         self.tools: list[Tool] = []
-        for each in made:
-            _run(each.setup)
-            if each in made[len(type(taskset).toolsets(taskset.config)) :]:
-                _run(partial(each.setup_task, one.data))
-            for function in discover_decorated(each, "tool"):
+        for toolset in toolsets:
+            _run(toolset.setup)
+            if toolset in toolsets[len(type(taskset).toolsets(taskset.config)) :]:
+                _run(partial(toolset.setup_task, one.data))
+            for function in discover_decorated(toolset, "tool"):
                 name = getattr(function, "tool_name", None) or function.__name__
-                prefix = f"{each.server_name}_" if each.server_name else ""
-                asked = schema_of(function, name=prefix + name)
+                prefix = f"{toolset.server_name}_" if toolset.server_name else ""
+                schema = schema_of(function, name=prefix + name)
                 self.tools.append(
                     Tool(
-                        asked.name,
-                        asked.description,
-                        asked.parameters,
+                        schema.name,
+                        schema.description,
+                        schema.parameters,
                         partial(self._called, function),
                     )
                 )
@@ -300,19 +308,19 @@ class _Toolsets:
 
         async def call() -> Any:
             _call_state.set(self.shared)
-            found = function(**arguments)
-            return await found if inspect.isawaitable(found) else found
+            value = function(**arguments)
+            return await value if inspect.isawaitable(value) else value
 
         try:
-            found = _run(call)
+            result = _run(call)
         except Exception as error:
             raise ToolError(f"{type(error).__name__}: {error}") from error
-        return found if isinstance(found, str) else json.dumps(found, default=str)
+        return result if isinstance(result, str) else json.dumps(result, default=str)
 
     def close(self) -> None:
         """Close what the toolsets opened."""
-        for each in self._made:
-            _run(each._exit_stack.aclose)
+        for toolset in self._made:
+            _run(toolset._exit_stack.aclose)
 
 
 def _require_plain(one: Any) -> None:
@@ -338,15 +346,18 @@ def _require_plain(one: Any) -> None:
 
 
 def _requires_runtime(hook: Callable[..., Any]) -> bool:
-    given = inspect.signature(hook).parameters.get("runtime")
-    return given is not None and given.default is inspect.Parameter.empty
+    parameter = inspect.signature(hook).parameters.get("runtime")
+    return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
 def _prompt(data: Any) -> Prompt:
-    said = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
+    messages = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
     if isinstance(data.prompt, str):
-        return [*said, {"role": "user", "content": data.prompt}] if said else data.prompt
-    return [*said, *({"role": one.role, "content": _text(one.content)} for one in data.prompt)]
+        return [*messages, {"role": "user", "content": data.prompt}] if messages else data.prompt
+    return [
+        *messages,
+        *({"role": message.role, "content": _text(message.content)} for message in data.prompt),
+    ]
 
 
 def _text(content: Any) -> str:
@@ -373,8 +384,8 @@ def _trace(one: Any, task: Task, episode: EpisodeRecord) -> Any:
                 parent=number - 1 if number else None, message=_theirs(message), sampled=sampled
             )
         )
-    kinds = [state_cls(type(each)) for each in type(one).toolsets(one.config)]
-    kind = next((each for each in kinds if each is not vf.State), vf.State)
+    kinds = [state_cls(type(toolset)) for toolset in type(one).toolsets(one.config)]
+    kind = next((state_kind for state_kind in kinds if state_kind is not vf.State), vf.State)
     trace.state = kind.model_validate(episode.final or {})
     return trace
 

@@ -202,12 +202,12 @@ class VerlReward:
             UsageError: a data source is the id of no environment here, or the batch is not made of whole groups.
             Unscored: a completion is UNSCORED, and `unscored` is None.
         """
-        given = {
+        batch_columns = {
             "data_sources": data_sources,
             "ground_truths": ground_truths,
             "extra_infos": extra_infos,
         }
-        for name, values in given.items():
+        for name, values in batch_columns.items():
             if len(values) != len(solution_strs):
                 raise DataError(
                     f"{len(values)} {name} for {len(solution_strs)} solution_strs; one of each"

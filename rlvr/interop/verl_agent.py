@@ -98,28 +98,28 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         scored = [True]
 
         async def generate(context: list[int], limit: int) -> Generated:
-            asked = time.perf_counter()
-            found: Generated = await self.server_manager.generate(
+            asked_at = time.perf_counter()
+            generated: Generated = await self.server_manager.generate(
                 request_id=name,
                 prompt_ids=context,
                 sampling_params={**sampling_params, "max_tokens": limit},
             )
-            spent[0] += time.perf_counter() - asked
-            heard.append(getattr(found, "extra_fields", None) or {})
-            scored[0] = scored[0] and bool(found.log_probs)
-            return found
+            spent[0] += time.perf_counter() - asked_at
+            heard.append(getattr(generated, "extra_fields", None) or {})
+            scored[0] = scored[0] and bool(generated.log_probs)
+            return generated
 
         rollout = await self._player.play(dict(row.get("extra_info") or {}), generate)
         assert rollout.score is not None
-        rest = time.perf_counter() - began - spent[0]
+        other_s = time.perf_counter() - began - spent[0]
         return AgentLoopOutput(
             prompt_ids=list(rollout.prompt_ids),
             response_ids=list(rollout.completion_ids),
-            response_mask=[int(own) for own in rollout.completion_mask],
+            response_mask=[int(is_own) for is_own in rollout.completion_mask],
             response_logprobs=list(rollout.behaviour_logprobs) if scored[0] else None,
             reward_score=rollout.score.total,
             num_turns=2 * len(rollout.turns),
-            metrics=AgentLoopMetrics(generate_sequences=spent[0], tool_calls=rest),
+            metrics=AgentLoopMetrics(generate_sequences=spent[0], tool_calls=other_s),
             extra_fields=_extra(rollout, heard),
         )
 
@@ -130,8 +130,8 @@ def _extra(rollout: Rollout, heard: list[dict[str, Any]]) -> dict[str, Any]:
     outcome = rollout.score.verdict.outcome
     steps = [
         step
-        for one in heard
-        for step in (one.get("min_global_steps"), one.get("max_global_steps"))
+        for fields in heard
+        for step in (fields.get("min_global_steps"), fields.get("max_global_steps"))
         if step is not None
     ]
     calls = () if rollout.episode is None else rollout.episode.calls

@@ -66,7 +66,7 @@ def to_verl_episodes(
     """
     _require_episodes(env)
     rows = []
-    for index, (task, more) in enumerate(_tasks(env, tasks)):
+    for index, (task, extra_fields) in enumerate(_tasks(env, tasks)):
         rows.append(
             {
                 "data_source": env.id,
@@ -74,7 +74,7 @@ def to_verl_episodes(
                 "prompt": chat_messages(task.prompt),
                 "ability": env.id.partition("-v")[0],
                 "reward_model": {"style": "rule", "ground_truth": ""},
-                "extra_info": {"index": index, "split": env.split, **more},
+                "extra_info": {"index": index, "split": env.split, **extra_fields},
             }
         )
     as_dataset(iter(rows)).to_parquet(str(path))
@@ -246,21 +246,21 @@ class VerlEpisodes:
                 else:
                     needs = play.send(sent)
         except StopIteration as end:
-            found: Rollout = end.value
-            return found
+            rollout: Rollout = end.value
+            return rollout
         finally:
             play.close()
 
     async def _sampled(
         self, request: Request, generate: Callable[[list[int], int], Awaitable[Generated]]
     ) -> Sample:
-        found = await generate(list(request.context), request.limit)
-        ids = list(found.token_ids)
-        if found.stop_reason == "aborted" or not ids:
+        generated = await generate(list(request.context), request.limit)
+        ids = list(generated.token_ids)
+        if generated.stop_reason == "aborted" or not ids:
             raise SamplingFailed(
-                f"verl's server gave {len(ids)} tokens and the reason {found.stop_reason!r}"
+                f"verl's server gave {len(ids)} tokens and the reason {generated.stop_reason!r}"
             )
-        logprobs = list(found.log_probs) if found.log_probs else [0.0] * len(ids)
+        logprobs = list(generated.log_probs) if generated.log_probs else [0.0] * len(ids)
         ended = ids[-1] in self.tokenization.end_ids
         text = self.tokenization.beginning(request.context) + self.tokenization.decode(ids)
         return Sample(

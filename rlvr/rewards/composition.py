@@ -115,9 +115,9 @@ class Reward(ABC):
 
     def __mul__(self, factor: float) -> Reward:
         if not _is_number(factor) or not math.isfinite(factor):
-            given = str(factor) if isinstance(factor, Reward) else brief(factor)
+            factor_text = str(factor) if isinstance(factor, Reward) else brief(factor)
             raise UsageError(
-                f"{given} * {self}: a reward is scaled by a finite number; to multiply two, use gate"
+                f"{factor_text} * {self}: a reward is scaled by a finite number; to multiply two, use gate"
             )
         return _Scaled(self, float(factor))
 
@@ -263,21 +263,25 @@ class Reward(ABC):
         Args:
             task, completions, observations: see `combine`.
         """
-        seen = [i for i, o in enumerate(observations) if o.verdict.outcome is not Outcome.UNSCORED]
+        present = [
+            i for i, o in enumerate(observations) if o.verdict.outcome is not Outcome.UNSCORED
+        ]
         joint: dict[str, list[float]] = {}
         for leaf, waits in self._plan.joint:
-            compared = [completions[i] for i in seen]
+            compared = [completions[i] for i in present]
             _require_length(leaf, compared, task)
-            known: dict[str, Any] = {"task": task} if takes_task(leaf.values) else {}
-            column: Any = leaf.values(compared, [observations[i].verdict for i in seen], **known)
+            task_option: dict[str, Any] = {"task": task} if takes_task(leaf.values) else {}
+            column: Any = leaf.values(
+                compared, [observations[i].verdict for i in present], **task_option
+            )
             column = await column if waits else column
             if not isinstance(column, Collection):
                 raise RewardError(
                     f"part {leaf.name!r} of task {task.id!r} gave {returned(column)}, not a list of values"
                 )
-            if len(column) != len(seen):
+            if len(column) != len(present):
                 raise RewardError(
-                    f"part {leaf.name!r} of task {task.id!r} gave {len(column)} values for {len(seen)} completions; "
+                    f"part {leaf.name!r} of task {task.id!r} gave {len(column)} values for {len(present)} completions; "
                     "it must give one for each"
                 )
             joint[leaf.name] = [_checked(leaf, value, task) for value in column]
@@ -286,7 +290,7 @@ class Reward(ABC):
                 {**observations[i].values, **{n: column[k] for n, column in joint.items()}},
                 observations[i],
             )
-            for k, i in enumerate(seen)
+            for k, i in enumerate(present)
         }
         return [scored.get(i) or Score(None, {}, o.verdict) for i, o in enumerate(observations)]
 
@@ -428,8 +432,12 @@ class Correct(Part):
             raise UsageError(
                 f"part {self.name!r}: only the first Correct may go without a verifier"
             )
-        own = verified(self.verifier, completion.text, task)
-        return self._awaited(own, task) if self.is_async else self._credit(own, task)
+        verdict_of_verifier = verified(self.verifier, completion.text, task)
+        return (
+            self._awaited(verdict_of_verifier, task)
+            if self.is_async
+            else self._credit(verdict_of_verifier, task)
+        )
 
     async def _awaited(self, own: Any, task: Task) -> float:
         return self._credit(await own, task)
@@ -495,8 +503,8 @@ class _Sum(Reward):
 
     def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
         left, parts = self.left.evaluate(values)
-        right, more = self.right.evaluate(values)
-        for name, value in more.items():
+        right, right_parts = self.right.evaluate(values)
+        for name, value in right_parts.items():
             parts[name] = parts[name] + value if name in parts else value
         return left + right, parts
 
@@ -621,13 +629,13 @@ class _Clipped(_Unary):
 
 def _merged(first: tuple[_Leaf, ...], second: tuple[_Leaf, ...]) -> tuple[_Leaf, ...]:
     """Each part once: the same part may stand in a sum and as a gate, two parts under one name may not."""
-    known = {leaf.name: leaf for leaf in first}
+    by_name = {leaf.name: leaf for leaf in first}
     for leaf in second:
-        if known.setdefault(leaf.name, leaf) != leaf:
+        if by_name.setdefault(leaf.name, leaf) != leaf:
             raise UsageError(
                 f"two different parts are named {leaf.name!r}; give one of them another name=…, or use one object twice"
             )
-    return tuple(known.values())
+    return tuple(by_name.values())
 
 
 def _require_finite(reward: Reward) -> None:

@@ -88,10 +88,10 @@ class _Reader:
             self._fail(
                 _LONGEST, f"it has {len(self._text)} characters; at most {_LONGEST} are read"
             )
-        found = self._value(self._tree(), 0)
-        if not isinstance(found, Reward):
-            self._fail(0, f"{brief(found)} alone is no reward; write correct, or another part")
-        return found
+        reward = self._value(self._tree(), 0)
+        if not isinstance(reward, Reward):
+            self._fail(0, f"{brief(reward)} alone is no reward; write correct, or another part")
+        return reward
 
     def _tree(self) -> ast.expr:
         """The expression as a tree, in which names as long stand for the places of parts."""
@@ -128,7 +128,7 @@ class _Reader:
             case ast.Constant(value=value) if isinstance(value, (int, float, str)) or value is None:
                 return self._literal(node, value)
             case ast.Tuple() | ast.List():
-                values = [self._value(one, depth + 1) for one in node.elts]
+                values = [self._value(element, depth + 1) for element in node.elts]
                 return values if isinstance(node, ast.List) else tuple(values)
             case ast.Name():
                 return self._part(node)
@@ -141,7 +141,7 @@ class _Reader:
     def _literal(self, node: ast.Constant, value: Any) -> Any:
         written = ast.get_source_segment(self._text, node) or ""
         if isinstance(value, str) and written[:1] in "'\"":
-            wrong = next((one for one in _ESCAPE.finditer(written) if one["other"]), None)
+            wrong = next((match for match in _ESCAPE.finditer(written) if match["other"]), None)
             if wrong is not None:
                 self._fail_at(
                     node, f"in a text, {wrong[0]} is no backslash; double it, or write r{written}"
@@ -152,11 +152,11 @@ class _Reader:
         """A part: `correct`, `reward`, a ready-made one, or one's own."""
         place = self._places.get(name.id)
         if place is None and name.id not in (*_OWN, *PARTS):
-            known = (*_OWN, *PARTS)
+            part_names = (*_OWN, *PARTS)
             self._fail_at(
                 name,
-                f"there is no part {name.id!r}; the parts are {', '.join(known)}, or path/to/file.py:Name"
-                + nearest(name.id, known),
+                f"there is no part {name.id!r}; the parts are {', '.join(part_names)}, or path/to/file.py:Name"
+                + nearest(name.id, part_names),
             )
         args, options = ([], {}) if call is None else self._arguments(call, depth)
         if name.id in _OWN:
@@ -168,19 +168,19 @@ class _Reader:
             if call is not None:
                 self._fail_at(name, f"{place} is a reward already and takes no arguments")
             return kind
-        made = self._apply(call or name, kind, *args, **options)
-        assert isinstance(made, Reward)
-        return made
+        part = self._apply(call or name, kind, *args, **options)
+        assert isinstance(part, Reward)
+        return part
 
     def _loaded(self, name: ast.Name, place: str) -> type[Reward] | Reward:
         try:
-            found = self._load(place)
+            loaded = self._load(place)
         except RlvrError as error:
             self._fail_at(name, str(error))
-        is_part = isinstance(found, type) and issubclass(found, (Part, GroupPart))
-        if not is_part and not isinstance(found, Reward):
-            self._fail_at(name, f"{place} is {brief(found)}; a part is a class on rlvr.Part")
-        kind: type[Reward] | Reward = found
+        is_part = isinstance(loaded, type) and issubclass(loaded, (Part, GroupPart))
+        if not is_part and not isinstance(loaded, Reward):
+            self._fail_at(name, f"{place} is {brief(loaded)}; a part is a class on rlvr.Part")
+        kind: type[Reward] | Reward = loaded
         return kind
 
     def _method(self, node: ast.Call, depth: int) -> Reward:
@@ -191,23 +191,25 @@ class _Reader:
         if called.attr not in _METHODS or not isinstance(of, Reward):
             self._fail_at(node, f"a reward has {' and '.join(_METHODS)}, not {called.attr!r}")
         args, options = self._arguments(node, depth)
-        made = self._apply(node, getattr(of, called.attr), *args, **options)
-        assert isinstance(made, Reward)
-        return made
+        changed = self._apply(node, getattr(of, called.attr), *args, **options)
+        assert isinstance(changed, Reward)
+        return changed
 
     def _arguments(self, call: ast.Call, depth: int) -> tuple[list[Any], dict[str, Any]]:
         options = {}
-        for one in call.keywords:
-            if one.arg is None or one.arg in options:
-                self._fail_at(one, "arguments are values, or NAME=VALUE with each name once")
-            options[one.arg] = self._value(one.value, depth + 1)
-        return [self._value(one, depth + 1) for one in call.args], options
+        for keyword in call.keywords:
+            if keyword.arg is None or keyword.arg in options:
+                self._fail_at(keyword, "arguments are values, or NAME=VALUE with each name once")
+            options[keyword.arg] = self._value(keyword.value, depth + 1)
+        return [self._value(argument, depth + 1) for argument in call.args], options
 
     def _apply(self, node: ast.AST, what: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """What an operation or a part makes of values, with its error at this place of the text."""
         if isinstance(what, type):
             self._require_arguments(node, what, args, options)
-        elif not any(isinstance(one, Reward) for one in (*args, getattr(what, "__self__", None))):
+        elif not any(
+            isinstance(operand, Reward) for operand in (*args, getattr(what, "__self__", None))
+        ):
             self._require_numbers(node, args)
         try:
             return what(*args, **options)
@@ -217,11 +219,11 @@ class _Reader:
     def _require_arguments(
         self, node: ast.AST, kind: type, args: tuple[Any, ...], options: Mapping[str, Any]
     ) -> None:
-        taken = inspect.signature(kind)
+        signature = inspect.signature(kind)
         try:
-            taken.bind(*args, **options)
+            signature.bind(*args, **options)
         except TypeError as error:
-            names = ", ".join(map(str, taken.parameters.values())) or "no arguments"
+            names = ", ".join(map(str, signature.parameters.values())) or "no arguments"
             self._fail_at(node, f"{error}; {kind.__name__} takes {names}")
 
     def _require_numbers(self, node: ast.AST, values: tuple[Any, ...]) -> None:

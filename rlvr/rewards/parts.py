@@ -217,12 +217,12 @@ class Language(Part):
             )
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
-        kept = total = 0
+        in_script = total = 0
         for sentence, words in text.sentences(text.prose(completion.text)):
             total += len(words)
             if text.classify(sentence) == self.code:
-                kept += Counter(text.script(word[0]) for word in words).most_common(1)[0][1]
-        return kept / total if total else 1.0
+                in_script += Counter(text.script(word[0]) for word in words).most_common(1)[0][1]
+        return in_script / total if total else 1.0
 
 
 @dataclass(frozen=True)
@@ -281,8 +281,8 @@ class Majority(GroupPart):
     def values(self, completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> list[float]:
         keys = [None if v.answer is None else self.key(v.answer) for v in verdicts]
         votes = Counter(key for key in keys if key is not None)
-        most = max(votes.values(), default=0)
-        return [float(key is not None and votes[key] == most) for key in keys]
+        top = max(votes.values(), default=0)
+        return [float(key is not None and votes[key] == top) for key in keys]
 
 
 def _length(completion: Completion) -> int:

@@ -56,9 +56,11 @@ class Rubric(Part):
             Unscored: the judge could not judge a criterion.
             UsageError: the task has no criteria, and none were given.
         """
-        own = task.meta.get("rubric")
+        task_rubric = task.meta.get("rubric")
         criteria = (
-            self.criteria if own is None else _checked(own, f"task {task.id!r}: meta['rubric']")
+            self.criteria
+            if task_rubric is None
+            else _checked(task_rubric, f"task {task.id!r}: meta['rubric']")
         )
         if not criteria:
             raise UsageError(
@@ -71,26 +73,34 @@ class Rubric(Part):
             task.prompt if isinstance(task.prompt, str) else str(task.prompt[-1].get("content", ""))
         )
         answer = completion.text[begin:].strip()
-        found = await asyncio.gather(
+        verdicts = await asyncio.gather(
             *(self.judge.judged(question, text, answer) for text, _ in criteria)
         )
-        if lost := [one for one in found if one.outcome is Outcome.UNSCORED]:
+        if lost := [
+            verdict_of_criterion
+            for verdict_of_criterion in verdicts
+            if verdict_of_criterion.outcome is Outcome.UNSCORED
+        ]:
             raise Unscored(f"part {self.name!r} of task {task.id!r}: {lost[0].why}")
-        met = sum(weight for (_, weight), one in zip(criteria, found, strict=True) if one.correct)
+        met = sum(
+            weight
+            for (_, weight), verdict_of_criterion in zip(criteria, verdicts, strict=True)
+            if verdict_of_criterion.correct
+        )
         return min(1.0, float(met / sum(weight for _, weight in criteria)))
 
 
 def _checked(criteria: Any, where: str) -> tuple[tuple[str, float], ...]:
     if isinstance(criteria, str) or not isinstance(criteria, Sequence):
         raise UsageError(f"{where} is {brief(criteria)}; it must be a list of (criterion, weight)")
-    found = []
-    for one in criteria:
-        pair = tuple(one) if isinstance(one, (list, tuple)) else (one, 1.0)
+    pairs = []
+    for criterion in criteria:
+        pair = tuple(criterion) if isinstance(criterion, (list, tuple)) else (criterion, 1.0)
         if len(pair) != 2 or not isinstance(pair[0], str) or not pair[0].strip():
-            raise UsageError(f"{where} holds {brief(one)}; give (criterion, weight)")
+            raise UsageError(f"{where} holds {brief(criterion)}; give (criterion, weight)")
         if not is_number(pair[1]) or pair[1] <= 0:
             raise UsageError(
                 f"{where}: the weight of {pair[0]!r} is {brief(pair[1])}; it must be above 0"
             )
-        found.append((pair[0], float(pair[1])))
-    return tuple(found)
+        pairs.append((pair[0], float(pair[1])))
+    return tuple(pairs)

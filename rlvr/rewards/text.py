@@ -102,14 +102,14 @@ def prose(text: str) -> str:
 
 def _without(text: str, opening: str, closing: str) -> str:
     """Without every opening…closing pair and what is between; linear, unlike a lazy regular expression."""
-    kept, at = [], 0
+    pieces, at = [], 0
     while (start := text.find(opening, at)) >= 0:
         stop = text.find(closing, start + len(opening))
         if stop < 0:
             break
-        kept.append(text[at:start])
+        pieces.append(text[at:start])
         at = stop + len(closing)
-    return " ".join([*kept, text[at:]])
+    return " ".join([*pieces, text[at:]])
 
 
 def sentences(prose: str) -> list[tuple[str, list[str]]]:
@@ -124,16 +124,16 @@ def sentences(prose: str) -> list[tuple[str, list[str]]]:
     words: list[str] = []
     letters = 0
     for sentence in re.split(r"[.!?。！？।؟\n]+", prose):
-        found = _LETTERS.findall(sentence)
+        sentence_words = _LETTERS.findall(sentence)
         texts.append(sentence)
-        words += found
-        letters += sum(map(len, found))
+        words += sentence_words
+        letters += sum(map(len, sentence_words))
         if letters >= enough:
             runs.append((". ".join(texts), words))
             texts, words, letters = [], [], 0
     if words and runs:  # a short rest goes with the last run
-        text, known = runs.pop()
-        runs.append((". ".join([text, *texts]), known + words))
+        text, run_words = runs.pop()
+        runs.append((". ".join([text, *texts]), run_words + words))
     return runs
 
 

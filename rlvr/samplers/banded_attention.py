@@ -47,8 +47,13 @@ def supports_bands(model: Any) -> bool:
     Args:
         model: a causal language model of transformers.
     """
-    own = getattr(sys.modules.get(type(model).__module__), "ALL_ATTENTION_FUNCTIONS", None)
-    return model.config._attn_implementation == "sdpa" and own is ALL_ATTENTION_FUNCTIONS
+    attention_functions = getattr(
+        sys.modules.get(type(model).__module__), "ALL_ATTENTION_FUNCTIONS", None
+    )
+    return (
+        model.config._attn_implementation == "sdpa"
+        and attention_functions is ALL_ATTENTION_FUNCTIONS
+    )
 
 
 @contextmanager
@@ -74,7 +79,7 @@ def _attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
 ) -> tuple[Tensor, None]:
     """What transformers calls: queries [B, H, 1, D], keys and values [B, H, L, D], mask [B, 1, 1, L]."""
-    found = [
+    outputs = [
         sdpa_attention_forward(
             module,
             query[start:stop],
@@ -85,7 +90,7 @@ def _attention(
         )[0]
         for start, stop, first in _current.bands
     ]
-    return torch.cat(found), None
+    return torch.cat(outputs), None
 
 
 ALL_ATTENTION_FUNCTIONS.register(_NAME, _attention)

@@ -122,12 +122,12 @@ class ChatFormat:
             return None
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            names = {one.name for one in dataclasses.fields(cls)}
-            known = {name: value for name, value in record.items() if name in names}
-            if known["sent"] not in ("template", "raw"):
-                raise ValueError(f"sent is {known['sent']!r}")
-            known["end_tokens"] = tuple(known.get("end_tokens", ()))
-            return cls(**known, why=f"as recorded in {path}")
+            names = {field.name for field in dataclasses.fields(cls)}
+            fields = {name: value for name, value in record.items() if name in names}
+            if fields["sent"] not in ("template", "raw"):
+                raise ValueError(f"sent is {fields['sent']!r}")
+            fields["end_tokens"] = tuple(fields.get("end_tokens", ()))
+            return cls(**fields, why=f"as recorded in {path}")
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise DataError(
                 f"{path} cannot be read as a chat format ({error}); delete it, and say --chat on "
@@ -149,14 +149,14 @@ def recorded_format(folder: str | Path) -> ChatFormat | None:
     path = Path(folder)
     if not path.is_dir():
         return None
-    if (found := ChatFormat.load(path)) is not None:
-        return found
+    if (chat_format := ChatFormat.load(path)) is not None:
+        return chat_format
     for run in (path, *list(path.absolute().parents)[:2]):  # RUN, RUN/model, RUN/model/adapter
         settings = _run_settings(run / "config.json")
         if settings is not None:
             sent: Literal["template", "raw"] = "template" if settings.get("chat") else "raw"
-            told = "with chat" if settings.get("chat") else "raw"
-            why = f"as in {run}, a run of before templates were recorded, which counts as {told}"
+            how = "with chat" if settings.get("chat") else "raw"
+            why = f"as in {run}, a run of before templates were recorded, which counts as {how}"
             return ChatFormat(sent, why=why)
     return None
 
@@ -166,10 +166,10 @@ def _run_settings(path: Path) -> Mapping[str, Any] | None:
     if not path.is_file() or (path.parent / CHAT_FILE).is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    settings = found.get("settings") if isinstance(found, dict) else None
+    settings = record.get("settings") if isinstance(record, dict) else None
     is_old = isinstance(settings, dict) and not isinstance(settings.get("chat", False), str)
     return settings if is_old else None
 
@@ -197,9 +197,9 @@ class ChatSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "mode", require_chat_mode("chat", self.mode))
         if self.mode == "off" and (self.system is not None or self.options):
-            given = "system" if self.system is not None else f"template option {min(self.options)}"
+            what = "system" if self.system is not None else f"template option {min(self.options)}"
             raise UsageError(
-                f"{given} is given, and prompts go raw ({self.why or 'chat is off'}): it is a part "
+                f"{what} is given, and prompts go raw ({self.why or 'chat is off'}): it is a part "
                 "of the chat template; leave it out, or say --chat on"
             )
 

@@ -198,8 +198,10 @@ class Decoding:
         limit = request.limit if forced is None else len(forced)
         rollout = _Rollout(request, self._prompt(request.context), forced, limit)
         if (begun := request.begun) is not None:
-            own = begun.logprobs if begun.model_logprobs is None else begun.model_logprobs
-            rollout.drawn = list(begun.completion_ids), list(begun.logprobs), list(own)
+            model_logprobs = (
+                begun.logprobs if begun.model_logprobs is None else begun.model_logprobs
+            )
+            rollout.drawn = list(begun.completion_ids), list(begun.logprobs), list(model_logprobs)
             self._leave(rollout.prompt)
             rollout.prompt = self._prompt((*request.context, *begun.completion_ids))
         self._waiting.append(rollout)
@@ -232,10 +234,10 @@ class Decoding:
             (r for r in self._live() if ids is None or r.request.id in ids),
             key=lambda r: (r.born, r.place),
         )
-        for rollout, drawn in zip(live, self._drawn(live) if live else [], strict=True):
-            rollout.drawn = drawn
-        taken = [*live, *(r for r in self._waiting if ids is None or r.request.id in ids)]
-        self.abort([rollout.request.id for rollout in taken])
+        for rollout, tokens_so_far in zip(live, self._drawn(live) if live else [], strict=True):
+            rollout.drawn = tokens_so_far
+        returned = [*live, *(r for r in self._waiting if ids is None or r.request.id in ids)]
+        self.abort([rollout.request.id for rollout in returned])
         return [
             replace(
                 r.request,
@@ -243,7 +245,7 @@ class Decoding:
                 if r.drawn[0]
                 else None,
             )
-            for r in taken
+            for r in returned
         ]
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -434,9 +436,9 @@ class Decoding:
         places = min(
             self._max_rows, max(rows + len(self._waiting), 2 * room.places * (rows > room.places))
         )
-        most = self._max_tokens - self._stored()
-        places = places if places * columns <= most else rows
-        columns = max(width + 1, min(columns, most // max(1, places)))
+        tokens_left = self._max_tokens - self._stored()
+        places = places if places * columns <= tokens_left else rows
+        columns = max(width + 1, min(columns, tokens_left // max(1, places)))
         room.origin = room.first = first
         room.rows, room.places, room.columns = rows, places, columns
         fit(self._cache, old)
@@ -535,14 +537,14 @@ class Decoding:
 
     def _read_prompts(self, chosen: Sequence[_Rollout]) -> None:
         """Read the prompts of new rows, all but their last tokens, and perhaps those of the next requests."""
-        wanted = {
+        unread = {
             id(r.prompt): r.prompt
             for r in chosen
             if r.prompt.read is None and len(r.prompt.ids) > 1
         }
-        if not wanted:
+        if not unread:
             return
-        longest = max(len(prompt.ids) for prompt in wanted.values())
+        longest = max(len(prompt.ids) for prompt in unread.values())
         free = (
             self._max_tokens
             - self._stored()
@@ -551,13 +553,13 @@ class Decoding:
         for rollout in self._waiting:
             prompt = rollout.prompt
             longest = max(longest, len(prompt.ids))
-            if len(wanted) >= _READ_AHEAD or (len(wanted) + 1) * longest > min(_READ_TOKENS, free):
+            if len(unread) >= _READ_AHEAD or (len(unread) + 1) * longest > min(_READ_TOKENS, free):
                 break
             if prompt.read is None and len(prompt.ids) > 1:
-                wanted.setdefault(id(prompt), prompt)
+                unread.setdefault(id(prompt), prompt)
         together: list[_Prompt] = []
         for prompt in sorted(
-            wanted.values(), key=lambda prompt: len(prompt.ids)
+            unread.values(), key=lambda prompt: len(prompt.ids)
         ):  # for little padding
             if together and (len(together) + 1) * len(prompt.ids) > _READ_TOKENS:
                 self._read(together)
@@ -568,16 +570,20 @@ class Decoding:
     def _read(self, prompts: Sequence[_Prompt]) -> None:
         length = max(len(prompt.ids) for prompt in prompts) - 1
         ids = np.zeros((len(prompts), length), dtype=np.int64)
-        seen = np.zeros_like(ids)
+        visible = np.zeros_like(ids)
         for row, prompt in enumerate(prompts):
             ids[row, length - len(prompt.ids) + 1 :] = prompt.ids[:-1]
-            seen[row, length - len(prompt.ids) + 1 :] = 1
+            visible[row, length - len(prompt.ids) + 1 :] = 1
         device, cache = self._model.device, cache_for_prompts(self._model.config)
-        mask = torch.from_numpy(seen).to(device)
+        mask = torch.from_numpy(visible).to(device)
         positions = (mask.cumsum(dim=1) - 1).clamp_(min=0)
         keep = {"logits_to_keep": 1} if "logits_to_keep" in self._parameters else {}
         self._forward(
-            torch.from_numpy(ids).to(device), None if seen.all() else mask, positions, cache, **keep
+            torch.from_numpy(ids).to(device),
+            None if visible.all() else mask,
+            positions,
+            cache,
+            **keep,
         )
         read = _Read(cache, ids.size, len(prompts))
         self._reads.append(read)
@@ -619,12 +625,14 @@ class Decoding:
         if (forced := self._forced()) is not None:
             token = forced
             wide = logits if logits.dtype == torch.float64 else logits.float()
-            logprobs = own = wide.log_softmax(dim=-1).gather(1, token[:, None]).squeeze(1)
+            logprobs = model_logprobs = (
+                wide.log_softmax(dim=-1).gather(1, token[:, None]).squeeze(1)
+            )
         else:
-            token, logprobs, own = sample_tokens(
+            token, logprobs, model_logprobs = sample_tokens(
                 logits, self._tensors["uniforms"][:rows, column], self.sampling
             )
-        for name, values in (("ids", token), ("logprobs", logprobs), ("own", own)):
+        for name, values in (("ids", token), ("logprobs", logprobs), ("own", model_logprobs)):
             self._tensors[name][:rows, column] = values
         self._tensors["token"][:rows] = token
         self._tensors["positions"][:rows] += 1
@@ -640,16 +648,16 @@ class Decoding:
     def _ended(self) -> dict[int, bool]:
         """Places of finished rows → True if an end token or stop text ended them, False at their limit."""
         room = self._room
-        token, own = (
+        token, model_logprobs = (
             self._tensors[name][: room.rows, room.now - 1 - room.origin] for name in ("ids", "own")
         )
-        marked = (self._end_tokens[token] | own.isnan()).nonzero().flatten().tolist()
+        marked = (self._end_tokens[token] | model_logprobs.isnan()).nonzero().flatten().tolist()
         ended: dict[int, bool] = {}
         if room.now >= self._next_end:
             ended = {r.place: False for r in self._live() if room.now >= r.born + r.limit}
         for place in marked if self._row(0).forced is None else ():
             rollout = self._row(place)
-            if own[place].isnan():
+            if model_logprobs[place].isnan():
                 raise RlvrError(
                     f"the model's logits are not finite after {room.now - 1 - rollout.born} tokens of request "
                     f"{rollout.request.id}; look at the weights and at the learning rate"
@@ -663,20 +671,20 @@ class Decoding:
         if not self.sampling.stop:
             return False
         span = 4 * max(map(len, self.sampling.stop)) + 32
-        first, now = (
+        first, end = (
             max(rollout.born, self._room.now - span) - self._room.origin,
             self._room.now - self._room.origin,
         )
-        text = self._tokenization.decode(self._tensors["ids"][rollout.place, first:now].tolist())
+        text = self._tokenization.decode(self._tensors["ids"][rollout.place, first:end].tolist())
         return any(stop in text for stop in self.sampling.stop)
 
     def _results(self, ended: dict[int, bool]) -> list[DecodeResult]:
         """The results of finished rows, whose places are free from now on."""
         rollouts = [self._row(place) for place in ended]
         results = []
-        for rollout, drawn in zip(rollouts, self._drawn(rollouts), strict=True):
-            versions = self._versions(rollout.request, drawn[0])
-            results.append(DecodeResult(rollout.request, ended[rollout.place], *drawn, versions))
+        for rollout, values in zip(rollouts, self._drawn(rollouts), strict=True):
+            versions = self._versions(rollout.request, values[0])
+            results.append(DecodeResult(rollout.request, ended[rollout.place], *values, versions))
             self._rows[rollout.place] = None
         self._unfinished -= len(results)
         return results
@@ -693,11 +701,15 @@ class Decoding:
         room, index = self._room, self._index([rollout.place for rollout in rollouts])
         first = min(rollout.born for rollout in rollouts)
         columns = slice(first - room.origin, room.now - room.origin)
-        ids, logprobs, own = (
+        ids, logprobs, model_logprobs = (
             self._tensors[name][index, columns].tolist() for name in ("ids", "logprobs", "own")
         )
         return [
-            (ids[i][r.born - first :], logprobs[i][r.born - first :], own[i][r.born - first :])
+            (
+                ids[i][r.born - first :],
+                logprobs[i][r.born - first :],
+                model_logprobs[i][r.born - first :],
+            )
             for i, r in enumerate(rollouts)
         ]
 
@@ -731,9 +743,11 @@ def possible_end_tokens(model: Any, tokenization: Tokenization, stop: Sequence[s
             bare = piece.startswith("▁") and not text.startswith(
                 " "
             )  # decoded alone, it loses its space
-            shown = f" {text}" if bare else text
+            text_shown = f" {text}" if bare else text
             table[token] |= (
-                shown.startswith(tails) or "\ufffd" in shown or any(s in shown for s in stop)
+                text_shown.startswith(tails)
+                or "\ufffd" in text_shown
+                or any(s in text_shown for s in stop)
             )
     return table.to(model.device)
 

@@ -153,17 +153,17 @@ class EndpointSampler:
             UsageError: the endpoint refuses the key or the model, or has no such address.
             ServiceFailed: it cannot be reached, or many requests failed, one after the other.
         """
-        found: list[tuple[Hashable, Sample | SamplingFailed]] = []
+        results: list[tuple[Hashable, Sample | SamplingFailed]] = []
         with suppress(Empty):
             name, future = self._done.get(timeout=_POLL_S)
             while True:
                 if self._asked.get(name) is future:  # else it was dropped
                     del self._asked[name]
-                    found.append((name, future.result()))
+                    results.append((name, future.result()))
                 name, future = self._done.get_nowait()
         if self._fatal is not None:
             raise self._fatal
-        return found
+        return results
 
     def abort(self, ids: Iterable[Hashable]) -> None:
         """See `Sampler.abort`.
@@ -200,11 +200,13 @@ class EndpointSampler:
         messages = (
             [{"role": "user", "content": prompt}]
             if isinstance(prompt, str)
-            else [dict(one) for one in prompt]
+            else [dict(message) for message in prompt]
         )
         if tools:
-            shown = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
-            messages = [{"role": "system", "content": _TOOLS.format(shown)}, *messages]
+            tools_text = "\n".join(
+                json.dumps(tool["function"], ensure_ascii=False) for tool in tools
+            )
+            messages = [{"role": "system", "content": _TOOLS.format(tools_text)}, *messages]
         return [TextToken(_spoken(message)) for message in messages]
 
     def decode(self, completion_ids: Sequence[int]) -> str:
@@ -260,14 +262,14 @@ class EndpointSampler:
         parts = [token.message for token in context if isinstance(token, TextToken)]
         if not parts:
             raise UsageError(f"the context is {brief(context)}; make it with this sampler's encode")
-        asked: dict[str, Any] = {"messages": parts}
+        body: dict[str, Any] = {"messages": parts}
         if self.api == "completions":
-            asked = {"prompt": "".join(str(part["content"]) for part in parts)}
-        asked |= {"model": self.model, "temperature": sampling.temperature, "top_p": sampling.top_p}
+            body = {"prompt": "".join(str(part["content"]) for part in parts)}
+        body |= {"model": self.model, "temperature": sampling.temperature, "top_p": sampling.top_p}
         if sampling.stop:
-            asked["stop"] = list(sampling.stop)
+            body["stop"] = list(sampling.stop)
         # Not among OpenAI's parameters, but of vLLM and others; endpoints that do not know them refuse the request.
-        return asked | {
+        return body | {
             name: value for name in ("top_k", "min_p") if (value := getattr(sampling, name))
         }
 
@@ -279,8 +281,8 @@ class EndpointSampler:
             reply = await self._reply(dict(body), request.limit)
         except SamplingFailed as error:
             self._failures += 1
-            most = max(_OUTAGE, 2 * self.in_flight) if self._answers else _HOPELESS
-            if self._failures >= most:
+            limit = max(_OUTAGE, 2 * self.in_flight) if self._answers else _HOPELESS
+            if self._failures >= limit:
                 self._give_up(
                     ServiceFailed(
                         f"{self.url}: {self._failures} requests in a row failed, the last: {error}"
@@ -326,14 +328,14 @@ class EndpointSampler:
                 if attempt > 1 or before
                 else self._client.with_options(max_retries=min(1, self.retries))
             )
-            asked = {self._limit_name: limit} | body | self.body
-            asked = {name: value for name, value in asked.items() if value is not None}
+            fields = {self._limit_name: limit} | body | self.body
+            fields = {name: value for name, value in fields.items() if value is not None}
             path = "/chat/completions" if self.api == "chat" else "/completions"
             try:
                 async with asyncio.timeout(
                     (self.retries + 1) * (self.timeout_s + _LONGEST_PAUSE_S)
                 ):
-                    return _read(await client.post(path, body=asked, cast_to=object), self.api)
+                    return _read(await client.post(path, body=fields, cast_to=object), self.api)
             except (openai.APITimeoutError, TimeoutError):
                 raise SamplingFailed(
                     f"{self.url}: no answer within {self.timeout_s:g} s, each time it was asked"
@@ -374,8 +376,8 @@ class EndpointSampler:
 
     def _refused(self, error: openai.APIStatusError) -> Exception:
         """What a status means that no retry has mended."""
-        said = error.body.get("message") if isinstance(error.body, Mapping) else None
-        why = f"{self.url}: status {error.status_code}: {self._safe(str(said or error.response.text or error))}"
+        message = error.body.get("message") if isinstance(error.body, Mapping) else None
+        why = f"{self.url}: status {error.status_code}: {self._safe(str(message or error.response.text or error))}"
         if error.status_code in (401, 403, 404) and not self._answers:
             key = (
                 f"the variable {self._key_env} holds its key"

@@ -157,11 +157,11 @@ class LocalSampler:
             ids: of requests.
         """
         dropped = set(ids)
-        taken = [request for request in self._waiting if request.id in dropped]
+        returned = [request for request in self._waiting if request.id in dropped]
         if self._decoding is not None:
-            taken += self._decoding.take_back(dropped)
+            returned += self._decoding.take_back(dropped)
         self.abort(dropped)
-        return {request.id: request.begun for request in taken if request.begun is not None}
+        return {request.id: request.begun for request in returned if request.begun is not None}
 
     def encode(
         self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()
@@ -193,22 +193,22 @@ class LocalSampler:
             UsageError: they are not the model's, or not all; or this sampler shares the trainer's, and these are
                 others.
         """
-        own = self.model.state_dict()
-        missing = {value.data_ptr(): name for name, value in reversed(own.items())}
+        own_weights = self.model.state_dict()
+        missing = {value.data_ptr(): name for name, value in reversed(own_weights.items())}
         for bucket in weights:
             for name, value in bucket.items():
-                if name not in own or own[name].shape != value.shape:
+                if name not in own_weights or own_weights[name].shape != value.shape:
                     raise UsageError(
                         f"{name!r} is not one of the model's weights, or of another shape"
                     )
-                if self._shared and own[name].data_ptr() != value.data_ptr():
+                if self._shared and own_weights[name].data_ptr() != value.data_ptr():
                     raise UsageError(
                         f"this sampler shares the trainer's weights, and {name!r} is not among those given; give the "
                         "weights of the same model, or make a sampler with its own: policy.sampler(dtype=torch.float32)"
                     )
                 if not self._shared:
-                    own[name].copy_(value)
-                missing.pop(own[name].data_ptr(), None)
+                    own_weights[name].copy_(value)
+                missing.pop(own_weights[name].data_ptr(), None)
         if missing:
             raise UsageError(f"the weights lack {min(missing.values())!r}; give all of the model's")
         self.version = version
@@ -225,7 +225,7 @@ class LocalSampler:
         Args:
             rows: prompts and completions.
         """
-        found: list[list[float]] = [[] for _ in rows]
+        by_row: list[list[float]] = [[] for _ in rows]
         sampling = Sampling(max_tokens=1)
         decoding = self._new_decoding(sampling)
         for i, row in enumerate(rows):
@@ -234,8 +234,8 @@ class LocalSampler:
                 decoding.add(request, forced=row.completion_ids)
         while len(decoding):
             for result in decoding.advance(_STEPS):
-                found[result.request.rollout] = result.model_logprobs
-        return found
+                by_row[result.request.rollout] = result.model_logprobs
+        return by_row
 
     def _new_decoding(self, sampling: Sampling) -> Decoding:
         if sampling.stop not in self._end_tokens:
@@ -270,10 +270,10 @@ class LocalSampler:
     @property
     def positions(self) -> int | None:
         """The most tokens of prompt and completion together; None if the model's config does not say."""
-        found: int | None = getattr(
+        positions_of_model: int | None = getattr(
             self.model.config.get_text_config(), "max_position_embeddings", None
         )
-        return found
+        return positions_of_model
 
     def _require_room(self, request: Request) -> None:
         length, limit, positions = len(request.context), request.limit, self.positions

@@ -220,10 +220,10 @@ class _StateLayer(LinearAttentionLayer):  # type: ignore[misc]
         """Have a state for every row, those of new rows 0."""
         states, rows = getattr(self, kind), self._room.rows
         state = states[i]
-        known = like if state is None else state
-        if known is None or (state is not None and len(state) == rows):
+        pattern = like if state is None else state
+        if pattern is None or (state is not None and len(state) == rows):
             return
-        states[i] = known.new_zeros(rows, *known.shape[1:])
+        states[i] = pattern.new_zeros(rows, *pattern.shape[1:])
         if state is not None:
             states[i][: len(state)] = state
         getattr(self, f"is_{kind}_initialized")[i] = True
@@ -393,9 +393,9 @@ def resized(tensor: Tensor, old: Room, new: Room, *, column_axis: int) -> Tensor
     """
     shape = list(tensor.shape)
     shape[0], shape[column_axis] = new.places, new.columns
-    found = tensor.new_zeros(shape)
+    buffer = tensor.new_zeros(shape)
     rows, start = min(old.rows, new.places), max(old.first, new.first)
     if (width := old.now - start) > 0 and rows:
         part = tensor[:rows].narrow(column_axis, start - old.origin, width)
-        found[:rows].narrow(column_axis, start - new.origin, width).copy_(part)
-    return found
+        buffer[:rows].narrow(column_axis, start - new.origin, width).copy_(part)
+    return buffer

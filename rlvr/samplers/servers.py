@@ -208,19 +208,19 @@ class ServerSampler:
             ServiceFailed: there has been no server for `patience_s`.
             UsageError: a server refuses the key.
         """
-        found: list[tuple[Hashable, Sample | SamplingFailed]] = []
+        results: list[tuple[Hashable, Sample | SamplingFailed]] = []
         with suppress(Empty):
             request, sample = self._done.get(timeout=_POLL_S)
             while True:
                 if self._asked.get(request.id) is request:  # else it was dropped
                     del self._asked[request.id]
-                    found.append((request.id, sample))
+                    results.append((request.id, sample))
                 request, sample = self._done.get_nowait()
         if self._fatal is not None:
             raise self._fatal
         since = self._none_since
         if (
-            not found
+            not results
             and self._asked
             and since is not None
             and time.monotonic() - since > self.patience_s
@@ -228,7 +228,7 @@ class ServerSampler:
             raise ServiceFailed(
                 f"no server has been there for {self.patience_s:g} s: {self._reasons()}"
             )
-        return found
+        return results
 
     def abort(self, ids: Iterable[Hashable]) -> None:
         """See `Sampler.abort`.
@@ -246,11 +246,11 @@ class ServerSampler:
         Args:
             ids: of requests.
         """
-        taken = {name for name in ids if name in self._asked}
-        found = self._loop.call(self._take_back, taken) if taken else {}
-        for name in taken:
+        own_ids = {name for name in ids if name in self._asked}
+        begun_by_id = self._loop.call(self._take_back, own_ids) if own_ids else {}
+        for name in own_ids:
             self._asked.pop(name, None)
-        return found
+        return begun_by_id
 
     def encode(
         self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()
@@ -325,10 +325,10 @@ class ServerSampler:
         Raises:
             ServiceFailed: there is no server.
         """
-        found = self._loop.call(self._probe_all, rows, prompt_ids)
-        if not found:
+        probes = self._loop.call(self._probe_all, rows, prompt_ids)
+        if not probes:
             raise ServiceFailed(f"there is no server: {self._reasons()}")
-        return found
+        return probes
 
     def close(self) -> None:
         """Drop all requests and connections, and the weights that were written.  Idempotent."""
@@ -349,12 +349,15 @@ class ServerSampler:
         from safetensors.torch import save_file
 
         merged = None if self._adapter is None or self._adapter.swap else self._adapter.scale
-        given = checkpoint_weights(bucket, tied=self._about["tied"], lora_scale=merged)
+        checkpoint = checkpoint_weights(bucket, tied=self._about["tied"], lora_scale=merged)
         kinds = {server.about["dtype"] for server in self._servers}
         dtype = getattr(torch, kinds.pop()) if len(kinds) == 1 else None
         path.parent.mkdir(exist_ok=True)
-        save_file({name: one.to("cpu", dtype).contiguous() for name, one in given.items()}, path)
-        return set(given)
+        save_file(
+            {name: tensor.to("cpu", dtype).contiguous() for name, tensor in checkpoint.items()},
+            path,
+        )
+        return set(checkpoint)
 
     @property
     def _about(self) -> Mapping[str, Any]:
@@ -379,7 +382,7 @@ class ServerSampler:
 
     async def _shut(self) -> None:
         tasks: list[asyncio.Task[None]] = [
-            task for one in self._servers for _, task in one.running.values()
+            task for server in self._servers for _, task in server.running.values()
         ]
         if watching := getattr(self, "_watching", None):
             tasks.append(watching)
@@ -397,7 +400,9 @@ class ServerSampler:
         """Give requests that wait to the servers with the fewest."""
         while self._queue:
             ready = [
-                one for one in self._servers if one.ready and len(one.running) < self.in_flight
+                server
+                for server in self._servers
+                if server.ready and len(server.running) < self.in_flight
             ]
             if not ready:
                 return
@@ -417,23 +422,31 @@ class ServerSampler:
 
     async def _take_back(self, taken: set[Hashable]) -> dict[Hashable, Begun]:
         """End these completions; the servers answer with the tokens that they have."""
-        found: dict[Hashable, Begun] = {}
-        self._taking, self._taken_back = taken, found
+        begun_by_id: dict[Hashable, Begun] = {}
+        self._taking, self._taken_back = taken, begun_by_id
         try:
             while True:
-                for request in [one for one in self._queue if one.id in taken]:
+                for request in [
+                    request_waiting
+                    for request_waiting in self._queue
+                    if request_waiting.id in taken
+                ]:
                     self._queue.remove(request)
                     if request.begun is not None:
-                        found.setdefault(request.id, request.begun)
+                        begun_by_id.setdefault(request.id, request.begun)
                 busy = [server for server in self._servers if taken & server.running.keys()]
                 if not busy:
-                    return found
+                    return begun_by_id
                 # Again and again: a request may be on its way to the server while that is told to end all.
                 await asyncio.gather(
-                    *(self._post(one, "/abort_requests") for one in busy), return_exceptions=True
+                    *(self._post(server, "/abort_requests") for server in busy),
+                    return_exceptions=True,
                 )
                 tasks = [
-                    task for one in busy for name, (_, task) in one.running.items() if name in taken
+                    task
+                    for server in busy
+                    for name, (_, task) in server.running.items()
+                    if name in taken
                 ]
                 if tasks:
                     await asyncio.wait(tasks, timeout=_POLL_S)
@@ -561,7 +574,7 @@ class ServerSampler:
         """Give the current weights to all servers that can be reached."""
         async with self._syncing:
             results = await asyncio.gather(
-                *(self._update(one) for one in self._servers), return_exceptions=True
+                *(self._update(server) for server in self._servers), return_exceptions=True
             )
         for server, error in zip(self._servers, results, strict=True):
             if isinstance(error, (*_GONE, ServiceFailed)):
@@ -618,13 +631,17 @@ class ServerSampler:
         is_aborted = choice["finish_reason"] == "abort"
         try:
             ids = choice["token_ids"] or []
-            logprobs = [one["logprob"] for one in (choice["logprobs"] or {}).get("content") or []]
+            logprobs = [
+                token["logprob"] for token in (choice["logprobs"] or {}).get("content") or []
+            ]
             spans = [
-                (one["version"], one["start"], one["end"])
-                for one in choice["weight_versions"] or []
+                (span["version"], span["start"], span["end"])
+                for span in choice["weight_versions"] or []
             ]
             if is_aborted:
-                versions = [version_of(one) for one, start, end in spans for _ in range(start, end)]
+                versions = [
+                    version_of(version) for version, start, end in spans for _ in range(start, end)
+                ]
                 raise _TakenBackError(begun_with(request, ids, logprobs, versions))
             sample = sample_of(
                 request,
@@ -683,17 +700,17 @@ class ServerSampler:
 
     async def _probe_all(self, rows: Sequence[Tokenized], prompt_ids: Sequence[int]) -> list[Probe]:
         servers = [server for server in self._servers if server.ready]
-        found = await asyncio.gather(
-            *(self._probe(one, rows, prompt_ids) for one in servers), return_exceptions=True
+        outcomes = await asyncio.gather(
+            *(self._probe(server, rows, prompt_ids) for server in servers), return_exceptions=True
         )
         probes = []
-        for server, one in zip(servers, found, strict=True):
-            if isinstance(one, Probe):
-                probes.append(one)
-            elif isinstance(one, _GONE):
-                self._lose(server, f"no answer ({type(one).__name__})")
+        for server, outcome in zip(servers, outcomes, strict=True):
+            if isinstance(outcome, Probe):
+                probes.append(outcome)
+            elif isinstance(outcome, _GONE):
+                self._lose(server, f"no answer ({type(outcome).__name__})")
             else:
-                raise one
+                raise outcome
         return probes
 
     async def _probe(
@@ -736,7 +753,7 @@ class ServerSampler:
         note.write_text(nonce, encoding="utf-8")
         try:
             body = {"method": "rlvr_describe", "args": [str(note)]}
-            about = (await self._post(server, "/collective_rpc", body))["results"][0]
+            server_info = (await self._post(server, "/collective_rpc", body))["results"][0]
         except (UsageError, ServiceFailed) as error:
             raise UsageError(
                 f"{url} has no door for weights ({error}): {_START}, or give vLLM VLLM_SERVER_DEV_MODE=1 and "
@@ -744,37 +761,37 @@ class ServerSampler:
             ) from None
         finally:
             note.unlink()
-        server.about = about
+        server.about = server_info
         await self._require_fitting(server, nonce)
 
     async def _require_fitting(self, server: _Server, nonce: str) -> None:
-        url, about = server.url, server.about
-        if about.get("note") != nonce:
+        url, server_info = server.url, server.about
+        if server_info.get("note") != nonce:
             raise UsageError(
                 f"{url} does not see {self._folder}: give --sampler-folder a folder that both see"
             )
-        if about["logprobs"] != "processed_logprobs":
+        if server_info["logprobs"] != "processed_logprobs":
             raise UsageError(
-                f"{url} gives {about['logprobs']}: start it with --logprobs-mode processed_logprobs"
+                f"{url} gives {server_info['logprobs']}: start it with --logprobs-mode processed_logprobs"
             )
-        if differing := differing_sizes(self._sizes, about["sizes"]):
+        if differing := differing_sizes(self._sizes, server_info["sizes"]):
             raise UsageError(
                 f"{url} has another model ({differing}): start it with the trainer's --model"
             )
         if (
             self._adapter is not None
             and self._adapter.swap
-            and (about["max_lora_rank"] or 0) < self._adapter.rank
+            and (server_info["max_lora_rank"] or 0) < self._adapter.rank
         ):
             raise UsageError(
-                f"{url} takes LoRA adapters of rank {about['max_lora_rank'] or 0}: start it with --lora-rank "
+                f"{url} takes LoRA adapters of rank {server_info['max_lora_rank'] or 0}: start it with --lora-rank "
                 f"{self._adapter.rank}, or set sampler_lora to merged"
             )
-        ours = list(self.tokenization.tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
-        theirs = (
+        own_ids = list(self.tokenization.tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
+        server_ids = (
             await self._post(server, "/tokenize", {"prompt": _TEXT, "add_special_tokens": False})
         ).get("tokens")
-        if theirs != ours:
+        if server_ids != own_ids:
             raise UsageError(
                 f"{url} has another tokenizer: start it with the trainer's --model, which has both"
             )
@@ -809,26 +826,26 @@ class ServerSampler:
         code, where = answer.status_code, f"{server.url}{path.partition('?')[0]}"
         if code == 200:
             try:
-                found = answer.json() if answer.content else {}
+                body = answer.json() if answer.content else {}
             except ValueError:
-                found = {"text": answer.text}
-            return found if isinstance(found, dict) else {"value": found}
-        said = " ".join(answer.text.split())[:300]
-        said = said.replace(self._key, "[key]") if self._key else said
+                body = {"text": answer.text}
+            return body if isinstance(body, dict) else {"value": body}
+        message = " ".join(answer.text.split())[:300]
+        message = message.replace(self._key, "[key]") if self._key else message
         if code == 401:
-            given = (
+            key_advice = (
                 f"that in {self._key_env} is another one"
                 if self._key_env
                 else "give --sampler-key-env VARIABLE"
             )
-            raise UsageError(f"{where} asks for a key: {given}")
+            raise UsageError(f"{where} asks for a key: {key_advice}")
         if code == 403:
             raise UsageError(f"{where} is switched off: start the server with --enable-scale-out")
         if code in (404, 405):
             raise UsageError(f"{where} is not there: {_START}")
         if code in (400, 422):
-            raise SamplingFailed(f"{where}: status {code}: {said}")
-        raise ServiceFailed(f"{where}: status {code}: {said}")
+            raise SamplingFailed(f"{where}: status {code}: {message}")
+        raise ServiceFailed(f"{where}: status {code}: {message}")
 
 
 def _folder(folder: Path | None, servers: Sequence[_Server]) -> Path:
@@ -847,15 +864,15 @@ def _folder(folder: Path | None, servers: Sequence[_Server]) -> Path:
         folder = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        made = Path(
+        created = Path(
             tempfile.mkdtemp(prefix="rlvr-weights-", dir=folder)
         ).absolute()  # servers run somewhere else
-        made.chmod(0o755)  # servers may run as another user
+        created.chmod(0o755)  # servers may run as another user
     except OSError as error:
         raise UsageError(
             f"weights cannot be written to {folder}: {error.strerror}; give another folder"
         ) from None
-    return made
+    return created
 
 
 class _Remover:
@@ -870,16 +887,16 @@ class _Remover:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        theirs, self._ours = os.pipe()  # no program that we start inherits our end
+        reading_end, self._ours = os.pipe()  # no program that we start inherits our end
         self._shell = subprocess.Popen(
             ["/bin/sh", "-c", 'read -r _; rm -rf -- "$0"', str(folder)],
-            stdin=theirs,
+            stdin=reading_end,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
             start_new_session=True,  # Ctrl-C is for the trainer, which writes weights until it has ended
         )
-        os.close(theirs)
+        os.close(reading_end)
 
     def close(self) -> None:
         """Delete the folder.  Idempotent."""

@@ -70,13 +70,13 @@ class Template:
             tools: schemas of the tools that are shown.
             prompt: begin a turn of the assistant behind them.
         """
-        shown: dict[str, Any] = {"tools": [dict(tool) for tool in tools]} if tools else {}
+        options: dict[str, Any] = {"tools": [dict(tool) for tool in tools]} if tools else {}
         return str(
             self._tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
                 tokenize=False,
                 add_generation_prompt=prompt,
-                **shown,
+                **options,
                 **self.options,
             )
         )
@@ -108,11 +108,11 @@ class Template:
         assistant that is given: of a turn with another one behind it too, since some templates put
         an empty thought into the last turn.
         """
-        asked = self.render(_ASK, prompt=False)
+        conversation = self.render(_ASK, prompt=False)
         opening = self._opening_text
         tried = [self._tried([*_ASK, _SAID]), self._tried([*_ASK, _SAID, *_ASK])]
         heads = [
-            text[common_prefix(text, asked) :].partition(TURN)[0]
+            text[common_prefix(text, conversation) :].partition(TURN)[0]
             for text in tried
             if text is not None and TURN in text
         ]
@@ -122,8 +122,8 @@ class Template:
         if cut == 0 and not _TAG.match(opening):
             return ""  # turns have no header but this one, such as ":"
         opened = _OPENED.search(opening[:cut])
-        rest = opening[cut if opened is None else opened.start() :]
-        return self._plain(rest) if rest.strip() else ""
+        ending = opening[cut if opened is None else opened.start() :]
+        return self._plain(ending) if ending.strip() else ""
 
     @cached_property
     def opening_ids(self) -> list[int]:
@@ -136,8 +136,8 @@ class Template:
     def end_text(self) -> str:
         """The special token that ends a turn of the assistant; "" where the template writes none."""
         text = self._tried([*_ASK, _SAID]) or ""
-        rest = text.rpartition(TURN)[2].lstrip()
-        return next((token for token in self._special_texts if rest.startswith(token)), "")
+        ending = text.rpartition(TURN)[2].lstrip()
+        return next((token for token in self._special_texts if ending.startswith(token)), "")
 
     @cached_property
     def starts(self) -> tuple[str, ...]:
@@ -145,14 +145,16 @@ class Template:
         starts = set[str]()
         for role in ("user", "system"):
             message = [{"role": role, "content": TURN}, *(_ASK if role == "system" else ())]
-            head, found, _ = (self._tried(message) or "").partition(TURN)
-            if not found:
+            head, marker, _ = (self._tried(message) or "").partition(TURN)
+            if not marker:
                 continue
             bos = self._tokenizer.bos_token
             if bos and head.startswith(bos):  # of SmolLM2 it is the token that opens a turn
                 head = head.removeprefix(bos)
                 starts.add(bos)
-            token = next((one for one in self._special_texts if head.startswith(one)), None)
+            token = next(
+                (special for special in self._special_texts if head.startswith(special)), None
+            )
             if token is not None:
                 starts.add(token)
             elif (mark := head.strip())[:1] and not mark[0].isalnum():  # words may begin any text
@@ -185,8 +187,8 @@ class Template:
 
     @cached_property
     def _opening_text(self) -> str:
-        asked, opened = self.render(_ASK, prompt=False), self.render(_ASK)
-        return opened[common_prefix(opened, asked) :]
+        conversation, opened = self.render(_ASK, prompt=False), self.render(_ASK)
+        return opened[common_prefix(opened, conversation) :]
 
     @cached_property
     def _special_texts(self) -> list[str]:
@@ -214,10 +216,10 @@ class Template:
         if name in _RESERVED:
             raise UsageError(f"template option {name}: it is set by rlvr; leave it out")
         if not re.search(rf"\b{re.escape(name)}\b", self.source):
-            known = sorted(set(re.findall(r"\b[a-z]+_[a-z_]+\b", self.source)) - _RESERVED)
+            option_names = sorted(set(re.findall(r"\b[a-z]+_[a-z_]+\b", self.source)) - _RESERVED)
             raise UsageError(
                 f"template option {name}: this tokenizer's chat template does not read it"
-                f"{nearest(name, known)}; leave it out"
+                f"{nearest(name, option_names)}; leave it out"
             )
 
     def _require_system(self, system: str) -> None:

@@ -66,8 +66,8 @@ def sample_tokens(
     model_logprobs = logits.log_softmax(dim=-1)
     if sampling.temperature == 0:
         token = logits.argmax(dim=-1, keepdim=True)
-        own = model_logprobs.gather(1, token).squeeze(1)
-        return token.squeeze(1), torch.zeros_like(own), own
+        model_logprob = model_logprobs.gather(1, token).squeeze(1)
+        return token.squeeze(1), torch.zeros_like(model_logprob), model_logprob
     logprobs = model_logprobs
     if sampling.temperature != 1:
         logprobs = (logits / sampling.temperature).log_softmax(dim=-1)
@@ -88,11 +88,13 @@ def sample_tokens(
     token = token.clamp_(
         max=logits.shape[1] - 1
     )  # NaN leads beyond the end; the caller sees it in the logprobs
-    own = model_logprobs.gather(1, token).squeeze(1)
-    drawn = own if sampling.temperature == 1 else logprobs.gather(1, token).squeeze(1)
+    model_logprob = model_logprobs.gather(1, token).squeeze(1)
+    sampled_logprob = (
+        model_logprob if sampling.temperature == 1 else logprobs.gather(1, token).squeeze(1)
+    )
     if sampling.truncates:
-        drawn = drawn - total.squeeze(1).log().to(drawn.dtype)
-    return token.squeeze(1), drawn, own
+        sampled_logprob = sampled_logprob - total.squeeze(1).log().to(sampled_logprob.dtype)
+    return token.squeeze(1), sampled_logprob, model_logprob
 
 
 def allowed_tokens(probs: Float[Tensor, "B V"], sampling: Sampling) -> Bool[Tensor, "B V"]:

@@ -83,20 +83,20 @@ class Tokenization:
         chat: ChatSettings | ChatMode | bool = "auto",
     ) -> None:
         self.tokenizer, self.end_ids = tokenizer, frozenset(end_ids)
-        asked = ChatSettings.of(chat)
-        self._asked = asked
+        settings = ChatSettings.of(chat)
+        self._asked = settings
         has_template = bool(getattr(tokenizer, "chat_template", None))
-        if not has_template and asked.mode == "on":
+        if not has_template and settings.mode == "on":
             raise UsageError(
                 "chat is on, and this tokenizer has no chat template; set one, or say chat off"
             )
-        if not has_template or asked.mode == "off":
-            if asked.system is not None or asked.options:
-                given = "system" if asked.system is not None else "a template option"
+        if not has_template or settings.mode == "off":
+            if settings.system is not None or settings.options:
+                what = "system" if settings.system is not None else "a template option"
                 raise UsageError(
-                    f"{given} is given, and this tokenizer has no chat template; leave it out"
+                    f"{what} is given, and this tokenizer has no chat template; leave it out"
                 )
-            why = asked.why or ("" if has_template else "the tokenizer has no chat template")
+            why = settings.why or ("" if has_template else "the tokenizer has no chat template")
             self.format = ChatFormat("raw", end_tokens=tuple(self._end_texts), why=why)
             return
         template = self.template
@@ -104,12 +104,12 @@ class Tokenization:
         self.format = ChatFormat(
             "template",
             template=template.digest,
-            system=asked.system,
-            options=dict(asked.options),
+            system=settings.system,
+            options=dict(settings.options),
             added_system=template.added_system,
             beginning=template.beginning,
             end_tokens=tuple(self._end_texts),
-            why=asked.why,
+            why=settings.why,
         )
 
     @cached_property
@@ -124,8 +124,8 @@ class Tokenization:
                 "the prompt is chat messages and this tokenizer has no chat template; use text "
                 "prompts"
             )
-        asked = self._asked
-        return Template(self.tokenizer, system=asked.system, options=asked.options)
+        settings = self._asked
+        return Template(self.tokenizer, system=settings.system, options=settings.options)
 
     @property
     def chat(self) -> bool:
@@ -141,13 +141,13 @@ class Tokenization:
         """
         if self.chat and self._template_end_ids:
             return min(self._template_end_ids)
-        own = self.tokenizer.eos_token_id
-        if own is None and not self.end_ids:
+        eos = self.tokenizer.eos_token_id
+        if eos is None and not self.end_ids:
             raise UsageError(
                 "the model has no end token, so that no completion can end; set eos_token in its "
                 "tokenizer"
             )
-        return int(min(self.end_ids) if own is None else own)
+        return int(min(self.end_ids) if eos is None else eos)
 
     def goes_as_it_is(self, prompt: Prompt) -> bool:
         """Whether a text begins with the chat template's own tokens, and so is not put into it.
@@ -241,15 +241,15 @@ class Tokenization:
         Raises:
             UsageError: no format is known in which this template writes calls.
         """
-        kept = [token for token in completion_ids if token not in self.end_ids]
+        content_ids = [token for token in completion_ids if token not in self.end_ids]
         text = str(
             self.tokenizer.decode(
-                kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
+                content_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
             )
         )
         if self._call_format:
-            said = read_turn_of(self._call_format, text, tools)
-            return said if said.calls else PolicyTurn(self._answer(said.text, completion_ids))
+            turn = read_turn_of(self._call_format, text, tools)
+            return turn if turn.calls else PolicyTurn(self._answer(turn.text, completion_ids))
         message = self.tokenizer.parse_response(list(completion_ids), prefix="", tools=list(tools))
         return read_turn(message, read_arguments)
 
@@ -266,9 +266,9 @@ class Tokenization:
 
         It is the first whose reader gives back the call that the template wrote.
         """
-        asked = [{"role": "user", "content": "?"}, _calling([Ask("probe", _PROBE)])]
-        written = self.template.render(asked, [_PROBE_TOOL], prompt=False)
-        begun = self.template.render(asked[:1], [_PROBE_TOOL])
+        conversation = [{"role": "user", "content": "?"}, _calling([Ask("probe", _PROBE)])]
+        written = self.template.render(conversation, [_PROBE_TOOL], prompt=False)
+        begun = self.template.render(conversation[:1], [_PROBE_TOOL])
         turn = (
             written.removeprefix(begun)
             if written.startswith(begun)
@@ -276,8 +276,8 @@ class Tokenization:
         )
         for name in FORMATS:
             for text in (turn, turn.partition(">assistant")[2]):
-                said = read_turn_of(name, self._without_end(text), [_PROBE_TOOL])
-                if [(call.name, dict(call.arguments), call.fault) for call in said.calls] == [
+                read_back = read_turn_of(name, self._without_end(text), [_PROBE_TOOL])
+                if [(call.name, dict(call.arguments), call.fault) for call in read_back.calls] == [
                     ("probe", _PROBE, "")
                 ]:
                     return name
@@ -302,11 +302,11 @@ class Tokenization:
 
     @property
     def _end_texts(self) -> list[str]:
-        found = [
+        texts = [
             self.tokenizer.decode([token], skip_special_tokens=False)
             for token in sorted(self.end_ids)
         ]
-        return [text for text in found if text]
+        return [text for text in texts if text]
 
     def _require_tools(self) -> None:
         if not getattr(self.tokenizer, "chat_template", None):
@@ -330,10 +330,10 @@ class Tokenization:
         Args:
             completion_ids: the tokens.
         """
-        kept = [token for token in completion_ids if token not in self.end_ids]
+        content_ids = [token for token in completion_ids if token not in self.end_ids]
         return str(
             self.tokenizer.decode(
-                kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
+                content_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
         )
 
@@ -356,18 +356,18 @@ class Tokenization:
             if self._writes_calls:
                 return self._rendered_after_calls(messages)
         earlier = [{"role": "user", "content": "?"}, {"role": "assistant", "content": TURN}]
-        _, found, rest = self.template.render([*earlier, *messages]).rpartition(TURN)
-        if not found:
+        _, marker, ending = self.template.render([*earlier, *messages]).rpartition(TURN)
+        if not marker:
             raise UsageError(
                 "the chat template leaves out earlier turns of the assistant; it cannot continue a chat"
             )
-        return rest
+        return ending
 
     @cached_property
     def _writes_calls(self) -> bool:
         """Whether the template shows calls of earlier turns; else a reply follows a turn as any message does."""
-        asked = [{"role": "user", "content": "?"}, _calling([Ask("probe", {"x": TURN})])]
-        return TURN in self.template.render(asked, prompt=False)
+        conversation = [{"role": "user", "content": "?"}, _calling([Ask("probe", {"x": TURN})])]
+        return TURN in self.template.render(conversation, prompt=False)
 
     def _rendered_after_calls(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The same after a turn with calls: what follows the end token of a known turn with calls of these tools."""
@@ -379,26 +379,26 @@ class Tokenization:
             )
             for message in messages
         ]
-        rest = ""
-        for known in (calls, calls[-1:]):  # some templates take one call in a turn
+        rendered = ""
+        for calls_tried in (calls, calls[-1:]):  # some templates take one call in a turn
             try:
-                rest = self.template.render(
-                    [{"role": "user", "content": "?"}, _calling(known), *messages]
+                rendered = self.template.render(
+                    [{"role": "user", "content": "?"}, _calling(calls_tried), *messages]
                 )
                 break
             except Exception as error:  # noqa: BLE001  the template's own, or jinja's
                 refused = error
         else:
             raise UsageError(f"the chat template refuses replies of tools: {refused}") from refused
-        rest = rest.rpartition(TURN)[2]
-        ends = [(at, text) for text in self._end_texts if (at := rest.find(text)) >= 0]
+        rendered = rendered.rpartition(TURN)[2]
+        ends = [(at, text) for text in self._end_texts if (at := rendered.find(text)) >= 0]
         if not ends:
             raise UsageError(
                 "the chat template does not end a turn with calls by an end token of the policy "
                 f"({', '.join(map(repr, self._end_texts))}); add the token that does to the generation config's "
                 "eos_token_id"
             )
-        return rest[min(ends)[0] :]
+        return rendered[min(ends)[0] :]
 
     def _harmless(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """A reply of a tool in which no text is a special token, so that it cannot end its own message."""
@@ -420,7 +420,7 @@ class Tokenization:
 
 def _calling(calls: Sequence[Ask]) -> dict[str, Any]:
     """A turn of the assistant with calls."""
-    asked = [
+    tool_calls = [
         {
             "id": call.id or "c00000000",
             "type": "function",
@@ -428,7 +428,7 @@ def _calling(calls: Sequence[Ask]) -> dict[str, Any]:
         }
         for call in calls
     ]
-    return {"role": "assistant", "content": "", "tool_calls": asked}
+    return {"role": "assistant", "content": "", "tool_calls": tool_calls}
 
 
 def end_token_ids(model: Any, tokenizer: Any) -> list[int]:
@@ -439,8 +439,8 @@ def end_token_ids(model: Any, tokenizer: Any) -> list[int]:
         tokenizer: of transformers.
     """
     configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    found = {
+    ids = {
         tokenizer.eos_token_id,
         *(configured if isinstance(configured, Iterable) else [configured]),
     }
-    return sorted(token for token in found if token is not None)
+    return sorted(token for token in ids if token is not None)

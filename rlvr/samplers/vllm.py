@@ -161,9 +161,9 @@ class VLLMSampler:
 
     def poll(self) -> list[tuple[Hashable, Sample | SamplingFailed]]:
         """See `Sampler.poll`.  Makes at most 16 steps of the engine."""
-        found: list[tuple[Hashable, Sample | SamplingFailed]] = []
+        results: list[tuple[Hashable, Sample | SamplingFailed]] = []
         for _ in range(_STEPS):
-            if not self._asked or found:
+            if not self._asked or results:
                 break
             for output in self._step():
                 if output.request_id not in self._asked:
@@ -171,8 +171,8 @@ class VLLMSampler:
                 self._sofar[output.request_id] = output.outputs[0]
                 if output.finished:
                     request, _ = self._forget(output.request_id)
-                    found.append((request.id, self._sample(request, output.outputs[0])))
-        return found or self._overdue()
+                    results.append((request.id, self._sample(request, output.outputs[0])))
+        return results or self._overdue()
 
     def _step(self) -> Sequence[Any]:
         with self._uncompiled():
@@ -206,7 +206,7 @@ class VLLMSampler:
         if output.finish_reason not in ("stop", "length"):
             return SamplingFailed(f"vLLM ended the completion with {output.finish_reason!r}")
         logprobs = _logprobs_of(output)
-        spans = [(one.version, one.start, one.end) for one in output.weight_versions]
+        spans = [(span.version, span.start, span.end) for span in output.weight_versions]
         return sample_of(
             request,
             self.tokenization,
@@ -234,7 +234,7 @@ class VLLMSampler:
         Args:
             ids: of requests.
         """
-        found, dropped = {}, set(ids)
+        begun_by_id, dropped = {}, set(ids)
         for name, (request, _) in self._asked.items():
             if (
                 request.id in dropped
@@ -242,13 +242,13 @@ class VLLMSampler:
                 and output.token_ids
             ):
                 versions = [self.version] * len(output.token_ids)
-                found[request.id] = begun_with(
+                begun_by_id[request.id] = begun_with(
                     request, output.token_ids, _logprobs_of(output), versions
                 )
             elif request.id in dropped and request.begun is not None:
-                found[request.id] = request.begun
+                begun_by_id[request.id] = request.begun
         self.abort(dropped)
-        return found
+        return begun_by_id
 
     def encode(
         self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()
@@ -292,9 +292,9 @@ class VLLMSampler:
 
     def _load(self, weights: Mapping[str, Tensor]) -> None:
         merged = None if self._adapter is None or self._adapter.swap else self._adapter.scale
-        given = checkpoint_weights(weights, tied=self._about["tied"], lora_scale=merged)
+        checkpoint = checkpoint_weights(weights, tied=self._about["tied"], lora_scale=merged)
         with torch.no_grad():
-            self._taken = self._llm.collective_rpc("rlvr_load", args=(given,))[0]
+            self._taken = self._llm.collective_rpc("rlvr_load", args=(checkpoint,))[0]
 
     def _swap(self, files: AdapterFiles, weights: Mapping[str, Tensor], version: int) -> None:
         """Put the adapter's weights under a new name, and drop the old one."""

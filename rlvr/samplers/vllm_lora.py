@@ -104,8 +104,11 @@ class AdapterFiles:
         """
         from safetensors.torch import save_file
 
-        own = {name: value for name, value in weights.items() if ".lora_" in name}
-        parts = {_peft_name(name): value.detach().cpu().contiguous() for name, value in own.items()}
+        adapter_weights = {name: value for name, value in weights.items() if ".lora_" in name}
+        parts = {
+            _peft_name(name): value.detach().cpu().contiguous()
+            for name, value in adapter_weights.items()
+        }
         if not parts:
             raise UsageError(
                 "these weights have no LoRA adapter; give those of the policy with the adapter"

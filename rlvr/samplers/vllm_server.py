@@ -53,7 +53,7 @@ def vllm_arguments(
         on_cpu: vLLM was built for CPUs.
         more: further arguments.
     """
-    found = [
+    arguments = [
         "--model",
         model,
         "--host",
@@ -65,18 +65,18 @@ def vllm_arguments(
         "--max-num-seqs",
         str(max_rows),
     ]
-    found += ["--enable-scale-out"]  # the endpoint that takes and gives tokens
-    found += ["--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
-    found += [
+    arguments += ["--enable-scale-out"]  # the endpoint that takes and gives tokens
+    arguments += ["--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
+    arguments += [
         "--worker-extension-cls",
         EXTENSION,
         "--enable-prefix-caching",
         "--disable-uvicorn-access-log",
     ]
     if positions is not None:
-        found += ["--max-model-len", str(positions)]
+        arguments += ["--max-model-len", str(positions)]
     if lora_rank is not None:
-        found += [
+        arguments += [
             "--enable-lora",
             "--max-lora-rank",
             str(lora_rank),
@@ -86,15 +86,15 @@ def vllm_arguments(
             "2",
         ]
     if dummy:
-        found += ["--load-format", "dummy"]
+        arguments += ["--load-format", "dummy"]
     if on_cpu:
-        found += [
+        arguments += [
             "--enforce-eager",
             "--block-size",
             "32",
             "--no-enable-chunked-prefill",
         ]  # see rlvr.samplers.vllm
-    return [*found, *more]
+    return [*arguments, *more]
 
 
 def environment(*, on_cpu: bool, lora: bool = False) -> dict[str, str]:
@@ -104,21 +104,21 @@ def environment(*, on_cpu: bool, lora: bool = False) -> dict[str, str]:
         on_cpu: vLLM was built for CPUs.
         lora: LoRA adapters are swapped.
     """
-    ours = {
+    defaults = {
         "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
     }
     if lora:
-        ours["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
+        defaults["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
     if on_cpu:
-        ours |= {
+        defaults |= {
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "VLLM_CPU_CI_ENV": "1",
         }
-        ours |= {"TORCH_COMPILE_DISABLE": "1"}  # takes minutes, and a C++ compiler
-    return {**ours, **os.environ, "VLLM_SERVER_DEV_MODE": "1"}
+        defaults |= {"TORCH_COMPILE_DISABLE": "1"}  # takes minutes, and a C++ compiler
+    return {**defaults, **os.environ, "VLLM_SERVER_DEV_MODE": "1"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -128,36 +128,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: flags; None for those of the command.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    more = words[words.index("--") + 1 :] if "--" in words else []
+    more_arguments = words[words.index("--") + 1 :] if "--" in words else []
     words = words[: words.index("--")] if "--" in words else words
-    given = _parser().parse_args(words)
-    found = _installed()
-    if found is None or not is_tested(found):
-        have = "no vLLM" if found is None else f"vLLM {found}"
+    options = _parser().parse_args(words)
+    version = _installed()
+    if version is None or not is_tested(version):
+        have = "no vLLM" if version is None else f"vLLM {version}"
         sys.stderr.write(
             f"this Python has {have}, and weights are sent to {TESTED}; see docs/using/vllm.md\n"
         )
         return 1
     on_cpu = _built_for_cpus()
     command = vllm_arguments(
-        given.model,
-        port=given.port,
-        host=given.host,
-        dtype=given.dtype,
-        positions=given.positions,
-        max_rows=given.max_rows,
-        lora_rank=given.lora_rank,
-        dummy=given.dummy,
+        options.model,
+        port=options.port,
+        host=options.host,
+        dtype=options.dtype,
+        positions=options.positions,
+        max_rows=options.max_rows,
+        lora_rank=options.lora_rank,
+        dummy=options.dummy,
         on_cpu=on_cpu,
-        more=more,
+        more=more_arguments,
     )
-    os.environ.update(environment(on_cpu=on_cpu, lora=given.lora_rank is not None))
-    if given.key_env:
-        os.environ["VLLM_API_KEY"] = os.environ[given.key_env]
+    os.environ.update(environment(on_cpu=on_cpu, lora=options.lora_rank is not None))
+    if options.key_env:
+        os.environ["VLLM_API_KEY"] = os.environ[options.key_env]
     arguments = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *command]
-    if given.alive_fd is None:
+    if options.alive_fd is None:
         os.execv(sys.executable, arguments)  # takes this process's place, with its signals
-    return _guard(arguments, given.alive_fd)
+    return _guard(arguments, options.alive_fd)
 
 
 def _guard(arguments: Sequence[str], alive_fd: int) -> int:
@@ -185,8 +185,8 @@ def _end_group() -> None:
     Python's trackers of shared memory are left alone.  They end by themselves once the others are gone, and delete the
     hundreds of megabytes that these have left.
     """
-    while others := [pid for pid in _members(os.getpgrp()) if pid != os.getpid()]:
-        for pid in others:
+    while alive := [pid for pid in _members(os.getpgrp()) if pid != os.getpid()]:
+        for pid in alive:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
@@ -195,7 +195,7 @@ def _end_group() -> None:
 
 def _members(group: int) -> list[int]:
     """The living processes of a group, without trackers of shared memory."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             state, _, its_group = (
@@ -203,8 +203,8 @@ def _members(group: int) -> list[int]:
             )
             is_tracker = b"multiprocessing.resource_tracker" in (path / "cmdline").read_bytes()
             if int(its_group) == group and state != "Z" and not is_tracker:
-                found.append(int(path.name))
-    return found
+                pids.append(int(path.name))
+    return pids
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -126,27 +126,27 @@ def sample_of(
         finish: why it ended, as vLLM says: "stop" or "length".
         spans: (label of the weights, first token, end) as vLLM labels them.
     """
-    whole = begun_with(
+    begun = begun_with(
         request,
         ids,
         logprobs,
-        [version_of(one) for one, start, end in spans for _ in range(start, end)],
+        [version_of(version) for version, start, end in spans for _ in range(start, end)],
     )
-    tokens, stop = len(whole.completion_ids), request.sampling.stop
+    tokens, stop = len(begun.completion_ids), request.sampling.stop
     truncated = finish == "length"
     if request.begun is not None and stop:  # vLLM looks for stop texts in what it has added alone
         for end in range(len(request.begun.completion_ids) + 1, tokens):
-            text = tokenization.decode(whole.completion_ids[:end])
-            if any(one in text for one in stop):
+            text = tokenization.decode(begun.completion_ids[:end])
+            if any(stop_text in text for stop_text in stop):
                 tokens, truncated = end, False
                 break
-    versions = list(whole.versions[:tokens])
-    text = cut_at_stop(tokenization.decode(whole.completion_ids[:tokens]), stop)
+    versions = list(begun.versions[:tokens])
+    text = cut_at_stop(tokenization.decode(begun.completion_ids[:tokens]), stop)
     return Sample(
         tokenization.beginning(request.context) + text,
         list(request.context),
-        list(whole.completion_ids[:tokens]),
-        list(whole.logprobs[:tokens]),
+        list(begun.completion_ids[:tokens]),
+        list(begun.logprobs[:tokens]),
         truncated=truncated,
         weights_version=min(versions),
         token_versions=versions if len(set(versions)) > 1 else None,
@@ -269,23 +269,23 @@ def checkpoint_weights(
     Raises:
         UsageError: an adapter on something else than linear layers.
     """
-    found = {}
+    checkpoint = {}
     for name, value in weights.items():
         if ".lora_" in name or (tied and name == _HEAD):
             continue
-        found[name.replace(".base_layer.", ".")] = value.detach()
+        checkpoint[name.replace(".base_layer.", ".")] = value.detach()
     for name, down in weights.items() if lora_scale is not None else ():
-        layer, is_adapter, rest = name.partition(".lora_A.")
+        layer, is_adapter, suffix = name.partition(".lora_A.")
         if not is_adapter:
             continue
-        up, base = weights[f"{layer}.lora_B.{rest}"], found.get(f"{layer}.weight")
+        up, base = weights[f"{layer}.lora_B.{suffix}"], checkpoint.get(f"{layer}.weight")
         if base is None or base.shape != (up.shape[0], down.shape[-1]):
             raise UsageError(
                 f"the LoRA adapter on {layer} is not on a linear layer; vLLM cannot be given it"
             )
         wide = up.detach().float() @ down.detach().float()
-        found[f"{layer}.weight"] = base.float() + lora_scale * wide
-    return found
+        checkpoint[f"{layer}.weight"] = base.float() + lora_scale * wide
+    return checkpoint
 
 
 def require_names(given: Iterable[str], expected: Iterable[str]) -> None:

@@ -68,11 +68,11 @@ class WorkerExtension:
         """
         model = self.model_runner.get_model()
         unwrap_head(model)
-        expected, taken = checkpoint_names(model), []
+        expected, names = checkpoint_names(model), []
 
         def noted(pairs: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
             for name, tensor in pairs:
-                taken.append(name)
+                names.append(name)
                 yield name, tensor
 
         if isinstance(weights, str):
@@ -88,7 +88,7 @@ class WorkerExtension:
             require_names(weights, expected)
             self.model_runner.reload_weights(weights_iterator=noted(iter(weights.items())))
         pack_tied_head(model)
-        return taken
+        return names
 
 
 def checkpoint_names(model: Any) -> set[str]:
@@ -98,13 +98,13 @@ def checkpoint_names(model: Any) -> set[str]:
         model: vLLM's.
     """
     packed: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", None) or {}
-    found: set[str] = set()
+    names: set[str] = set()
     for name, _ in model.named_parameters():
         if ".lora_" in name:
             continue
         *path, module, last = name.replace(".base_layer.", ".").rsplit(".", 2)
-        found.update(".".join([*path, part, last]) for part in packed.get(module, [module]))
-    return found
+        names.update(".".join([*path, part, last]) for part in packed.get(module, [module]))
+    return names
 
 
 def pack_tied_head(model: Any) -> None:

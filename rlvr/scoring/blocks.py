@@ -160,15 +160,15 @@ class Blocks:
         )  # by the first line of a file one knows whether the others have checksums
         while self._next is not None and self._next[0].file == file:
             block, end = self._next
-            taken = list(itertools.islice(lines, block.lines))
-            if digest_of_lines(b"".join(taken)) != block.input or not self._fits(block):
-                lines = itertools.chain(taken, lines)
+            block_lines = list(itertools.islice(lines, block.lines))
+            if digest_of_lines(b"".join(block_lines)) != block.input or not self._fits(block):
+                lines = itertools.chain(block_lines, lines)
                 break
             if block.whole and not is_first:
                 self._pass_over(block)
-                yield from itertools.repeat(b"\n", len(taken))
+                yield from itertools.repeat(b"\n", len(block_lines))
             else:
-                yield from taken
+                yield from block_lines
             self._used, is_first = end, False
             self._next = next(self._kept, None)
         for line in lines:

@@ -65,15 +65,15 @@ def code_of(env: Environment) -> dict[str, str]:
     Args:
         env: the environment.
     """
-    found = {"python": platform.python_version()}
-    todo, seen = [*_ROOTS, *_modules_of(env)], set[str]()
+    versions = {"python": platform.python_version()}
+    todo, visited = [*_ROOTS, *_modules_of(env)], set[str]()
     while todo:
         name = todo.pop()
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         if name == "sqlite3":
-            found["sqlite"] = importlib.import_module("sqlite3").sqlite_version
+            versions["sqlite"] = importlib.import_module("sqlite3").sqlite_version
         if _DECIDES_NOTHING.fullmatch(name) or name.partition(".")[0] in sys.stdlib_module_names:
             continue
         path = _file_of(name)
@@ -81,13 +81,13 @@ def code_of(env: Environment) -> dict[str, str]:
             continue
         if is_installed(str(path), name):
             top = name.partition(".")[0]
-            found[f"package {top}"] = _package_version(top)
+            versions[f"package {top}"] = _package_version(top)
         else:
-            found[name], imported = _read(name, str(path), *_state(path))
+            versions[name], imported = _read(name, str(path), *_state(path))
             todo += imported
             if not name.startswith("rlvr."):
                 todo += _held_by(name)
-    return found
+    return versions
 
 
 def module_version(name: str) -> tuple[str, str] | None:
@@ -103,8 +103,8 @@ def module_version(name: str) -> tuple[str, str] | None:
         return None
     if is_installed(str(path), name):
         top = name.partition(".")[0]
-        found = _package_version(top)
-        return None if found == "unknown" else (f"package {top}", found)
+        version = _package_version(top)
+        return None if version == "unknown" else (f"package {top}", version)
     return name, _read(name, str(path), *_state(path))[0]
 
 
@@ -140,8 +140,8 @@ def _imported_by(text: bytes, package: str) -> Iterator[str]:
     """Names of the modules that a file imports, wherever; a sentence that reads like an import does no harm."""
     for base, names, modules in _IMPORT.findall(text):
         if modules:
-            for one in modules.split(b","):
-                yield one.strip().partition(b" ")[0].decode("ascii", "replace")
+            for clause in modules.split(b","):
+                yield clause.strip().partition(b" ")[0].decode("ascii", "replace")
             continue
         level = len(base) - len(base.lstrip(b"."))
         above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
@@ -155,10 +155,18 @@ def _held_by(name: str) -> Iterator[str]:
     module = sys.modules.get(name)
     for value in list(vars(module).values()) if module is not None else ():
         is_module = isinstance(value, ModuleType)
-        other = value.__name__ if is_module else getattr(value, "__module__", None)
-        path = _file_of(other) if isinstance(other, str) and other in sys.modules else None
-        if isinstance(other, str) and path is not None and not is_installed(str(path), other):
-            yield other  # a package that is imported is named in the text
+        module_name = value.__name__ if is_module else getattr(value, "__module__", None)
+        path = (
+            _file_of(module_name)
+            if isinstance(module_name, str) and module_name in sys.modules
+            else None
+        )
+        if (
+            isinstance(module_name, str)
+            and path is not None
+            and not is_installed(str(path), module_name)
+        ):
+            yield module_name  # a package that is imported is named in the text
 
 
 @functools.cache
@@ -179,7 +187,7 @@ def _file_of(name: str) -> Path | None:
     parent, _, last = name.rpartition(".")
     if parent:
         inside = [Path(folder, last) for folder in _folders_of(parent)]
-        places = [place for one in inside for place in (one / "__init__.py", Path(f"{one}.py"))]
+        places = [place for stem in inside for place in (stem / "__init__.py", Path(f"{stem}.py"))]
         return next((place for place in places if place.is_file()), None)
     spec = _spec_of(name)
     path = None if spec is None else spec.origin
@@ -208,12 +216,12 @@ def _modules_of(env: Environment) -> set[str]:
     """The modules of the classes and functions in an environment, its options and its reward."""
     modules = {cls.__module__ for cls in type(env).__mro__}
     todo: list[Any] = [env, env.reward]
-    seen: dict[int, Any] = {}
-    while todo and len(seen) < _MOST:
+    visited: dict[int, Any] = {}
+    while todo and len(visited) < _MOST:
         value = todo.pop()
-        if isinstance(value, _PLAIN) or id(value) in seen:
+        if isinstance(value, _PLAIN) or id(value) in visited:
             continue
-        seen[id(value)] = value  # kept, so that no other object gets its id
+        visited[id(value)] = value  # kept, so that no other object gets its id
         if isinstance(value, functools.partial):
             todo += [value.func, *value.args, *value.keywords.values()]
             continue

@@ -50,12 +50,12 @@ def play_again(
     except Unscored as error:
         yield "episode", record.end, f"{error.reason}: {error}"
         return
-    for number, (turn, now) in enumerate(zip(record.turns, again.turns, strict=False)):
-        for call, made in zip(turn.calls, now.calls, strict=False):
-            if call.reply != made.reply:
-                yield f"turn {number}, {call.name}", call.reply, made.reply
-        if turn.user != now.user:
-            yield f"turn {number}, user", turn.user, now.user
+    for number, (turn, replayed) in enumerate(zip(record.turns, again.turns, strict=False)):
+        for call, replayed_call in zip(turn.calls, replayed.calls, strict=False):
+            if call.reply != replayed_call.reply:
+                yield f"turn {number}, {call.name}", call.reply, replayed_call.reply
+        if turn.user != replayed.user:
+            yield f"turn {number}, user", turn.user, replayed.user
     for name in ("end", "final", "outputs", "fault"):
         before, now_is = getattr(record, name), getattr(again, name)
         if before != now_is:

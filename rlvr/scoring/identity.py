@@ -99,9 +99,9 @@ class Identity:
         with suppress(AttributeError, TypeError):
             if given.keys() >= {*_PARTS, "accepted", "digest"}:
                 settings, code, inputs, data = (dict(given[part]) for part in _PARTS)
-                accepted, known = list(given["accepted"]), str(given["digest"])
+                accepted, digest = list(given["accepted"]), str(given["digest"])
                 written = set(given.get("written", ()))
-                return cls(settings, code, inputs, data, accepted, known, written)
+                return cls(settings, code, inputs, data, accepted, digest, written)
         raise UsageError(f"{brief(given)} is no identity; `rlvr identity ENV` shows one")
 
     def as_dict(self) -> dict[str, Any]:
@@ -217,10 +217,10 @@ def differences(here: Identity, there: Identity) -> Iterator[tuple[str, str]]:
         here, there: the two.
     """
     for part in _PARTS:
-        ours, theirs = getattr(here, part), getattr(there, part)
-        for name in sorted(ours.keys() & theirs.keys() - here.written - there.written):
-            if ours[name] != theirs[name]:
-                yield part, f"{name} {_change(theirs[name], ours[name])}"
+        own_values, other_values = getattr(here, part), getattr(there, part)
+        for name in sorted(own_values.keys() & other_values.keys() - here.written - there.written):
+            if own_values[name] != other_values[name]:
+                yield part, f"{name} {_change(other_values[name], own_values[name])}"
 
 
 def _change(theirs: Any, ours: Any) -> str:
@@ -259,18 +259,18 @@ def require_same(
     Raises:
         UsageError: they differ, in one line.
     """
-    found = list(differences(here, there))
-    refused = [one for one in found if one[0] not in accept]
+    all_differences = list(differences(here, there))
+    refused = [difference for difference in all_differences if difference[0] not in accept]
     if refused:
         parts = sorted({part for part, _ in refused}, key=_PARTS.index)
         texts = "; ".join(text for _, text in refused[:_SHOWN])
-        more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+        unshown = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
         flags = " ".join(f"--accept {part}" for part in parts)
         flag = "" if "settings" in parts else f", or pass {flags}"
         raise UsageError(
-            f"{what_there} differs from {what_here} in {' and '.join(parts)}: {texts}{more}; {way_out}{flag}"
+            f"{what_there} differs from {what_here} in {' and '.join(parts)}: {texts}{unshown}; {way_out}{flag}"
         )
-    for part, text in found:
+    for part, text in all_differences:
         line = f"{part} of {what_there}: {text}"
         if line not in here.accepted:
             here.accepted.append(line)
@@ -328,8 +328,8 @@ def shard_path(output: Path) -> Path:
 
 def _read(path: Path, key: str | None) -> Identity:
     try:
-        found = json.loads(path.read_bytes())
-        return Identity.from_dict(found if key is None else found[key])
+        tree = json.loads(path.read_bytes())
+        return Identity.from_dict(tree if key is None else tree[key])
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} holds no identity: {error}") from None
 
@@ -481,20 +481,20 @@ class DataDigest:
         """
         rows = iter(rows)
         first = list(islice(rows, 1))  # whether there are lines is known with the first row
-        rest = chain(first, rows)
-        return rest if self._has_lines else self._through(rest, _bytes_of)
+        all_rows = chain(first, rows)
+        return all_rows if self._has_lines else self._through(all_rows, _bytes_of)
 
     def _through(self, things: Iterable[_T], read: Callable[[_T], bytes]) -> Iterator[_T]:
         things, first = iter(things), 1
         while True:
-            taken, number = hashlib.blake2b(digest_size=8), first - 1
+            hasher, number = hashlib.blake2b(digest_size=8), first - 1
             for thing in islice(things, _BLOCK_ROWS):
-                taken.update(read(thing))
+                hasher.update(read(thing))
                 number += 1
                 yield thing
             if number < first:
                 return
-            self._note(f"file {self._file}, rows {first} to {number}", taken.hexdigest())
+            self._note(f"file {self._file}, rows {first} to {number}", hasher.hexdigest())
             first = number + 1
 
 

@@ -232,29 +232,29 @@ class Ids:
         self._count += 1
         if self._count > len(self._table) * 4 // 7:
             before, self._table = self._table, array("Q", bytes(16 * len(self._table)))
-            for there in before:
-                if there:
-                    self._put(there)
+            for number_before in before:
+                if number_before:
+                    self._put(number_before)
         return True
 
     def __contains__(self, number: int) -> bool:
         if not self._count:
             return False
-        most = len(self._table) - 1
-        at = number & most
-        while there := self._table[at]:
-            if there == number:
+        mask = len(self._table) - 1
+        at = number & mask
+        while entry := self._table[at]:
+            if entry == number:
                 return True
-            at = (at + 1) & most
+            at = (at + 1) & mask
         return False
 
     def _put(self, number: int) -> bool:
-        table, most = self._table, len(self._table) - 1
-        at = number & most
-        while there := table[at]:
-            if there == number:
+        table, mask = self._table, len(self._table) - 1
+        at = number & mask
+        while entry := table[at]:
+            if entry == number:
                 return False
-            at = (at + 1) & most
+            at = (at + 1) & mask
         table[at] = number
         return True
 
@@ -292,44 +292,49 @@ def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> It
     """
     if type(row) is not dict and not isinstance(row, Mapping):
         raise DataError(f"a {type(row).__name__}, not a mapping of columns")
-    known: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, float):
             if not _is_missing(name, value):
-                known[name] = _cell(name, value)
+                fields[name] = _cell(name, value)
         elif value is not None:
-            known[name] = value
+            fields[name] = value
     episode = (
-        EpisodeRecord.from_dict(known["episode"]) if _is_record(known.get("episode")) else None
+        EpisodeRecord.from_dict(fields["episode"]) if _is_record(fields.get("episode")) else None
     )
     if episode is not None:
-        known.setdefault("completion", episode.answer)
-    if "completion" not in known:
-        names = ", ".join(map(repr, known)) or "none"
-        raise DataError(f"no column 'completion'; it has {names}{likely(known, 'completion')}")
-    if env.reward.group_level and "reference" in known and "task" not in known:
+        fields.setdefault("completion", episode.answer)
+    if "completion" not in fields:
+        names = ", ".join(map(repr, fields)) or "none"
+        raise DataError(f"no column 'completion'; it has {names}{likely(fields, 'completion')}")
+    if env.reward.group_level and "reference" in fields and "task" not in fields:
         raise DataError(
             f"no column 'task', and the reward {env.reward} compares the completions of one task"
         )
     try:
         completion = Completion(
-            known["completion"], known.get("length_tokens"), known.get("truncated", False), episode
+            fields["completion"],
+            fields.get("length_tokens"),
+            fields.get("truncated", False),
+            episode,
         )
     except (TypeError, ValueError) as error:
         raise DataError(str(error)) from error
-    if not read and (columns := _columns_of_task(env, known)) is not None:
+    if not read and (columns := _columns_of_task(env, fields)) is not None:
         task: Task = RowTask(columns)
     else:
         with nullcontext() if read else read_later():
-            task = task_of_row(env, known)
+            task = task_of_row(env, fields)
     used = COLUMNS if episode is not None else _WITHOUT_EPISODE
-    rest = {
+    extra = {
         name: value if type(value) in _AS_IT_IS else _passed_on(value)
         for name, value in row.items()
         if name not in used
     }
-    name = known.get("id", f"line:{number}")
-    return _with_length(env, Item(name if type(name) is int else str(name), task, completion, rest))
+    name = fields.get("id", f"line:{number}")
+    return _with_length(
+        env, Item(name if type(name) is int else str(name), task, completion, extra)
+    )
 
 
 def _columns_of_task(env: Environment, row: Row) -> Row | None:

@@ -118,10 +118,10 @@ class Ordering(Generic[_R]):
         Args:
             most: greatest number of items.
         """
-        taken = [Taken(number, item) for number, item in itertools.islice(self._items, most)]
-        self.ended = len(taken) < most
-        self._window += taken
-        return taken
+        items = [Taken(number, item) for number, item in itertools.islice(self._items, most)]
+        self.ended = len(items) < most
+        self._window += items
+        return items
 
     def ready(self, most: int | None = None) -> Iterator[tuple[Item, _R]]:
         """The items whose turn has come, with what the second stage made of them.
@@ -133,24 +133,24 @@ class Ordering(Generic[_R]):
             DataError: see `Scorer.stream`.
         """
         while self._window and self._window[0].seen is not None:
-            taken = self._window.popleft()
-            assert taken.seen is not None
-            if self._with_tasks and type(taken.item.task) is RowTask:
-                self._make_task(taken)
-            if isinstance(taken.seen, DataError):
-                self._source.refuse(taken.number, taken.seen)
+            entry = self._window.popleft()
+            assert entry.seen is not None
+            if self._with_tasks and type(entry.item.task) is RowTask:
+                self._make_task(entry)
+            if isinstance(entry.seen, DataError):
+                self._source.refuse(entry.number, entry.seen)
                 continue
             if not self._by_group:  # nothing to wait for, and the next one may take long
-                scores = self._combine([taken.item], [taken.seen])
+                scores = self._combine([entry.item], [entry.seen])
                 if not isinstance(scores, Future) and not self._groups:
-                    yield taken.item, scores[0]
+                    yield entry.item, scores[0]
                     continue
-                self._groups.append(([taken.item], scores))
+                self._groups.append(([entry.item], scores))
                 yield from self._finished(most)
                 continue
-            if self._pending and not _same(self._pending[0][0].task, taken.item.task):
+            if self._pending and not _same(self._pending[0][0].task, entry.item.task):
                 self._flush()
-            self._pending.append((taken.item, taken.seen))
+            self._pending.append((entry.item, entry.seen))
             yield from self._finished(most)
         if self.ended and not self._window and self._source.error is None:
             self._flush()
@@ -194,12 +194,12 @@ class Ordering(Generic[_R]):
     def _flush(self) -> None:
         """Begin the second stage of what is pending."""
         if self._pending:
-            items, seen = (
+            items, observed = (
                 [item for item, _ in self._pending],
                 [observation for _, observation in self._pending],
             )
             self._pending.clear()
-            self._groups.append((items, self._combine(items, seen)))
+            self._groups.append((items, self._combine(items, observed)))
 
     def _finished(self, most: int | None) -> Iterator[tuple[Item, _R]]:
         """The scores of the first groups, as far as they are there."""

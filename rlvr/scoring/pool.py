@@ -187,45 +187,45 @@ class Pool(Engine):
         results: dict[int, Seen | Unscored] = {}
 
         def note(place: int, result: Any) -> None:
-            results[place] = seen = self._read(result)
-            if on_seen is not None and not isinstance(seen, Unscored):
-                on_seen(place, seen)
+            results[place] = result_seen = self._read(result)
+            if on_seen is not None and not isinstance(result_seen, Unscored):
+                on_seen(place, result_seen)
 
         self._pool.run(work, wall_s=self._wall_s, on_result=note, give_up=give_up)
-        for place, seen in results.items():
-            if isinstance(seen, Unscored):
+        for place, outcome in results.items():
+            if isinstance(outcome, Unscored):
                 tried = self._pool.run([work[place]], wall_s=self._wall_s, give_up=give_up)
                 again = self._read(tried[0])
                 results[place] = unscored(again) if isinstance(again, Unscored) else again
         ordered = [results[place] for place in range(len(work))]
-        return [seen for seen in ordered if not isinstance(seen, Unscored)]
+        return [kept_outcome for kept_outcome in ordered if not isinstance(kept_outcome, Unscored)]
 
     def _seen(self, result: Any) -> list[Seen]:
-        seen = self._read(result)
-        return [unscored(seen) if isinstance(seen, Unscored) else seen]
+        outcome = self._read(result)
+        return [unscored(outcome) if isinstance(outcome, Unscored) else outcome]
 
     def _read(self, result: Any) -> Seen | Unscored:
         """What a worker says of an item; what is no observation says nothing of it."""
         if isinstance(result, Unscored):
             return result
         try:
-            said, noticed = result
-            seen = decoded_seen(said)
+            answer, noticed = result
+            outcome = decoded_seen(answer)
         except (TypeError, ValueError, KeyError) as error:
             return WorkerDied(
                 f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}"
             )
         if noticed:
             self._notice(noticed)
-        return seen
+        return outcome
 
     async def _here_watched(self, item: Item) -> list[Seen]:
         watch = watch_of_process()
         with watch.on():
-            seen = await _observed_here(self.env, item)
+            outcome = await _observed_here(self.env, item)
         if noticed := watch.take():
             self._notice(noticed)
-        return seen
+        return outcome
 
 
 def _packed(item: Item, *, quick: bool = False) -> _Work:
@@ -303,8 +303,10 @@ def _async_handler(watch: _Watched, env: Environment) -> Handler:
     async def handle(work: _Work) -> Any:
         unread, completion = _unpacked(work)
         task = _read_task(env, unread)
-        seen = task if isinstance(task, UnreadReference) else await env.aobserve(task, completion)
-        return encoded_seen(seen), take()
+        outcome = (
+            task if isinstance(task, UnreadReference) else await env.aobserve(task, completion)
+        )
+        return encoded_seen(outcome), take()
 
     return handle
 
@@ -318,8 +320,8 @@ async def _observed_here(env: Environment, item: Item) -> list[Seen]:
                 return [task]
             observing = env.aobserve(task, item.completion)
             # A task of its own, so that code which cancels itself cancels no more than that.
-            seen = await (asyncio.ensure_future(observing) if env.is_async else observing)
-            text = json.dumps(encoded_observation(seen), allow_nan=False)
+            outcome = await (asyncio.ensure_future(observing) if env.is_async else observing)
+            text = json.dumps(encoded_observation(outcome), allow_nan=False)
             if len(text) > REPLY_MIB << 20:
                 return [
                     unscored(

@@ -321,18 +321,20 @@ def replay(
             env = make(run["env"], **run["config"])
         _require_isolation(run["config"], allow)
         with Scorer(env, workers=workers) as scorer:
-            now = provenance(env, run["env"], scorer.identity())
+            run_now = provenance(env, run["env"], scorer.identity())
             items = [_graded(env, _item(row, number)) for number, row in enumerate(batch)]
             for row, item, scored in zip(batch, items, scorer.stream(items), strict=True):
-                again, named = record(scored, now), str(row["id"])
+                again, named = record(scored, run_now), str(row["id"])
                 compared = ("reward", "verifier", *_COMPARED)
                 differ = [name for name in compared if row[name] != again[name]]
-                found = [Difference(named, name, row.get(name), again[name]) for name in differ]
+                field_differences = [
+                    Difference(named, name, row.get(name), again[name]) for name in differ
+                ]
                 episode = item.completion.episode
                 if rerun and episode is not None:
                     replies = play_again(env, item.task, episode)
-                    found += [Difference(named, *difference) for difference in replies]
-                yield found
+                    field_differences += [Difference(named, *difference) for difference in replies]
+                yield field_differences
             if problem := _another(batch[0].get("identity"), identity, scorer.identity(), accept):
                 warnings.warn(problem, RuntimeWarning, stacklevel=2)
 
@@ -369,8 +371,8 @@ def _require_isolation(config: Mapping[str, Any], allow: Collection[str]) -> Non
         UntrustedPlace: it does, and "allow_missing" is not allowed.
     """
     settings = config.get("settings")
-    given = [config, settings] if isinstance(settings, Mapping) else [config]
-    missing = [one["allow_missing"] for one in given if one.get("allow_missing")]
+    mappings = [config, settings] if isinstance(settings, Mapping) else [config]
+    missing = [mapping["allow_missing"] for mapping in mappings if mapping.get("allow_missing")]
     if missing and "allow_missing" not in allow:
         raise UntrustedPlace(
             f"the records run programs without {missing[0]!r} of the sandbox; if you know where they are from, pass "

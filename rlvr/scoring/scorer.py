@@ -258,13 +258,13 @@ class Scorer:
         try:
             while True:
                 while self._wants_more(window) and (chunk := ordering.take(self._chunk)):
-                    window.append((chunk, self._begin([taken.item for taken in chunk])))
+                    window.append((chunk, self._begin([queued.item for queued in chunk])))
                 if not window:
                     break
                 if window[0][1].done():
                     chunk, future = window.popleft()
-                    for taken, seen in zip(chunk, future.result(), strict=True):
-                        taken.seen = seen
+                    for entry, outcome in zip(chunk, future.result(), strict=True):
+                        entry.seen = outcome
                 else:
                     under_way: list[Future[Any]] = [
                         future for _, future in window if not future.done()
@@ -313,9 +313,9 @@ class Scorer:
 
     def _observe(self, items: Sequence[Item]) -> list[Seen]:
         start = time.monotonic()
-        seen = self.observe(items)
+        outcomes = self.observe(items)
         self._adapt(len(items), time.monotonic() - start)
-        return seen
+        return outcomes
 
     def observe(
         self,
@@ -344,9 +344,9 @@ class Scorer:
     def _adapt(self, done: int, took_s: float) -> None:
         """Double the size of chunks while they are quick, halve it when they are slow."""
         if done == self._chunk:
-            work_s, most = self.engine.chunk_s, self.engine.chunk_items
+            work_s, limit = self.engine.chunk_s, self.engine.chunk_items
             self._chunk = (
-                min(2 * done, most)
+                min(2 * done, limit)
                 if took_s < work_s / 2
                 else max(done // 2, 1)
                 if took_s > work_s
@@ -364,14 +364,14 @@ class Scorer:
             DataError: an item could not be sent to a worker.
         """
         observations = []
-        for one in seen:
+        for outcome in seen:
             if isinstance(
-                one, UnreadReference
+                outcome, UnreadReference
             ):  # of a task that was drawn: a row is left out earlier
-                one = unscored(WorkerError("DataError", str(one), ""))
-            if isinstance(one, DataError):
-                raise one
-            observations.append(one)
+                outcome = unscored(WorkerError("DataError", str(outcome), ""))
+            if isinstance(outcome, DataError):
+                raise outcome
+            observations.append(outcome)
         if self.env.reward.combines_async:
             return self._here.submit(self._combined, items, observations)
         return finished(self._combined(items, observations))

@@ -63,12 +63,12 @@ class Shard:
         Raises:
             UsageError: it is not of that form, or the number is not from 1 to n.
         """
-        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
-        if found is None or int(found[2]) < 1:
+        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+        if match is None or int(match[2]) < 1:
             raise UsageError(
                 f"--shard {text}: write i/n, such as --shard 3/16 for the third of sixteen shards"
             )
-        number, count = int(found[1]), int(found[2])
+        number, count = int(match[1]), int(match[2])
         if not 1 <= number <= count:
             hint = (
                 f"; shards count from 1, so an array from 0 passes its number plus 1, here 1/{count}"
@@ -147,33 +147,33 @@ def read_totals(
     Raises:
         UsageError: one is missing, double, unfinished, no shard, or of another run or input.
     """
-    found = [_totals_of(file) for file in files]
-    first, places = found[0], dict[int, Path]()
+    all_totals = [_totals_of(file) for file in files]
+    first, places = all_totals[0], dict[int, Path]()
     identity = Identity.from_dict(first.identity)
-    for file, it in zip(files, found, strict=True):
-        if it.of != first.of:
+    for file, shard in zip(files, all_totals, strict=True):
+        if shard.of != first.of:
             raise UsageError(
-                f"{file} is one of {it.of} shards, and {files[0]} one of {first.of}; join those of one run"
+                f"{file} is one of {shard.of} shards, and {files[0]} one of {first.of}; join those of one run"
             )
-        if it.shard in places:
+        if shard.shard in places:
             raise UsageError(
-                f"{file} and {places[it.shard]} are both shard {it.shard} of {it.of}; give one of them"
+                f"{file} and {places[shard.shard]} are both shard {shard.shard} of {shard.of}; give one of them"
             )
-        places[it.shard] = file
-        if it.rows != first.rows:
+        places[shard.shard] = file
+        if shard.rows != first.rows:
             raise UsageError(
-                f"{file} is of an input of {it.rows} rows, {files[0]} of one of {first.rows}; score all shards of "
+                f"{file} is of an input of {shard.rows} rows, {files[0]} of one of {first.rows}; score all shards of "
                 "one input"
             )
-        theirs = Identity.from_dict(it.identity)
-        identity.add(theirs, str(file), accept, here=str(files[0]))
+        shard_identity = Identity.from_dict(shard.identity)
+        identity.add(shard_identity, str(file), accept, here=str(files[0]))
     if missing := [number for number in range(1, first.of + 1) if number not in places]:
-        shown = ", ".join(map(str, missing[:20])) + " …" * (len(missing) > 20)
+        missing_text = ", ".join(map(str, missing[:20])) + " …" * (len(missing) > 20)
         raise UsageError(
-            f"of {first.of} shards {len(missing)} are missing: {shown}; run `rlvr score … --shard "
+            f"of {first.of} shards {len(missing)} are missing: {missing_text}; run `rlvr score … --shard "
             f"{missing[0]}/{first.of}`, with --resume if it was stopped, and name its output here"
         )
-    return found, identity
+    return all_totals, identity
 
 
 def _totals_of(file: Path) -> ShardTotals:
@@ -227,8 +227,8 @@ def joined_rows(files: Sequence[Path], totals: Sequence[ShardTotals]) -> Iterato
         UsageError: the rows that a shard left out are missing.
         DataError: a line is damaged, or a row is missing or there twice.
     """
-    streams = [_records(file, it) for file, it in zip(files, totals, strict=True)]
-    streams += [iter(_left_out(file, it)) for file, it in zip(files, totals, strict=True)]
+    streams = [_records(file, shard) for file, shard in zip(files, totals, strict=True)]
+    streams += [iter(_left_out(file, shard)) for file, shard in zip(files, totals, strict=True)]
     before = 0
     for row in heapq.merge(*streams, key=lambda row: row.place):
         if row.place == before:
@@ -247,12 +247,12 @@ def _records(file: Path, totals: ShardTotals) -> Iterator[JoinedRow]:
     count, before = 0, 0
     with file.open("rb") as lines:
         for number, raw, damage, checked in checked_lines(lines):
-            found = _PLACE.match(raw)
-            if damage or found is None or not checked or int(found[1]) <= before:
+            place = _PLACE.match(raw)
+            if damage or place is None or not checked or int(place[1]) <= before:
                 why = damage or "it is not a line of a shard, in its place"
                 raise DataError(f"{file}, line {number}: {why}; score this shard again")
-            count, before = count + 1, int(found[1])
-            yield JoinedRow(before, file, b"{" + without_checksum(raw)[found.end() :], True)
+            count, before = count + 1, int(place[1])
+            yield JoinedRow(before, file, b"{" + without_checksum(raw)[place.end() :], True)
     if count != totals.scored:
         raise DataError(
             f"{file} has {count} records, and its run wrote {totals.scored}; score this shard again"
@@ -260,7 +260,7 @@ def _records(file: Path, totals: ShardTotals) -> Iterator[JoinedRow]:
 
 
 def _left_out(file: Path, totals: ShardTotals) -> list[JoinedRow]:
-    found = []
+    rows = []
     if totals.left_out:
         path = rejected_path(file)
         try:
@@ -274,9 +274,9 @@ def _left_out(file: Path, totals: ShardTotals) -> list[JoinedRow]:
                 raise DataError(
                     f"{path}, line {number}: it is not of a shard; score this shard again"
                 )
-            found.append(JoinedRow(int(place[1]), file, b"{" + line[place.end() :], False))
-    if len(found) != totals.left_out:
+            rows.append(JoinedRow(int(place[1]), file, b"{" + line[place.end() :], False))
+    if len(rows) != totals.left_out:
         raise DataError(
-            f"{file}: {len(found)} of {totals.left_out} rows that were left out are known; score it again"
+            f"{file}: {len(rows)} of {totals.left_out} rows that were left out are known; score it again"
         )
-    return sorted(found, key=lambda row: row.place)
+    return sorted(rows, key=lambda row: row.place)

@@ -174,5 +174,5 @@ def _reason(why: str) -> str:
 
 def _brief(text: str, most: int) -> str:
     """Cut and without control characters: a verifier may put a model's text where the reason belongs."""
-    shown = "".join(char if char.isprintable() else "\ufffd" for char in text[:most])
-    return shown if len(text) <= most else f"{shown}…"
+    printable = "".join(char if char.isprintable() else "\ufffd" for char in text[:most])
+    return printable if len(text) <= most else f"{printable}…"

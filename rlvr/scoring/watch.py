@@ -101,12 +101,12 @@ class Watch:
         loaded = set(sys.modules)
         self._local.busy = True  # with reading files itself
         try:
-            found = [module_version(name) for name in sorted(loaded - self._modules)]
+            versions = [module_version(name) for name in sorted(loaded - self._modules)]
         finally:
             self._local.busy = False
-        for one in found:
-            if one is not None:
-                self._note("code", *one)
+        for version in versions:
+            if version is not None:
+                self._note("code", *version)
         self._modules = loaded
 
     def _note(self, part: str, name: str, value: str) -> None:
@@ -153,10 +153,10 @@ class Watch:
         ):
             return
         self._states[path] = state
-        found = _digest_of_file(path, status.st_size)
+        file_digest = _digest_of_file(path, status.st_size)
         self._read_list()
         if path not in self._written:
-            self._note("inputs", _name_of(path), found)
+            self._note("inputs", _name_of(path), file_digest)
 
     def _list_written(self, path: str) -> None:
         """Note a file of its own, such as a cache, before it is there, so that no worker takes it for an input."""
@@ -171,17 +171,19 @@ class Watch:
         if self._list is None:
             return
         listed = os.pread(self._list, os.fstat(self._list).st_size - self._read, self._read)
-        whole = listed[: listed.rfind(b"\0") + 1]
-        self._read += len(whole)
-        self._written.update(map(os.fsdecode, whole.split(b"\0")[:-1]))
+        ended = listed[: listed.rfind(b"\0") + 1]
+        self._read += len(ended)
+        self._written.update(map(os.fsdecode, ended.split(b"\0")[:-1]))
 
     def _look_up(self, name: str, value: str | None) -> None:
         if not self._on or name in _OF_A_LOGIN or name.startswith(("LC_", "SSH_", "XDG_")):
             return
-        known = "unset" if value is None else digest(value.encode("utf-8", "surrogateescape"))
-        if self._variables.get(name) != known:
-            self._variables[name] = known
-            self._note("inputs", f"${name}", known)
+        value_digest = (
+            "unset" if value is None else digest(value.encode("utf-8", "surrogateescape"))
+        )
+        if self._variables.get(name) != value_digest:
+            self._variables[name] = value_digest
+            self._note("inputs", f"${name}", value_digest)
 
 
 @cache

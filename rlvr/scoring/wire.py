@@ -129,11 +129,11 @@ def _packed(value: Any, where: str) -> Any:
     if kind in (str, int, float, bool, type(None)):
         return value
     if kind is list:
-        return [_packed(one, where) for one in value]
+        return [_packed(item, where) for item in value]
     if kind is tuple:
-        return {_TUPLE: [_packed(one, where) for one in value]}
+        return {_TUPLE: [_packed(item, where) for item in value]}
     if kind is dict and all(type(name) is str and name != _TUPLE for name in value):
-        return {name: _packed(one, where) for name, one in value.items()}
+        return {name: _packed(item, where) for name, item in value.items()}
     raise DataError(
         f"the task's {where} holds {brief(value)}, a {kind.__name__}, which cannot be sent to another machine as JSON; "
         "use texts, numbers, lists, tuples and dicts with texts as keys, or score with --workers on this one"
@@ -142,9 +142,9 @@ def _packed(value: Any, where: str) -> Any:
 
 def _unpacked(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unpacked(one) for one in value]
+        return [_unpacked(item) for item in value]
     if isinstance(value, dict):
         if value.keys() == {_TUPLE}:
             return tuple(_unpacked(value[_TUPLE]))
-        return {name: _unpacked(one) for name, one in value.items()}
+        return {name: _unpacked(item) for name, item in value.items()}
     return value

@@ -228,12 +228,22 @@ class Ranking:
 
         A tie counts ½.  Between tasks nothing is compared: a model may find one harder than another.
         """
-        return [share for found in self.scores.values() if (share := _in_order(found)) is not None]
+        return [
+            share
+            for labelled_scores in self.scores.values()
+            if (share := _in_order(labelled_scores)) is not None
+        ]
 
     @property
     def of_all(self) -> float | None:
         """The share among all pairs, of any tasks: the area under the ROC curve; None without both labels."""
-        return _in_order([one for found in self.scores.values() for one in found])
+        return _in_order(
+            [
+                scores_of_task
+                for labelled_score in self.scores.values()
+                for scores_of_task in labelled_score
+            ]
+        )
 
     def mean(self, label: bool) -> float | None:
         """The mean score of completions with this label; None if there are none.
@@ -241,8 +251,13 @@ class Ranking:
         Args:
             label: right or wrong.
         """
-        found = [score for each in self.scores.values() for right, score in each if right is label]
-        return sum(found) / len(found) if found else None
+        scores_of_label = [
+            score
+            for scores_of_task in self.scores.values()
+            for right, score in scores_of_task
+            if right is label
+        ]
+        return sum(scores_of_label) / len(scores_of_label) if scores_of_label else None
 
     def as_dict(self) -> dict[str, Any]:
         """Its numbers, for JSON."""
@@ -339,14 +354,18 @@ class Audit:
         def say(line: str) -> None:
             console.print(Plainly(line))
 
-        it = self.total
+        total = self.total
         matrix = Table("", "said correct", "said not", title=f"{self.env} against {self.label!r}")
-        matrix.add_row("labelled right", str(it.true_positive), Text(str(it.false_negative), "red"))
-        matrix.add_row("labelled wrong", Text(str(it.false_positive), "red"), str(it.true_negative))
+        matrix.add_row(
+            "labelled right", str(total.true_positive), Text(str(total.false_negative), "red")
+        )
+        matrix.add_row(
+            "labelled wrong", Text(str(total.false_positive), "red"), str(total.true_negative)
+        )
         console.print(Plainly(matrix))
-        for name, rate in it.rates.items():
+        for name, rate in total.rates.items():
             say(f"{name}: {rate}")
-        say(f"unscored: {it.unscored}; rows left out: {len(self.left_out)}")
+        say(f"unscored: {total.unscored}; rows left out: {len(self.left_out)}")
         for column, values in self.slices.items():
             table = Table(column, "false positives", "false negatives", "unscored")
             for value, confusion in values.items():
@@ -359,10 +378,10 @@ class Audit:
         if self.ranking is not None:
             say(f"the reward model: {self.ranking}")
         if self.disagreement is not None:
-            other = self.disagreement
+            second = self.disagreement
             say(
-                f"against {other.against}: they differ in {other.rate}; it alone accepts {other.only_second}, the "
-                f"first alone {other.only_first}; unscored: {other.unscored}; rows left out: {len(other.left_out)}"
+                f"against {second.against}: they differ in {second.rate}; it alone accepts {second.only_second}, the "
+                f"first alone {second.only_first}; unscored: {second.unscored}; rows left out: {len(second.left_out)}"
             )
 
 
@@ -378,12 +397,12 @@ def label_of(value: Any) -> bool:
     word = str(value).strip().lower()
     if isinstance(value, float) and value in (0.0, 1.0):
         return bool(value)
-    known = _LABELS | _LABELS_NOT
-    if word not in known:
+    labels = _LABELS | _LABELS_NOT
+    if word not in labels:
         raise DataError(
             f"the label is {brief(value)}; it must be true or false, 1 or 0, correct or wrong"
         )
-    return known[word]
+    return labels[word]
 
 
 def audit(
@@ -420,61 +439,67 @@ def audit(
     require_whole("worst", worst, 0)
     if against is not None and isinstance(rows, Iterator):
         rows = list(rows)
-    found, kept = Audit(env.id, label), _Kept(worst)
-    found.ranking = None if reward_model is None else Ranking()
+    result, worst_cases = Audit(env.id, label), _Kept(worst)
+    result.ranking = None if reward_model is None else Ranking()
     waiting: list[tuple[Item, bool]] = []
     first: dict[str | int, tuple[bool | None, bool, str]] = {}
     slices: dict[str, dict[str, Confusion]] = {column: defaultdict(Confusion) for column in by}
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
 
     def leave_out(number: int, error: DataError) -> None:
-        found.left_out.append(f"row {number}: {error}")
+        result.left_out.append(f"row {number}: {error}")
 
     first_look = _with_columns(rows, label, by)
     for scored in score(env, first_look, workers=workers, on_error=leave_out, progress=progress):
         try:
             right = _labelled(scored, label)
         except DataError as error:
-            found.left_out.append(f"row {scored.item.id}: {error}")
+            result.left_out.append(f"row {scored.item.id}: {error}")
             continue
-        if found.ranking is not None and reward_model is not None:
+        if result.ranking is not None and reward_model is not None:
             waiting.append((scored.item, right))
             if len(waiting) == _AT_ONCE:
-                _rank(found.ranking, reward_model, waiting)
-        said = _accepted(scored)
-        found.total.add(right, said)
+                _rank(result.ranking, reward_model, waiting)
+        accepted = _accepted(scored)
+        result.total.add(right, accepted)
         for column, values in slices.items():
-            values[_value(scored.item, column)].add(right, said)
+            values[_value(scored.item, column)].add(right, accepted)
             if len(values) > _VALUES:
                 raise UsageError(
                     f"column {column!r} has more than {_VALUES} values; slice by another"
                 )
-        if said is not right:
-            kind = "unscored" if said is None else "false positive" if said else "false negative"
+        if accepted is not right:
+            kind = (
+                "unscored"
+                if accepted is None
+                else "false positive"
+                if accepted
+                else "false negative"
+            )
             _count(reasons[kind], scored.score.verdict.reason)
-            kept.add(_case(kind, scored, right))
+            worst_cases.add(_case(kind, scored, right))
         if against is not None:
-            first[scored.item.id] = said, right, scored.score.verdict.why[:_LONGEST]
-    if found.ranking is not None and reward_model is not None:
-        _rank(found.ranking, reward_model, waiting)
-    if not found.total.scored + found.total.unscored:
+            first[scored.item.id] = accepted, right, scored.score.verdict.why[:_LONGEST]
+    if result.ranking is not None and reward_model is not None:
+        _rank(result.ranking, reward_model, waiting)
+    if not result.total.scored + result.total.unscored:
         raise DataError(
-            f"no row could be used: {found.left_out[0] if found.left_out else 'there are none'}"
+            f"no row could be used: {result.left_out[0] if result.left_out else 'there are none'}"
         )
-    found.slices = {column: dict(sorted(values.items())) for column, values in slices.items()}
-    found.reasons = {kind: _commonest(counts) for kind, counts in sorted(reasons.items())}
-    found.cases = kept.listed()
+    result.slices = {column: dict(sorted(values.items())) for column, values in slices.items()}
+    result.reasons = {kind: _commonest(counts) for kind, counts in sorted(reasons.items())}
+    result.cases = worst_cases.listed()
     if against is not None:
-        found.disagreement = other = Disagreement(against.id)
-        refused = {text.partition(":")[0] for text in found.left_out}
+        result.disagreement = disagreement = Disagreement(against.id)
+        refused = {text.partition(":")[0] for text in result.left_out}
 
         def leave_out_too(number: int, error: DataError) -> None:
             if f"row {number}" not in refused:
-                other.left_out.append(f"row {number}: {error}")
+                disagreement.left_out.append(f"row {number}: {error}")
 
         second = score(against, rows, workers=workers, on_error=leave_out_too, progress=progress)
-        _compare(other, first, second, worst)
-    return found
+        _compare(disagreement, first, second, worst)
+    return result
 
 
 def _rank(
@@ -484,8 +509,8 @@ def _rank(
     scores = reward_model(
         [item.task.prompt for item, _ in waiting], [item.completion.text for item, _ in waiting]
     )
-    for (item, label), said in zip(waiting, scores, strict=True):
-        found.scores[item.task.id].append((label, said))
+    for (item, label), value in zip(waiting, scores, strict=True):
+        found.scores[item.task.id].append((label, value))
     waiting.clear()
 
 
@@ -501,20 +526,20 @@ def _with_columns(rows: Rows, label: str, by: Sequence[str]) -> Rows:
         return rows  # neither is a sequence of rows; the scorer reports that
     lines = iter(read_rows(rows) if isinstance(rows, (str, Path)) else rows)
     head = list(islice(lines, _HEAD))
-    known: set[str] = set()
+    columns: set[str] = set()
     for line in head:
         row = line.row if isinstance(line, (Item, Line)) else line
-        known |= (
+        columns |= (
             {name for name, value in row.items() if value is not None}
             if isinstance(row, Mapping)
             else set()
         )
-    if known and label not in known:
+    if columns and label not in columns:
         raise UsageError(
-            f"no row has a label in column {label!r}; there are {', '.join(map(repr, sorted(known)))}"
+            f"no row has a label in column {label!r}; there are {', '.join(map(repr, sorted(columns)))}"
         )
     for column in by:
-        if known and column not in known | {"task"}:
+        if columns and column not in columns | {"task"}:
             raise UsageError(
                 f"no row has a value in column {column!r}, so that there is nothing to slice by"
             )
@@ -529,10 +554,10 @@ def _count(counts: Counter[str], reason: str) -> None:
 
 
 def _commonest(counts: Counter[str]) -> dict[str, int]:
-    others = counts.pop(_OTHERS, 0)
+    rest_count = counts.pop(_OTHERS, 0)
     common = dict(counts.most_common(_REASONS))
-    others += counts.total() - sum(common.values())
-    return common | ({_OTHERS: others} if others else {})
+    rest_count += counts.total() - sum(common.values())
+    return common | ({_OTHERS: rest_count} if rest_count else {})
 
 
 class _Kept:
@@ -554,7 +579,7 @@ class _Kept:
 
     def listed(self) -> list[AuditCase]:
         """By kind; the first of each reason, then the second of each."""
-        found: list[AuditCase] = []
+        ordered: list[AuditCase] = []
         for kind in sorted({kind for kind, _ in self._cases}):
             of_each_reason = [
                 cases for (its_kind, _), cases in self._cases.items() if its_kind == kind
@@ -562,8 +587,8 @@ class _Kept:
             mixed = [
                 case for cases in zip_longest(*of_each_reason) for case in cases if case is not None
             ]
-            found += mixed[: self._most]
-        return found
+            ordered += mixed[: self._most]
+        return ordered
 
 
 def _labelled(scored: Scored, label: str) -> bool:
@@ -595,22 +620,22 @@ def _compare(
     second: Iterator[Scored],
     worst: int,
 ) -> None:
-    kept: dict[str, list[AuditCase]] = {"only the first": [], "only the second": []}
-    for other in second:
-        if other.item.id not in first:
+    cases_by_kind: dict[str, list[AuditCase]] = {"only the first": [], "only the second": []}
+    for scored in second:
+        if scored.item.id not in first:
             continue
-        one, label, why = first[other.item.id]
-        two = _accepted(other)
+        accepted, label, why = first[scored.item.id]
+        two = _accepted(scored)
         found.unscored += two is None
-        if one is None or two is None:
+        if accepted is None or two is None:
             continue
-        found.both += one and two
-        found.neither += not one and not two
-        found.only_first += one and not two
-        found.only_second += two and not one
-        kind = "only the first" if one else "only the second"
-        if one is not two and len(kept[kind]) < worst:
-            kept[kind].append(
-                _case(kind, other, label, f"{why}; the second: {other.score.verdict.why}")
+        found.both += accepted and two
+        found.neither += not accepted and not two
+        found.only_first += accepted and not two
+        found.only_second += two and not accepted
+        kind = "only the first" if accepted else "only the second"
+        if accepted is not two and len(cases_by_kind[kind]) < worst:
+            cases_by_kind[kind].append(
+                _case(kind, scored, label, f"{why}; the second: {scored.score.verdict.why}")
             )
-    found.cases = [case for cases in kept.values() for case in cases]
+    found.cases = [case for cases in cases_by_kind.values() for case in cases]

@@ -242,10 +242,10 @@ def _files(env: Environment, task: Task, write: Callable[[str], Ask]) -> list[st
     """The files that a session begins with."""
     ask = write("find . -type f | head -50")
     with env.open(task) as episode:
-        told = episode.reply(ask)
-    text = "" if told is None else str(told[-1]["content"])  # type: ignore[index]
-    found = [line.strip() for line in text.splitlines() if line.strip().startswith("./")]
-    return [path[2:] for path in found][:_MOST_FILES]
+        messages = episode.reply(ask)
+    text = "" if messages is None else str(messages[-1]["content"])  # type: ignore[index]
+    paths = [line.strip() for line in text.splitlines() if line.strip().startswith("./")]
+    return [path[2:] for path in paths][:_MOST_FILES]
 
 
 def _sessions(env: Environment, task: Task) -> Iterator[tuple[str, Callable[[str], Ask]]]:
@@ -264,8 +264,10 @@ def _sessions(env: Environment, task: Task) -> Iterator[tuple[str, Callable[[str
 def _asking(
     name: str, tool: Tool, parameter: str, wrap: Callable[[str], str]
 ) -> Callable[[str], Ask]:
-    others = {other: "x" for other in tool.parameters.get("required", ()) if other != parameter}
-    return lambda script: Ask(name, {**others, parameter: wrap(script)})
+    fixed_arguments = {
+        required: "x" for required in tool.parameters.get("required", ()) if required != parameter
+    }
+    return lambda script: Ask(name, {**fixed_arguments, parameter: wrap(script)})
 
 
 def _as_it_is(script: str) -> str:
@@ -289,7 +291,7 @@ def _says(env: Environment, task: Task, ask: Ask) -> bool:
     """Whether a call computes what a shell would."""
     try:
         with env.open(task) as episode:
-            told = episode.reply(ask)
+            messages = episode.reply(ask)
     except Unscored:
         return False
-    return told is not None and "rlvr-42" in str(told)
+    return messages is not None and "rlvr-42" in str(messages)

@@ -67,25 +67,27 @@ def check(
     require_seconds("budget_s", budget_s)
     require_seconds("wall_s", wall_s)
     workers = require_optional_whole("workers", workers, 1, none="the default")
-    started, found, done, count = time.monotonic(), Findings(only, skip), Tries(), 0
-    drawn = sample(env, found, tasks, random.Random(seed))
-    if drawn and _check_tasks(env, drawn, found, wall_s):
+    started, findings, done, count = time.monotonic(), Findings(only, skip), Tries(), 0
+    drawn_tasks = sample(env, findings, tasks, random.Random(seed))
+    if drawn_tasks and _check_tasks(env, drawn_tasks, findings, wall_s):
         played: Sequence[Task] = ()
         if env.single_turn:
-            _score_completions(env, drawn, seed, TimeBudget(budget_s), wall_s, workers, found, done)
+            _score_completions(
+                env, drawn_tasks, seed, TimeBudget(budget_s), wall_s, workers, findings, done
+            )
         else:
-            drawn = played = drawn[:_EPISODES]
-        count = len(drawn)
-        if found.wants("episodes"):
-            check_episodes(env, played, found, seed, wall_s)
-        _say_what_is_missing(found, done, played)
+            drawn_tasks = played = drawn_tasks[:_EPISODES]
+        count = len(drawn_tasks)
+        if findings.wants("episodes"):
+            check_episodes(env, played, findings, seed, wall_s)
+        _say_what_is_missing(findings, done, played)
     labelled = 0
-    if labels is not None and found.wants("labels"):
-        labelled = check_labels(env, labels, found, workers)
+    if labels is not None and findings.wants("labels"):
+        labelled = check_labels(env, labels, findings, workers)
     took_ms = sorted(1000 * took_s for *_, took_s in done.tries) or [0.0]
     return CheckReport(
         env=env.id,
-        findings=found.listed(),
+        findings=findings.listed(),
         tasks=count,
         completions=len(done.tries) + labelled,
         median_ms=statistics.median(took_ms),
@@ -122,7 +124,9 @@ def check_environment(
         env, tasks=tasks, seed=seed, budget_s=budget_s, wall_s=wall_s, only=only, skip=skip
     )
     if not report.clean:
-        lines = [str(it) for it in report.findings if it.severity is not Severity.NOTE]
+        lines = [
+            str(finding) for finding in report.findings if finding.severity is not Severity.NOTE
+        ]
         raise NonConforming(f"{env.id} does not pass its check:\n  - " + "\n  - ".join(lines))
 
 
@@ -149,7 +153,7 @@ def _score_completions(
     if any(map(found.wants, ("references", "exploits", "repeats"))):
         scored = score_tasks(env, drawn, found, budget, random.Random(seed), wall_s, workers)
         done.tries, done.shares, done.answers = scored.tries, scored.shares, scored.answers
-    if found.wants("verifier") and not any(it.hole == "hang" for it in found.listed()):
+    if found.wants("verifier") and not any(finding.hole == "hang" for finding in found.listed()):
         check_verifier(env, drawn, found)
     if found.wants("repeats"):
         check_repeats(env, done, found, budget, seed, wall_s)
@@ -162,9 +166,13 @@ def _score_completions(
 
 def _say_what_is_missing(found: Findings, done: Tries, played: Sequence[Task]) -> None:
     """Add a warning if nothing was scored, so that the report of it is not clean."""
-    wanted = played or any(map(found.wants, ("references", "exploits", "repeats")))
+    is_due = played or any(map(found.wants, ("references", "exploits", "repeats")))
     scored = done.tries or (played and found.wants("episodes"))
-    if wanted and not scored and not any(it.severity is Severity.HOLE for it in found.listed()):
+    if (
+        is_due
+        and not scored
+        and not any(finding.severity is Severity.HOLE for finding in found.listed())
+    ):
         found.add("not-checked", Severity.WARNING, "nothing was scored")
 
 

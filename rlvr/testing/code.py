@@ -93,7 +93,7 @@ def _constants(code: types.CodeType, doc: str | None) -> Iterator[str]:
         if isinstance(value, str) and value != doc:
             yield value
         elif isinstance(value, (tuple, frozenset)):
-            yield from (one for one in value if isinstance(one, str))
+            yield from (item for item in value if isinstance(item, str))
         elif isinstance(value, types.CodeType):
             yield from _constants(value, None)
 
@@ -122,9 +122,9 @@ def check_reward(env: Environment, found: Findings) -> None:
         env: the environment.
         found: where findings go.
     """
-    for one in env.members.values():
-        _check_forms(one, found)
-        _check_judge(one, found)
+    for member in env.members.values():
+        _check_forms(member, found)
+        _check_judge(member, found)
 
 
 def _check_forms(env: Environment, found: Findings) -> None:
@@ -133,9 +133,9 @@ def _check_forms(env: Environment, found: Findings) -> None:
     if reward.primary is None or not forms:
         return
     found.tried("format-outweighs")
-    least = {leaf.name: leaf.bounds[0] for leaf in reward.leaves}
-    wrong = least | {leaf.name: leaf.bounds[1] for leaf in forms} | {reward.primary.name: 0.0}
-    right = least | {leaf.name: leaf.bounds[0] for leaf in forms} | {reward.primary.name: 1.0}
+    lowest = {leaf.name: leaf.bounds[0] for leaf in reward.leaves}
+    wrong = lowest | {leaf.name: leaf.bounds[1] for leaf in forms} | {reward.primary.name: 0.0}
+    right = lowest | {leaf.name: leaf.bounds[0] for leaf in forms} | {reward.primary.name: 1.0}
     for leaf in reward.leaves:  # further verifiers say the same as the first
         if isinstance(leaf, Correct):
             wrong[leaf.name], right[leaf.name] = 0.0, 1.0
@@ -160,8 +160,8 @@ def _check_judge(env: Environment, found: Findings) -> None:
         return
     found.tried("judge-alone")
     if verifier.audit is None:
-        got, wanted = "no audit", "Fallback(rule, judge), or Judge(…, audit=FILE) of `rlvr audit`"
-        found.add("judge-alone", Severity.HOLE, got=got, wanted=wanted)
+        got, remedy = "no audit", "Fallback(rule, judge), or Judge(…, audit=FILE) of `rlvr audit`"
+        found.add("judge-alone", Severity.HOLE, got=got, wanted=remedy)
         return
     try:
         rate = json.loads(Path(verifier.audit).read_text())["total"]["rates"]["false positives"]

@@ -87,16 +87,16 @@ def gym_breaches(env: Environment, seed: int) -> list[Breach]:
                 break
     except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
         return [_hole("step", "reset or step raises", _said(error))]
-    found: list[Breach] = []
+    breaches: list[Breach] = []
     if first != second:
-        found.append(_hole("reset", "reset with the same seed gives another task"))
+        breaches.append(_hole("reset", "reset with the same seed gives another task"))
     if not (isinstance(first, tuple) and len(first) == 2 and isinstance(first[1], dict)):
         got = f"reset returned {brief(first)}"
-        found.append(_hole("reset", "reset must return (observation, info)", got))
-    found += _step_breaches(step)
-    if not found and not (step[2] or step[3]):
-        found.append(_hole("step", "an episode goes on after its last turn"))
-    return found
+        breaches.append(_hole("reset", "reset must return (observation, info)", got))
+    breaches += _step_breaches(step)
+    if not breaches and not (step[2] or step[3]):
+        breaches.append(_hole("step", "an episode goes on after its last turn"))
+    return breaches
 
 
 def episode_breaches(env: Environment, tasks: Sequence[Task]) -> list[Breach]:
@@ -110,25 +110,25 @@ def episode_breaches(env: Environment, tasks: Sequence[Task]) -> list[Breach]:
     env.reply_chars, env.calls, env.turns = 10**9, 10**6, max(env.limits.turns or 0, _TURNS)
     env.episode_seconds = 1e9
     env.call_seconds = min(env.limits.call_seconds, _CALL_S)
-    found: list[Breach] = []
-    seen: list[tuple[Task, str, list[str]]] = []
+    all_breaches: list[Breach] = []
+    replies_of_tasks: list[tuple[Task, str, list[str]]] = []
     for task in tasks:
         try:
-            found += _example(env, task)
-            said, breaches = _probed(env, task)
-            found += breaches
+            all_breaches += _example(env, task)
+            replies_text, breaches = _probed(env, task)
+            all_breaches += breaches
             paid, breaches = _paid_states(env, task)
-            found += breaches
-            seen.append((task, said, paid))
-            found += _junk(env, task)
-            found += _many(env, task, tasks)
-            found += cheat_breaches(env, task, _played, first=task is tasks[0])
+            all_breaches += breaches
+            replies_of_tasks.append((task, replies_text, paid))
+            all_breaches += _junk(env, task)
+            all_breaches += _many(env, task, tasks)
+            all_breaches += cheat_breaches(env, task, _played, first=task is tasks[0])
         except Unscored as error:
-            found.append(_hole("crash", "an episode fails", str(error)))
+            all_breaches.append(_hole("crash", "an episode fails", str(error)))
         except Exception as error:  # noqa: BLE001  the author's code may raise anything, see above
-            found.append(_hole("crash", "an episode raises", _said(error)))
-    found += _secrets(env, seen)
-    return list(dict.fromkeys(found))
+            all_breaches.append(_hole("crash", "an episode raises", _said(error)))
+    all_breaches += _secrets(env, replies_of_tasks)
+    return list(dict.fromkeys(all_breaches))
 
 
 def trace(env: Environment, tasks: Sequence[Task]) -> list[str]:
@@ -159,11 +159,11 @@ def _turns_of(env: Environment, task: Task) -> Sequence[_Turn]:
 
 
 def _without_times(record: EpisodeRecord) -> dict[str, Any]:
-    found = record.as_dict()
-    for turn in found["turns"]:
+    fields = record.as_dict()
+    for turn in fields["turns"]:
         for call in turn["calls"]:
             del call["seconds"]
-    return found
+    return fields
 
 
 # ------------------------------------------------------------------------------------------------------- the example
@@ -210,13 +210,17 @@ def _twice(
     if not calls:
         return
     repeated = [turn for turn in turns for _ in range(1 if isinstance(turn, str) else 3)]
-    record, more = _played(env, task, repeated)
-    if more.total is not None and score.total is not None and more.total > score.total + 1e-9:
-        got = f"{more.total:g} in place of {score.total:g}"
+    record, repeated_score = _played(env, task, repeated)
+    if (
+        repeated_score.total is not None
+        and score.total is not None
+        and repeated_score.total > score.total + 1e-9
+    ):
+        got = f"{repeated_score.total:g} in place of {score.total:g}"
         yield _hole("collected-twice", "the calls of the example, each three times, earn more", got)
     rewards = env.turn_rewards(task, record)
-    total = sum(one or 0.0 for one in rewards or ())
-    if total > max(high, more.total or 0.0) + 1e-9:
+    total = sum(reward or 0.0 for reward in rewards or ())
+    if total > max(high, repeated_score.total or 0.0) + 1e-9:
         yield _hole(
             "collected-twice",
             "calls that are repeated have rewards of turns above the total",
@@ -229,13 +233,13 @@ def _twice(
 
 def _probed(env: Environment, task: Task) -> tuple[str, list[Breach]]:
     """All that the policy is told before it knows anything, and what is wrong with these replies."""
-    found: list[Breach] = []
+    breaches: list[Breach] = []
     prompt = json.dumps(task.prompt, ensure_ascii=False, default=str)
-    said: list[str] = []
+    replies: list[str] = []
     first: Any = env.open(task)
     with first:
         keys = _names_in(first._state)
-        said.append(json.dumps(first.schemas, ensure_ascii=False))
+        replies.append(json.dumps(first.schemas, ensure_ascii=False))
         tools = dict(first.tools)
     for name, tool in tools.items():
         running: Any = env.open(task)
@@ -244,7 +248,7 @@ def _probed(env: Environment, task: Task) -> tuple[str, list[Breach]]:
                 try:
                     call = running.call(name, probe)
                 except Unscored as error:
-                    found.append(
+                    breaches.append(
                         _hole(
                             "crash",
                             f"the tool {name!r} raises, so a policy can make its rollout UNSCORED",
@@ -257,12 +261,12 @@ def _probed(env: Environment, task: Task) -> tuple[str, list[Breach]]:
                 code = any(value in _CODE for value in probe.values())
                 if call.reply.startswith("error: time limit"):
                     got = json.dumps(probe, default=str)[:100]
-                    found.append(
+                    breaches.append(
                         _hole("hang", f"a call of the tool {name!r} exceeds {_CALL_S:g} s", got)
                     )
                 if len(call.reply) > _LONG and not code:
                     got = f"{len(call.reply)} characters"
-                    found.append(
+                    breaches.append(
                         (
                             "long-reply",
                             Severity.WARNING,
@@ -272,38 +276,38 @@ def _probed(env: Environment, task: Task) -> tuple[str, list[Breach]]:
                     )
                 if str(os.getpid()) in call.reply and "getpid" in str(probe):
                     what = f"the tool {name!r} runs the policy's text in the process that holds the references"
-                    found.append(_hole("evaluates", what))
-                said.append(call.reply[:_LONG])
+                    breaches.append(_hole("evaluates", what))
+                replies.append(call.reply[:_LONG])
                 if running._over or "session is over" in call.reply:
                     running.close()
                     running = env.open(task)
         finally:
             running.close()
-    said += _user_says(env, task)
-    return "\n".join([prompt, *said]), found
+    replies += _user_says(env, task)
+    return "\n".join([prompt, *replies]), breaches
 
 
 def _user_says(env: Environment, task: Task) -> list[str]:
     with env.open(task) as running:
-        told = running.reply(PolicyTurn("I do not know."))
-        return [json.dumps(told)]
+        messages = running.reply(PolicyTurn("I do not know."))
+        return [json.dumps(messages)]
 
 
 def _probes(schema: Mapping[str, Any], keys: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Arguments to try: every value for each argument in turn, the others at their first."""
     properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
-    values = {name: _values(one, keys) for name, one in properties.items()}
-    first = {name: given[0] for name, given in values.items()}
+    values = {name: _values(property_schema, keys) for name, property_schema in properties.items()}
+    first = {name: values_first[0] for name, values_first in values.items()}
     if not values:
         yield {}
-    for name, given in values.items():
-        for value in given:
+    for name, values_of_argument in values.items():
+        for value in values_of_argument:
             yield {**first, name: value}
 
 
 def _values(schema: Mapping[str, Any], keys: Sequence[str]) -> list[Any]:
     if "anyOf" in schema:
-        return [value for one in schema["anyOf"] for value in _values(one, keys)]
+        return [value for choice in schema["anyOf"] for value in _values(choice, keys)]
     if "enum" in schema:
         return list(schema["enum"])
     match schema.get("type"):
@@ -332,7 +336,7 @@ def _names_in(state: Any) -> list[str]:
 def _paid_states(env: Environment, task: Task) -> tuple[list[str], list[Breach]]:
     """What of the state is paid as an answer, and whether it is so again in another episode."""
     paid: list[str] = []
-    found: list[Breach] = []
+    breaches: list[Breach] = []
     for name in list(_texts_in(env, task))[:_STATES]:
         value = ""
 
@@ -344,11 +348,11 @@ def _paid_states(env: Environment, task: Task) -> tuple[list[str], list[Breach]]
         if not _is_paid(env, task, answer) or not value:
             continue
         paid.append(value)
-        said = _final(env, task, value)
-        if not _is_paid(env, task, said):
+        final_answer = _final(env, task, value)
+        if not _is_paid(env, task, final_answer):
             what = "the same task decides its episodes otherwise: what was paid is not paid again"
-            found.append(_hole("nondeterministic", what, value))
-    return paid, found
+            breaches.append(_hole("nondeterministic", what, value))
+    return paid, breaches
 
 
 def _texts_in(env: Environment, task: Task) -> dict[str, str]:
@@ -379,8 +383,10 @@ def _final(env: Environment, task: Task, value: str) -> str:
 def _is_paid(env: Environment, task: Task, answer: str | Callable[[Any], str]) -> bool:
     """Whether an episode of one answer, which may depend on its state, is CORRECT."""
     with env.open(task) as episode:
-        said = answer if isinstance(answer, str) else answer(getattr(episode, "_state", None))
-        episode.reply(PolicyTurn(said), last="answer")
+        answer_text = (
+            answer if isinstance(answer, str) else answer(getattr(episode, "_state", None))
+        )
+        episode.reply(PolicyTurn(answer_text), last="answer")
     score = env.score_group(task, [env.completion_of(episode.record, 1)])[0]
     return score.verdict.outcome is Outcome.CORRECT
 
@@ -390,11 +396,13 @@ def _secrets(env: Environment, seen: Sequence[tuple[Task, str, Sequence[str]]]) 
 
     A short one may stand in a reply by chance; so it has to be that task's own more often than another's.
     """
-    told = prompted = other = count = 0
-    for i, (task, said, paid) in enumerate(seen):
+    in_replies = prompted = in_foreign = count = 0
+    for i, (task, replies_text, paid) in enumerate(seen):
         reference, foreign = _shown(task), _shown(seen[i - 1][0])
         for secret in paid:
-            if _holds(said, secret) and not any(_holds(said, one) for one in seen[i - 1][2]):
+            if _holds(replies_text, secret) and not any(
+                _holds(replies_text, paid_before) for paid_before in seen[i - 1][2]
+            ):
                 yield _hole(
                     "secret", "what the policy is told holds what decides the episode", secret
                 )
@@ -402,15 +410,15 @@ def _secrets(env: Environment, seen: Sequence[tuple[Task, str, Sequence[str]]]) 
             continue
         count += 1
         prompt = _text_of(task)
-        other += _holds(said, foreign)
+        in_foreign += _holds(replies_text, foreign)
         if not _holds(prompt, reference):
-            told += _holds(said, reference)
+            in_replies += _holds(replies_text, reference)
         elif not _holds(prompt, foreign):
             final = _final(env, task, reference)
             prompted += _is_paid(env, task, final)
-    for own, where in ((told, "a reply, the prompt or a schema"), (prompted, "the prompt")):
-        if count and own > count / 2 and own > other:
-            yield _hole("secret", f"{where} holds the reference", f"in {own} of {count} tasks")
+    for held, where in ((in_replies, "a reply, the prompt or a schema"), (prompted, "the prompt")):
+        if count and held > count / 2 and held > in_foreign:
+            yield _hole("secret", f"{where} holds the reference", f"in {held} of {count} tasks")
 
 
 def _shown(task: Task) -> str | None:
@@ -445,7 +453,7 @@ def _junk(env: Environment, task: Task) -> Iterator[Breach]:
         if score.verdict.outcome is Outcome.CORRECT:
             got = f"{score.verdict.why}, total {score.total}"
             yield _hole(hole, "an episode of nothing else is correct", got)
-        total = sum(one or 0.0 for one in env.turn_rewards(task, record) or ())
+        total = sum(reward or 0.0 for reward in env.turn_rewards(task, record) or ())
         if total > max(high, score.total or 0.0) + 1e-9:
             what = "the same turn again and again has rewards above the total"
             yield _hole("collected-twice", what, f"{total:g}")
@@ -454,12 +462,18 @@ def _junk(env: Environment, task: Task) -> Iterator[Breach]:
 def _many(env: Environment, task: Task, tasks: Sequence[Task]) -> Iterator[Breach]:
     """The answers of all tasks in one turn, the right one among them; and as calls of one turn."""
     turns = list(_turns_of(env, task))
-    others = [list(_turns_of(env, one)) for one in tasks if _shown(one) != _shown(task)]
-    if not others:
+    other_turns = [
+        list(_turns_of(env, other_task))
+        for other_task in tasks
+        if _shown(other_task) != _shown(task)
+    ]
+    if not other_turns:
         return
     if isinstance(turns[-1], str):
         finals = [
-            other[-1] for other in others if isinstance(other[-1], str) and other[-1] != turns[-1]
+            turns_of_other[-1]
+            for turns_of_other in other_turns
+            if isinstance(turns_of_other[-1], str) and turns_of_other[-1] != turns[-1]
         ]
         if finals:
             several = "\n".join([*finals, turns[-1], *finals])
@@ -478,11 +492,13 @@ def _many(env: Environment, task: Task, tasks: Sequence[Task]) -> Iterator[Breac
     ]
     wrong = [
         turn
-        for one, other in zip(tasks, (list(_turns_of(env, one)) for one in tasks), strict=True)
-        for turn in other
+        for turn_owner, owner_turns in zip(
+            tasks, (list(_turns_of(env, other_task)) for other_task in tasks), strict=True
+        )
+        for turn in owner_turns
         if isinstance(turn, Ask)
-        and _shown(one) != reference
-        and _shown(one) in map(plain_answer, turn.arguments.values())
+        and _shown(turn_owner) != reference
+        and _shown(turn_owner) in map(plain_answer, turn.arguments.values())
     ]
     if answering and wrong:
         _, alone = _played(env, task, [*answering, "Done."])

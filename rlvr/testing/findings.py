@@ -166,10 +166,10 @@ class Finding:
     def __str__(self) -> str:
         of = f" ({self.count} of {self.tried})" if self.tried > 1 else ""
         where = f", task {self.task!r}" if self.task else ""
-        said = f", {self.completion}" if self.completion else ""
+        completion_text = f", {self.completion}" if self.completion else ""
         came = f": {self.got}" if self.got else ""
         due = f"; wanted: {self.wanted}" if self.wanted else ""
-        return f"{self.severity} {self.hole}{of}: {self.what}{where}{said}{came}{due}"
+        return f"{self.severity} {self.hole}{of}: {self.what}{where}{completion_text}{came}{due}"
 
 
 class Findings:
@@ -256,13 +256,13 @@ class Findings:
     def listed(self) -> tuple[Finding, ...]:
         """All findings, the worst first, then in the order of `HOLES`."""
         ranks, order = list(Severity), list(HOLES)
-        found = [
+        findings = [
             replace(
                 first, count=self._count[key], tried=max(self._count[key], self._tried[first.hole])
             )
             for key, first in self._first.items()
         ]
-        return tuple(sorted(found, key=lambda f: (ranks.index(f.severity), order.index(f.hole))))
+        return tuple(sorted(findings, key=lambda f: (ranks.index(f.severity), order.index(f.hole))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,30 +324,32 @@ class CheckReport:
 
         colours = {Severity.HOLE: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
         table = Table("", "found", "of", "first case", show_lines=True)
-        for it in self.findings:
+        for item in self.findings:
             case = (
-                ("", it.what),
-                ("task ", it.task),
-                ("said ", it.completion),
-                ("got ", it.got),
-                ("want ", it.wanted),
+                ("", item.what),
+                ("task ", item.task),
+                ("said ", item.completion),
+                ("got ", item.got),
+                ("want ", item.wanted),
             )
             lines = "\n".join(name + text for name, text in case if text)
-            mark = Text(str(it.severity), colours[it.severity])
-            table.add_row(mark, it.hole, f"{it.count}/{it.tried}" if it.tried > 1 else "", lines)
+            mark = Text(str(item.severity), colours[item.severity])
+            table.add_row(
+                mark, item.hole, f"{item.count}/{item.tried}" if item.tried > 1 else "", lines
+            )
         if self.findings:
             console.print(Plainly(table))
         counts = Counter(finding.severity for finding in self.findings)
-        found = ", ".join(f"{counts[s]} {s}{'s' * (counts[s] != 1)}" for s in Severity)
+        counts_text = ", ".join(f"{counts[s]} {s}{'s' * (counts[s] != 1)}" for s in Severity)
         if self.completions:
-            said = (
+            scope = (
                 f"{self.completions} completions for {self.tasks} tasks in {self.took_s:.1f} s; a score takes "
                 f"{self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most; the best constant answer is "
                 f"right for {_share(self.guess)}, no text earns {_number(self.floor)}"
             )
         else:
-            said = f"no completion was scored by itself; episodes of {self.tasks} tasks in {self.took_s:.1f} s"
-        console.print(Plainly(f"{self.env}: {found}; {said}"), soft_wrap=True)
+            scope = f"no completion was scored by itself; episodes of {self.tasks} tasks in {self.took_s:.1f} s"
+        console.print(Plainly(f"{self.env}: {counts_text}; {scope}"), soft_wrap=True)
 
 
 def _share(value: float | None) -> str:

@@ -112,8 +112,8 @@ def _inspect_ai() -> Grader:
     def grade(completion: str, reference: str, task: str | None) -> Grade:
         output = model.ModelOutput.from_content("none/none", completion)
         state = solver.TaskState(model.ModelName("none/none"), 0, 0, task or "", [], output=output)
-        found = loop.run_until_complete(score(state, target(reference)))
-        return found.value == "C", str((found.metadata or {}).get("math_scorer_status", ""))
+        result = loop.run_until_complete(score(state, target(reference)))
+        return result.value == "C", str((result.metadata or {}).get("math_scorer_status", ""))
 
     return grade
 
@@ -148,8 +148,8 @@ def _adapted(found: Any) -> Grader:
     def grade(completion: str, reference: str, task: str | None) -> Grade:
         if not asks:
             return _grade(call(completion, reference))
-        asked = None if task is None else Task("yardstick", task, reference=reference)
-        return _grade(call(completion, reference, task=asked))
+        prompt_task = None if task is None else Task("yardstick", task, reference=reference)
+        return _grade(call(completion, reference, task=prompt_task))
 
     return grade
 

@@ -37,25 +37,25 @@ def check_labels(
         DataError: no row can be used.
         UsageError: the rows have no column `label`.
     """
-    told = audit(env, rows, worst=_CASES, workers=workers)
-    total = told.total
+    result = audit(env, rows, worst=_CASES, workers=workers)
+    total = result.total
     for hole, count in (
         ("labelled-wrong", total.false_positive + total.true_negative),
         ("labelled-right", total.true_positive + total.false_negative),
     ):
         for _ in range(count):
             found.tried(hole)
-    for case in told.cases:
-        hole, severity, wanted = _NAMES[case.kind]
+    for case in result.cases:
+        hole, severity, expected = _NAMES[case.kind]
         found.add(
             hole,
             severity,
             task=case.task,
             completion=case.completion,
             got=case.why,
-            wanted=wanted,
+            wanted=expected,
         )
-    if told.left_out:
-        what = f"{len(told.left_out)} labelled rows were left out: {told.left_out[0][:200]}"
+    if result.left_out:
+        what = f"{len(result.left_out)} labelled rows were left out: {result.left_out[0][:200]}"
         found.add("not-checked", Severity.WARNING, what)
     return total.scored + total.unscored

@@ -70,18 +70,18 @@ def check_task_repeats(
     with _elsewhere(env.without_tasks(), found) as pool:
         if pool is None:
             return
-        lost, there = _asked(pool, ("find", [task.id for task in drawn]), wall_s)
-        if lost or not there:
+        lost, remade_tasks = _asked(pool, ("find", [task.id for task in drawn]), wall_s)
+        if lost or not remade_tasks:
             return  # its ids are of a kind that `find` need not know
-        for task, made in zip(drawn, there, strict=True):
+        for task, remade in zip(drawn, remade_tasks, strict=True):
             found.tried("tasks-differ")
-            here = json.loads(_task_text(task))
-            if made is not None and json.loads(made) != here:
+            expected = json.loads(_task_text(task))
+            if remade is not None and json.loads(remade) != expected:
                 found.add(
                     "tasks-differ",
                     Severity.HOLE,
                     task=task.id,
-                    got=f"{made[:200]} in another process",
+                    got=f"{remade[:200]} in another process",
                 )
 
 
@@ -98,12 +98,14 @@ def check_repeats(
         seed: of the sample of completions.
         wall_s: time limit of one completion, in wall seconds.
     """
-    quick = [one for one in done.tries if one[2].total is not None and one[3] < _QUICK_S]
-    drawn = random.Random(seed).sample(quick, min(len(quick), _MOST))
-    spent_s = itertools.accumulate(took_s for *_, took_s in drawn)
+    quick = [
+        attempt for attempt in done.tries if attempt[2].total is not None and attempt[3] < _QUICK_S
+    ]
+    tries = random.Random(seed).sample(quick, min(len(quick), _MOST))
+    spent_s = itertools.accumulate(took_s for *_, took_s in tries)
     again = [
         (t, c, s)
-        for (t, c, s, _), so_far_s in zip(drawn, spent_s, strict=True)
+        for (t, c, s, _), so_far_s in zip(tries, spent_s, strict=True)
         if so_far_s < _REPEATED_S
     ]
     if not again:
@@ -118,7 +120,7 @@ def check_repeats(
                     budget.left_out += 1
                     return
                 work = [(task, completion) for task, completion, _ in batch]
-                lost, there = _asked(pool, ("score", (threads, work)), wall_s * len(batch))
+                lost, results = _asked(pool, ("score", (threads, work)), wall_s * len(batch))
                 where = "in another process" if threads == 1 else f"in {threads} threads"
                 if lost:
                     found.add(
@@ -128,7 +130,7 @@ def check_repeats(
                         wanted="as in the first worker",
                     )
                     return
-                _compare(env, batch, there, where, found)
+                _compare(env, batch, results, where, found)
 
 
 def _compare(
@@ -139,26 +141,34 @@ def _compare(
     found: Findings,
 ) -> None:
     low, high = env.reward.bounds
-    for (task, completion, score), other in zip(batch, there, strict=True):
+    for (task, completion, score), repeated in zip(batch, there, strict=True):
         case = {"task": task.id, "completion": harmless(completion.text)}
         found.tried("nondeterministic")
         first = _comparable(score)
-        if first != other:
-            pairs = zip(first, other, strict=True) if isinstance(other, list) else [(first, other)]
-            got, wanted = next((str(b), str(a)) for a, b in pairs if a != b)
+        if first != repeated:
+            pairs = (
+                zip(first, repeated, strict=True)
+                if isinstance(repeated, list)
+                else [(first, repeated)]
+            )
+            got, expected = next((str(b), str(a)) for a, b in pairs if a != b)
             found.add(
                 "nondeterministic",
                 Severity.HOLE,
                 **case,
                 got=f"{got} {where}",
-                wanted=f"{wanted}, as before",
+                wanted=f"{expected}, as before",
             )
-        if isinstance(other, list) and other[0] is not None and not low <= other[0] <= high:
+        if (
+            isinstance(repeated, list)
+            and repeated[0] is not None
+            and not low <= repeated[0] <= high
+        ):
             found.add(
                 "out-of-bounds",
                 Severity.HOLE,
                 **case,
-                got=str(other[0]),
+                got=str(repeated[0]),
                 wanted=f"[{low:g}, {high:g}]",
             )
 
@@ -175,7 +185,7 @@ def check_episodes(
         seed: of the reset.
         wall_s: time limit for each task, in wall seconds, beside that of the calls.
     """
-    seen, limit_s = [], (TASK_S + wall_s) * max(len(tasks), 1)
+    traces, limit_s = [], (TASK_S + wall_s) * max(len(tasks), 1)
     for hash_seed in (0, _HASH_SEED):
         with _elsewhere(env, found, hash_seed) as pool:
             if pool is None:
@@ -187,9 +197,9 @@ def check_episodes(
                 return
             if not tasks:
                 return
-            seen.append(_asked(pool, ("trace", tasks), limit_s)[1])
+            traces.append(_asked(pool, ("trace", tasks), limit_s)[1])
     found.tried("nondeterministic")
-    if seen[0] != seen[1]:
+    if traces[0] != traces[1]:
         what = "the same turns give other replies in another process"
         found.add("nondeterministic", Severity.HOLE, what)
 
@@ -224,17 +234,17 @@ def _asked(pool: WorkerPool, asked: _Asked, wall_s: float) -> tuple[str, Any]:
 
 def _handler(env: Environment) -> Handler:
     def handle(asked: _Asked) -> Any:
-        what, given = asked
+        what, payload = asked
         if what == "score":
-            threads, work = given
+            threads, work = payload
             if threads == 1:
-                return [_scored(env, one) for one in work]
+                return [_scored(env, piece) for piece in work]
             with ThreadPoolExecutor(threads) as pool:
                 return list(pool.map(partial(_scored, env), work))
         if what == "find":
-            return [_found(env, name) for name in given]
+            return [_found(env, name) for name in payload]
         plays: dict[str, Any] = {"gym": gym_breaches, "episodes": episode_breaches, "trace": trace}
-        return plays[what](env, given)
+        return plays[what](env, payload)
 
     return handle
 
@@ -250,8 +260,8 @@ def _scored(env: Environment, work: tuple[Task, Completion]) -> Any:
 
 def _comparable(score: Score) -> list[Any]:
     verdict = score.verdict
-    said = [score.total, str(verdict.outcome), verdict.value, verdict.why, verdict.answer]
-    return [*said, dict(verdict.detail), dict(score.parts)]  # as `rlvr replay` compares them
+    fields = [score.total, str(verdict.outcome), verdict.value, verdict.why, verdict.answer]
+    return [*fields, dict(verdict.detail), dict(score.parts)]  # as `rlvr replay` compares them
 
 
 def _found(env: Environment, name: str) -> str | None:

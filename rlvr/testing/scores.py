@@ -104,8 +104,8 @@ class Tries:
     def floor(self) -> float | None:
         """Mean total of an empty completion; None if there is none."""
         totals = [score.total for _, completion, score, _ in self.tries if not completion.text]
-        known = [total for total in totals if total is not None]
-        return sum(known) / len(known) if known else None
+        finite = [total for total in totals if total is not None]
+        return sum(finite) / len(finite) if finite else None
 
     @property
     def share(self) -> float:
@@ -254,19 +254,19 @@ class _Run:
         kind = why.removeprefix("worker-error: ").partition(":")[0]
         if kind in _OURS:
             raise UsageError(f"{self.env.id} cannot be scored on this machine: {why}")
-        hole, wanted = "crash", "a verdict: what a completion does wrong is a value"
+        hole, expected = "crash", "a verdict: what a completion does wrong is a value"
         if why.startswith("worker-timeout"):
-            hole, wanted = "hang", "a verdict within the limit"
+            hole, expected = "hang", "a verdict within the limit"
             self.hangs += 1
         elif not why.startswith(("worker-error", "worker-died")):
             hole = "unscored"
         elif kind == "RewardError" or "a verdict's value is" in why:
             strange = any(f" {value}" in why for value in ("nan", "inf", "-inf"))
-            hole, wanted = (
+            hole, expected = (
                 ("not-finite" if strange else "out-of-bounds"),
                 "a finite number inside the bounds",
             )
-        self.found.add(hole, Severity.HOLE, **case, got=why, wanted=wanted)
+        self.found.add(hole, Severity.HOLE, **case, got=why, wanted=expected)
 
 
 class _Ahead:
@@ -309,7 +309,7 @@ def _examples(
     run: _Run, tasks: Sequence[Task], budget: TimeBudget
 ) -> list[tuple[Known, Score | None]]:
     """Each task with a completion that is right, if there is one, and that completion's score."""
-    known: list[tuple[Known, Score | None]] = []
+    examples: list[tuple[Known, Score | None]] = []
     for number, task in enumerate(tasks):
         if budget.spent or run.hopeless:
             budget.left_out += len(tasks) - number
@@ -327,7 +327,7 @@ def _examples(
             example = None
         if example is None:
             run.found.add("no-example", Severity.NOTE, task=task.id)
-            known.append((_known(run, task, None, plain_answer(task.reference)), None))
+            examples.append((_known(run, task, None, plain_answer(task.reference)), None))
             continue
         if not _is_readable(run, task):
             continue
@@ -337,7 +337,7 @@ def _examples(
             run.lost_examples += 1
             continue
         _judge_example(run, task, example, score)
-        known.append(
+        examples.append(
             (
                 _known(
                     run, task, example, answer_in(example, score.verdict.answer, task.reference)
@@ -345,18 +345,18 @@ def _examples(
                 score,
             )
         )
-    return known
+    return examples
 
 
 def _known(run: _Run, task: Task, example: str | None, answer: str | None) -> Known:
     """What is known of a task; a note says what cannot be tried because no short answer is known."""
-    known = Known(task, example, answer)
-    if is_code(known):  # two programs, one after another, may well be a right program
-        return replace(known, answer=None)
+    result = Known(task, example, answer)
+    if is_code(result):  # two programs, one after another, may well be a right program
+        return replace(result, answer=None)
     if answer is None and run.found.wants("exploits"):
         what = f"no short answer is to be told, so that {', '.join(OF_ANSWERS)} were not tried"
         run.found.add("not-checked", Severity.NOTE, what, task=task.id)
-    return known
+    return result
 
 
 def _is_readable(run: _Run, task: Task) -> bool:
@@ -394,9 +394,9 @@ def _try_checker(run: _Run, task: Task) -> None:
     for hole in _OF_CHECKERS:
         run.found.tried(hole)
     try:
-        for hole, seen in verifier.faults(task.reference):
+        for hole, fault in verifier.faults(task.reference):
             severity = Severity.NOTE if hole == "checker-untried" else Severity.HOLE
-            run.found.add(hole, severity, task=task.id, got=seen)
+            run.found.add(hole, severity, task=task.id, got=fault)
     except DataError:
         return  # "reference-unreadable" says it
     except Unscored as error:

@@ -399,10 +399,10 @@ class _Journal:
     def _read(self, path: Path, digest: str) -> None:
         head, *lines = path.read_text(encoding="utf-8").split("\n")
         try:
-            own = json.loads(head)["digest"]
+            file_digest = json.loads(head)["digest"]
         except (ValueError, TypeError, KeyError):
             raise DataError(f"{path} is no journal of rlvr strength") from None
-        if own != digest:
+        if file_digest != digest:
             raise DataError(
                 f"{path} is of another run: other data, options, seed, number of works or completions; "
                 "remove it, or give the same ones"
@@ -465,8 +465,13 @@ def _case(work: Work, witness: Witness, example: str) -> dict[str, Any]:
 def _mean(values: Sequence[float]) -> dict[str, Any] | None:
     if not values:
         return None
-    found = estimate(values, 0.95)
-    return {"value": found.value, "low": found.low, "high": found.high, "tasks": found.tasks}
+    interval = estimate(values, 0.95)
+    return {
+        "value": interval.value,
+        "low": interval.low,
+        "high": interval.high,
+        "tasks": interval.tasks,
+    }
 
 
 def _digest(

@@ -48,23 +48,23 @@ def sample(env: Environment, found: Findings, tasks: int | None, rng: random.Ran
         first = list(range(min(2, count)))
         indices = first + sorted(rng.sample(several[len(first) :], count - len(first)))
         try:
-            drawn = [env.task(index) for index in indices]
+            drawn_tasks = [env.task(index) for index in indices]
         except IndexError:  # a generator with an end
             several = range(_end(env, indices[-1]))
             indices = sorted(rng.sample(several, min(count, len(several))))
-            drawn = [env.task(index) for index in indices]
+            drawn_tasks = [env.task(index) for index in indices]
     except DataError:  # such as a missing file or network, which says nothing about the environment
         raise
     except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
         found.add("tasks-raise", Severity.HOLE, got=said(error))
         return []
-    for task in drawn:
+    for task in drawn_tasks:
         if not isinstance(task, Task):
             found.add("not-a-task", Severity.HOLE, got=brief(task), wanted="Task(id, prompt, …)")
             return []
-    if not drawn:
+    if not drawn_tasks:
         found.add("no-tasks", Severity.HOLE)
-    return drawn
+    return drawn_tasks
 
 
 def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> bool:
@@ -115,12 +115,12 @@ def _end(env: Environment, beyond: int) -> int:
         IndexError: it has none.
     """
     env.task(0)
-    there = 0
-    while beyond - there > 1:
-        middle = (there + beyond) // 2
+    last_good = 0
+    while beyond - last_good > 1:
+        middle = (last_good + beyond) // 2
         try:
             env.task(middle)
-            there = middle
+            last_good = middle
         except IndexError:
             beyond = middle
     return beyond
@@ -128,13 +128,13 @@ def _end(env: Environment, beyond: int) -> int:
 
 def _listed(env: Environment, most: int) -> list[Task]:
     """The first tasks, at most `most`; a generator may end with IndexError."""
-    found: list[Task] = []
+    tasks: list[Task] = []
     try:
-        found.extend(islice(env.tasks(), most))
+        tasks.extend(islice(env.tasks(), most))
     except IndexError:
-        if env.size is not None or not found:
+        if env.size is not None or not tasks:
             raise
-    return found
+    return tasks
 
 
 def said(error: Exception) -> str:
@@ -176,29 +176,32 @@ def _recordable(tasks: Sequence[Task], found: Findings) -> bool:
 def _repeated(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
     """Repeated prompts: a note for a generator, whose tasks may be few, and a warning for a data set."""
     severity = Severity.NOTE if env.size is None else Severity.WARNING
-    seen: dict[str, Task] = {}
+    by_text: dict[str, Task] = {}
     texts: list[str] = []
-    kept: list[Task] = []
+    distinct: list[Task] = []
     for task in tasks:
         text = prompt_text(task.prompt)
-        known = seen.setdefault(text, task)
-        if known is task:
+        earlier_task = by_text.setdefault(text, task)
+        if earlier_task is task:
             texts.append(text)
-            kept.append(task)
-        elif known.reference != task.reference:
-            got = f"{brief(known.reference)} at {known.id!r}, {brief(task.reference)} here"
+            distinct.append(task)
+        elif earlier_task.reference != task.reference:
+            got = f"{brief(earlier_task.reference)} at {earlier_task.id!r}, {brief(task.reference)} here"
             found.add("contradiction", Severity.WARNING, task=task.id, got=got)
         else:
             found.add(
-                "duplicate-tasks", severity, task=task.id, got=f"{known.id!r} has the same prompt"
+                "duplicate-tasks",
+                severity,
+                task=task.id,
+                got=f"{earlier_task.id!r} has the same prompt",
             )
     if env.size is not None:  # a generator's tasks follow one pattern on purpose
         for earlier, later in near_duplicates(texts):
             found.add(
                 "near-duplicates",
                 Severity.NOTE,
-                task=kept[later].id,
-                got=f"much like {kept[earlier].id!r}",
+                task=distinct[later].id,
+                got=f"much like {distinct[earlier].id!r}",
             )
     answers = Counter(
         answer for task in tasks if (answer := plain_answer(task.reference)) is not None
@@ -218,9 +221,9 @@ def _splits(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
     base = env.split.partition("[")[0]  # train[:10] shares its tasks with train, and has to
     split = "test" if base == "train" else "train"
     try:
-        other: Any = type(env)(**(env.config | {"split": split}))
-        most = _SCANNED if env.size is not None else _DRAWN
-        theirs = {folded(prompt_text(task.prompt)): task for task in _listed(other, most)}
+        other_env: Any = type(env)(**(env.config | {"split": split}))
+        limit = _SCANNED if env.size is not None else _DRAWN
+        other_tasks = {folded(prompt_text(task.prompt)): task for task in _listed(other_env, limit)}
     except UsageError:
         return  # there is no such split
     except Exception as error:  # noqa: BLE001  see above
@@ -229,21 +232,21 @@ def _splits(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
             wanted="rlvr.UsageError for a split that is not there",
         )  # fmt: skip
         return
-    ours = {folded(prompt_text(task.prompt)): task for task in tasks}
-    shared = [words for words in ours if words in theirs]
-    if env.size is not None and len(shared) == len(ours) == len(theirs):
+    own_tasks = {folded(prompt_text(task.prompt)): task for task in tasks}
+    shared = [words for words in own_tasks if words in other_tasks]
+    if env.size is not None and len(shared) == len(own_tasks) == len(other_tasks):
         found.add(
             "split-overlap",
             Severity.NOTE,
             f"splits {env.split!r} and {split!r} are the same tasks, all of them",
         )
         return
-    share = len(shared) / max(len(ours), 1)
+    share = len(shared) / max(len(own_tasks), 1)
     severity = Severity.HOLE if share > _MANY else Severity.WARNING
     if env.size is None and share < _FEW:
         severity = Severity.NOTE  # drawn from so many that two meet by chance
-    for words in ours:
+    for words in own_tasks:
         found.tried("split-overlap")
-        if words in theirs:
-            got = f"{theirs[words].id!r} of {split!r} has the same prompt"
-            found.add("split-overlap", severity, task=ours[words].id, got=got)
+        if words in other_tasks:
+            got = f"{other_tasks[words].id!r} of {split!r} has the same prompt"
+            found.add("split-overlap", severity, task=own_tasks[words].id, got=got)

@@ -61,17 +61,22 @@ def check_verifier(env: Environment, tasks: Sequence[Task], found: Findings) -> 
         _try_references(verifier, task, found)
     if verifier.is_async or not verifier.rewritings:
         return
-    known = [
+    answered = [
         _Known(task, answer)
         for task in tasks
         if (answer := _answer_of(env, verifier, task)) is not None
     ]
-    for number, one in enumerate(known):
-        _try_rewritings(verifier, one, found)
-        others = [*known[number + 1 :], *known[:number]]
-        _try_both(verifier, one, [other.answer for other in others[:_OTHERS]], found)
-    if known:
-        _try_long_texts(verifier, known[0].task, found)
+    for number, example in enumerate(answered):
+        _try_rewritings(verifier, example, found)
+        other_examples = [*answered[number + 1 :], *answered[:number]]
+        _try_both(
+            verifier,
+            example,
+            [other_example.answer for other_example in other_examples[:_OTHERS]],
+            found,
+        )
+    if answered:
+        _try_long_texts(verifier, answered[0].task, found)
 
 
 def strange_references(reference: Any) -> Iterator[Any]:
@@ -87,13 +92,15 @@ def strange_references(reference: Any) -> Iterator[Any]:
 def _changed(value: Any) -> Iterator[Any]:
     if isinstance(value, Mapping):
         for name, part in value.items():
-            yield {key: one for key, one in value.items() if key != name}
-            yield from ({**value, name: other} for other in (*_STRANGE, *_changed(part)))
+            yield {key: item for key, item in value.items() if key != name}
+            yield from (
+                {**value, name: other_value} for other_value in (*_STRANGE, *_changed(part))
+            )
         yield {**value, "another": 1}
     elif isinstance(value, list | tuple):
         for at, part in enumerate(value[:3]):
-            for other in (*_STRANGE, *_changed(part)):
-                yield [*value[:at], other, *value[at + 1 :]]
+            for replacement in (*_STRANGE, *_changed(part)):
+                yield [*value[:at], replacement, *value[at + 1 :]]
         yield [*value, *value]
 
 
@@ -105,9 +112,9 @@ def _try_references(verifier: BaseVerifier[Any, Any], task: Task, found: Finding
         except RlvrError:
             continue
         except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
-            said, wanted = f"{type(error).__name__}: {error}", "read, or refused by DataError"
+            got_text, rule = f"{type(error).__name__}: {error}", "read, or refused by DataError"
             case = {"task": task.id, "completion": harmless(repr(reference))}
-            found.add("reference-raises", Severity.HOLE, **case, got=said, wanted=wanted)
+            found.add("reference-raises", Severity.HOLE, **case, got=got_text, wanted=rule)
 
 
 def _answer_of(env: Environment, verifier: BaseVerifier[Any, Any], task: Task) -> str | None:
@@ -140,10 +147,10 @@ def _try_both(
     verifier: BaseVerifier[Any, Any], known: _Known, others: Sequence[str], found: Findings
 ) -> None:
     reference = known.task.reference
-    for other in others:
-        if verifier.verify(f"<answer>{other}</answer>", reference, known.task).correct:
+    for other_answer in others:
+        if verifier.verify(f"<answer>{other_answer}</answer>", reference, known.task).correct:
             continue
-        for text in both_answers(known.answer, other):
+        for text in both_answers(known.answer, other_answer):
             found.tried("alternatives")
             verdict = verifier.verify(text, reference, known.task)
             if verdict.correct:

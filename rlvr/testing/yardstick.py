@@ -153,11 +153,11 @@ class YardstickReport:
             family: count this family alone; None for all.
             debatable: count the debatable rows, which are left out otherwise.
         """
-        found = YardstickCounts()
+        totals = YardstickCounts()
         for row, grade in zip(self.rows, self.grades[grader], strict=True):
             if family in (None, row.family) and (row.debatable is not None) is debatable:
-                found.add(row, grade)
-        return found
+                totals.add(row, grade)
+        return totals
 
     def false_grades(self, label: bool) -> Iterator[tuple[YardstickRow, dict[str, YardstickGrade]]]:
         """Rows with this label that a grader got wrong, without debatable ones; the first of each family come first.
@@ -178,7 +178,7 @@ class YardstickReport:
             if row.label is label and row.debatable is None and wrong:
                 by_family.setdefault(row.family, []).append((row, wrong))
         turns = chain.from_iterable(zip_longest(*by_family.values()))
-        return (found for found in turns if found is not None)
+        return (item for item in turns if item is not None)
 
     @property
     def families(self) -> list[str]:
@@ -205,10 +205,10 @@ class YardstickReport:
                 "completion": row.completion,
                 "label": row.label,
                 "reason": row.reason,
-                "graders": {name: grade.failure or grade.why for name, grade in found.items()},
+                "graders": {name: grade.failure or grade.why for name, grade in grades.items()},
             }
             for label in (False, True)
-            for row, found in self.false_grades(label)
+            for row, grades in self.false_grades(label)
         ]
         return {"yardstick": self.name, "rows": len(self.rows), "graders": graders, "false": wrong}
 
@@ -243,21 +243,23 @@ class YardstickReport:
         else:
             table = _table("accepted though wrong + rejected though right", "rows", *self.grades)
             for family in self.families:
-                found = [self.counts(name, family=family) for name in self.grades]
-                errors = [f"{it.accepted_wrong} + {it.rejected_right}" for it in found]
-                table.add_row(family, str(found[0].wrong + found[0].right), *errors)
+                all_counts = [self.counts(name, family=family) for name in self.grades]
+                errors = [
+                    f"{count.accepted_wrong} + {count.rejected_right}" for count in all_counts
+                ]
+                table.add_row(family, str(all_counts[0].wrong + all_counts[0].right), *errors)
         console.print(Plainly(table))
         for label, title in ((False, "accepted though wrong"), (True, "rejected though right")):
             rows = list(self.false_grades(label))
             say(f"{title}: {len(rows)}" + (f", the first {worst}" if len(rows) > worst else ""))
             for row, by in rows[:worst]:
-                said = ", ".join(
+                graders = ", ".join(
                     f"{name} ({_short(grade)})" if _short(grade) else name
                     for name, grade in by.items()
                 )
                 text = row.answer if row.answer is not None else row.completion
                 say(
-                    f"  {row.id}: {text[:80]!r} for {row.reference[:60]!r}: {row.reason}.  By {said}"
+                    f"  {row.id}: {text[:80]!r} for {row.reference[:60]!r}: {row.reason}.  By {graders}"
                 )
 
 
@@ -277,11 +279,11 @@ def load_yardstick(name: str = "math", families: Sequence[str] = ()) -> list[Yar
         )
     text = (files("rlvr.testing") / "yardsticks" / f"{name}.jsonl").read_text(encoding="utf-8")
     rows = [_row(json.loads(line)) for line in text.split("\n") if line]
-    known = dict.fromkeys(row.family for row in rows)
+    known_families = dict.fromkeys(row.family for row in rows)
     for family in families:
-        if family not in known:
+        if family not in known_families:
             raise UsageError(
-                f"there is no family {family!r}{nearest(family, known)}; there are {', '.join(known)}"
+                f"there is no family {family!r}{nearest(family, known_families)}; there are {', '.join(known_families)}"
             )
     return [row for row in rows if not families or row.family in families]
 
@@ -327,20 +329,26 @@ def measure_yardstick(
         UsageError: there is no such yardstick, family or grader, a package of it is missing, or a setting cannot work.
         WorkerError: a grader cannot be made in its worker.
     """
-    for one in graders:
-        require_grader(one)
+    for grader_name in graders:
+        require_grader(grader_name)
     require_seconds("wall_s", wall_s)
     count = usable_cores() if workers is None else require_whole("workers", workers, 1)
     report = YardstickReport(name, load_yardstick(name, families) if rows is None else list(rows))
-    for one in graders:
+    for grader_name in graders:
         with (
             WorkerPool(
-                partial(_handler, one), workers=count, spares=0, memory_mib=memory_mib, quiet=True
+                partial(_handler, grader_name),
+                workers=count,
+                spares=0,
+                memory_mib=memory_mib,
+                quiet=True,
             ) as pool,
             ThreadPoolExecutor(count) as threads,
         ):
             pool.warm()
-            report.grades[one] = list(threads.map(partial(_graded, pool, wall_s), report.rows))
+            report.grades[grader_name] = list(
+                threads.map(partial(_graded, pool, wall_s), report.rows)
+            )
     return report
 
 
@@ -350,21 +358,21 @@ def _handler(name: str) -> Callable[[tuple[str, str, str | None]], tuple[bool, s
 
     def timed(item: tuple[str, str, str | None]) -> tuple[bool, str, float]:
         start = perf_counter()
-        said: Grade = grade(*item)
-        return (*said, perf_counter() - start)
+        result: Grade = grade(*item)
+        return (*result, perf_counter() - start)
 
     return timed
 
 
 def _graded(pool: WorkerPool, wall_s: float, row: YardstickRow) -> YardstickGrade:
     start = perf_counter()
-    [said] = pool.run([(row.completion, row.reference, row.task)], wall_s=wall_s)
-    if isinstance(said, Unscored):
-        died = said.reason in ("worker-died", WorkerTimeout.reason)
+    [result] = pool.run([(row.completion, row.reference, row.task)], wall_s=wall_s)
+    if isinstance(result, Unscored):
+        died = result.reason in ("worker-died", WorkerTimeout.reason)
         return YardstickGrade(
-            False, "stopped" if died else "raised", str(said)[:200], perf_counter() - start
+            False, "stopped" if died else "raised", str(result)[:200], perf_counter() - start
         )
-    accepted, why, seconds = said
+    accepted, why, seconds = result
     return YardstickGrade(accepted, "", why, seconds)
 
 

@@ -73,14 +73,14 @@ class Corpus:
 
     def _words(self, texts: list[str]) -> list[list[str]]:
         """The words of texts, of one letter or more, without English stop words."""
-        found: list[list[str]] = self._bm25s.tokenize(
+        tokens: list[list[str]] = self._bm25s.tokenize(
             texts,
             token_pattern=r"(?u)\b\w+\b",
             stopwords="english",
             return_ids=False,
             show_progress=False,
         )
-        return found
+        return tokens
 
 
 def search(corpus: Corpus, *, most: int = 3, name: str = "search") -> Tool:
@@ -121,34 +121,34 @@ def _read(path: Path) -> list[tuple[str, str]]:
     if not path.exists():
         raise UsageError(f"the corpus {path} does not exist")
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    found: list[tuple[str, str]] = []
+    passages: list[tuple[str, str]] = []
     for file in files:
         if file.suffix not in _SUFFIXES or not file.is_file():
             continue
         text = file.read_text(encoding="utf-8", errors="replace")
         name = file.relative_to(path).as_posix() if path.is_dir() else file.name
-        found += _lines(text, name) if file.suffix == ".jsonl" else _paragraphs(text, name)
-    return found
+        passages += _lines(text, name) if file.suffix == ".jsonl" else _paragraphs(text, name)
+    return passages
 
 
 def _paragraphs(text: str, name: str) -> list[tuple[str, str]]:
-    paragraphs = [one.strip() for one in text.split("\n\n")]
+    paragraphs = [paragraph.strip() for paragraph in text.split("\n\n")]
     return [
-        (name, one[at : at + _PASSAGE])
-        for one in paragraphs
-        if one
-        for at in range(0, len(one), _PASSAGE)
+        (name, paragraph[at : at + _PASSAGE])
+        for paragraph in paragraphs
+        if paragraph
+        for at in range(0, len(paragraph), _PASSAGE)
     ]
 
 
 def _lines(text: str, name: str) -> list[tuple[str, str]]:
-    found = []
+    passages = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-            found.append((str(row.get("title", name)), str(row["text"])))
+            passages.append((str(row.get("title", name)), str(row["text"])))
         except (ValueError, KeyError, AttributeError) as error:
             raise DataError(f"{name}, line {number}: no object with a 'text': {error}") from None
-    return found
+    return passages

@@ -162,15 +162,21 @@ class Server:
         async with self._sdk.Client(self._target) as client:
             self._client = client
             tools: list[Tool] = []
-            for one in await _listed(client):
+            for listed_tool in await _listed(client):
                 schema = (
-                    getattr(one, "input_schema", None)
-                    or getattr(one, "inputSchema", None)
+                    getattr(listed_tool, "input_schema", None)
+                    or getattr(listed_tool, "inputSchema", None)
                     or {"type": "object"}
                 )
-                function = partial(_by_name, self, one.name)
+                function = partial(_by_name, self, listed_tool.name)
                 tools.append(
-                    Tool(one.name, one.description or "", dict(schema), function, checked=False)
+                    Tool(
+                        listed_tool.name,
+                        listed_tool.description or "",
+                        dict(schema),
+                        function,
+                        checked=False,
+                    )
                 )
             self._ready.set_result(tools)
             await self._end.wait()
@@ -182,25 +188,27 @@ class Server:
                     f"mcp: {brief(where)} is no URL; a command is a list, such as ['python', 'server.py']"
                 )
             return where
-        if not where or not all(isinstance(one, str) for one in where):
+        if not where or not all(isinstance(word, str) for word in where):
             raise UsageError(
                 f"mcp: the command is {brief(where)}; give a list of texts, such as ['python', 'server.py']"
             )
-        kept = None if env is None else {"PATH": os.environ.get("PATH", ""), **env}
-        return self._sdk.StdioServerParameters(command=where[0], args=list(where[1:]), env=kept)
+        variables = None if env is None else {"PATH": os.environ.get("PATH", ""), **env}
+        return self._sdk.StdioServerParameters(
+            command=where[0], args=list(where[1:]), env=variables
+        )
 
 
 async def _listed(client: Any) -> list[Any]:
     """All tools of a server, page after page."""
-    found: list[Any] = []
+    tools: list[Any] = []
     cursor: str | None = None
     for _ in range(_PAGES):
         page = await (client.list_tools() if cursor is None else client.list_tools(cursor=cursor))
-        found += page.tools
+        tools += page.tools
         cursor = getattr(page, "next_cursor", None) or getattr(page, "nextCursor", None)
         if not cursor:
-            return found
-    raise ServiceFailed(f"its list of tools does not end after {_PAGES} pages, {len(found)} tools")
+            return tools
+    raise ServiceFailed(f"its list of tools does not end after {_PAGES} pages, {len(tools)} tools")
 
 
 def _by_name(server: Server, name: str, /, **arguments: Any) -> str:

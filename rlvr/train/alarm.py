@@ -328,10 +328,10 @@ class OpinionAlarm:
             for r in group.rollouts
             if r.score is not None and r.score.total is not None
         ]
-        asked = [r for r in rollouts if float(torch.rand((), generator=draw)) < self.opinion.share]
+        chosen = [r for r in rollouts if float(torch.rand((), generator=draw)) < self.opinion.share]
         compared = apart = failed = 0
-        kept: list[dict[str, Any]] = []
-        for rollout in asked:
+        rows_kept: list[dict[str, Any]] = []
+        for rollout in chosen:
             assert rollout.score is not None
             first, second = rollout.score.verdict, self._verdict(rollout)
             if second.outcome == Outcome.UNSCORED:
@@ -342,10 +342,10 @@ class OpinionAlarm:
             self.recent.append((differs, differs and first.correct))
             if differs:
                 apart += 1
-                kept.append(_row(rollout, first, second, step))
-        if kept:
+                rows_kept.append(_row(rollout, first, second, step))
+        if rows_kept:
             with self.path.open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
+                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows_kept)
         total = len(self.recent)
         differing, paid = (
             (sum(flags) for flags in zip(*self.recent, strict=True)) if total else (0, 0)
@@ -369,21 +369,21 @@ class OpinionAlarm:
             state: what it returned; the three sums that runs before 0.2 kept say nothing of a window, and are left.
         """
         self.recent.extend(
-            (bool(one[0]), bool(one[1])) for one in state if not isinstance(one, int)
+            (bool(item[0]), bool(item[1])) for item in state if not isinstance(item, int)
         )
 
     def _verdict(self, rollout: Rollout) -> Verdict:
         try:
-            given = verified(self.opinion.verifier, rollout.text, rollout.task)  # type: ignore[arg-type]  # made one above
-            return given if isinstance(given, Verdict) else _awaited(given)
+            opinion = verified(self.opinion.verifier, rollout.text, rollout.task)  # type: ignore[arg-type]  # made one above
+            return opinion if isinstance(opinion, Verdict) else _awaited(opinion)
         except Exception as error:  # noqa: BLE001  our fault, as in scoring: no opinion
             return Verdict(Outcome.UNSCORED, why=f"{type(error).__name__}: {error}")
 
 
 def _awaited(given: Any) -> Verdict:
     async def wait() -> Verdict:
-        found: Verdict = await given
-        return found
+        verdict: Verdict = await given
+        return verdict
 
     return loop_thread("calls").call(wait)
 

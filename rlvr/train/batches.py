@@ -128,11 +128,11 @@ def buckets(
     start = np.zeros(n + 1, dtype=np.int64)  # where the last batch of that split begins
     cost[0] = 0
     for i, size in enumerate(sizes.tolist()):
-        most = min(n - i, max(1, max_tokens // size) if size else n)
-        tried = cost[i] + overhead_tokens + size * np.arange(1, most + 1)
-        better = tried < cost[i + 1 : i + most + 1]
-        cost[i + 1 : i + most + 1][better] = tried[better]
-        start[i + 1 : i + most + 1][better] = i
+        longest = min(n - i, max(1, max_tokens // size) if size else n)
+        tried = cost[i] + overhead_tokens + size * np.arange(1, longest + 1)
+        better = tried < cost[i + 1 : i + longest + 1]
+        cost[i + 1 : i + longest + 1][better] = tried[better]
+        start[i + 1 : i + longest + 1][better] = i
     cuts = [n]
     while cuts[-1] > 0:
         cuts.append(int(start[cuts[-1]]))

@@ -56,9 +56,9 @@ class Canary:
 
     def __init__(self, groups: Groups, tolerance: float) -> None:
         first = Cursor(groups.env, seed=0, shuffle=False)  # starts again if there are fewer tasks
-        most: int | None = getattr(groups.sampler, "positions", None)
+        position_limit: int | None = getattr(groups.sampler, "positions", None)
         prompts = [
-            list(groups.sampler.encode(groups.task(first.index(p)).prompt))[:most]
+            list(groups.sampler.encode(groups.task(first.index(p)).prompt))[:position_limit]
             for p in range(_ROWS)
         ]
         prompts = [
@@ -69,7 +69,9 @@ class Canary:
             TokenRow(ids[:at], ids[at : at + _TOKENS])
             for ids, at in zip(prompts, half, strict=True)
         ]
-        self.prompt_ids = _long_prompt(prompts, _LONG if most is None else min(_LONG, most - 1))
+        self.prompt_ids = _long_prompt(
+            prompts, _LONG if position_limit is None else min(_LONG, position_limit - 1)
+        )
         self.tolerance, self._differing = tolerance, ""
 
     def prepare(self, sampler: Sampler) -> None:
@@ -109,8 +111,8 @@ class Canary:
         if (probe := getattr(sampler, "probe", None)) is None:
             return Observed(self.rows, [sampler.logprobs(self.rows)])
         probes: Sequence[Probe] = probe(self.rows, self.prompt_ids)
-        sampled = [TokenRow(self.prompt_ids, [one.token]) for one in probes]
-        return Observed([*self.rows, *sampled], [one.logprobs for one in probes], probes)
+        sampled = [TokenRow(self.prompt_ids, [probe.token]) for probe in probes]
+        return Observed([*self.rows, *sampled], [probe.logprobs for probe in probes], probes)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def check(
@@ -130,15 +132,17 @@ class Canary:
             CanaryFailed: the difference is above the tolerance or NaN, the sampler's copy of the weights differed as
                 they were given (see `watched`), or an engine took a part of the weights or has another version.
         """
-        ours = policy.logprobs(observed.rows).tolist()
+        own_logprobs = policy.logprobs(observed.rows).tolist()
         after = f"after the sync to version {version}"
-        rows, sampled = ours[: len(self.rows)], ours[len(self.rows) :]
+        rows, sampled = own_logprobs[: len(self.rows)], own_logprobs[len(self.rows) :]
         for probe in observed.probes:
             _require_whole_update(probe, version)
         worst = 0.0
-        for number, theirs in enumerate(observed.logprobs):
+        for number, sampler_logprobs in enumerate(observed.logprobs):
             name = observed.probes[number].engine if observed.probes else "the sampler"
-            worst = max(worst, self._require_same(f"{after} {name}", rows, theirs, _DIFFERS))
+            worst = max(
+                worst, self._require_same(f"{after} {name}", rows, sampler_logprobs, _DIFFERS)
+            )
         for probe, row in zip(observed.probes, sampled, strict=True):
             worst = max(
                 worst,
@@ -164,17 +168,17 @@ class Canary:
             CanaryFailed: it is above the tolerance or NaN.
         """
         pairs = [
-            (mine, other)
+            (mine, sampler_value)
             for left, right in zip(ours, theirs, strict=True)
-            for mine, other in zip(left, right, strict=False)  # ours are padded
+            for mine, sampler_value in zip(left, right, strict=False)  # ours are padded
         ]
-        mine, other = max(pairs, key=_distance, default=(0.0, 0.0))
-        if not _distance((mine, other)) <= self.tolerance:
+        mine, reported = max(pairs, key=_distance, default=(0.0, 0.0))
+        if not _distance((mine, reported)) <= self.tolerance:
             raise CanaryFailed(
-                f"{where} gives a token the logprob {other:.6f}, the trainer {mine:.6f}, more than "
+                f"{where} gives a token the logprob {reported:.6f}, the trainer {mine:.6f}, more than "
                 f"{self.tolerance:g} apart: {meaning}"
             )
-        return _distance((mine, other))
+        return _distance((mine, reported))
 
 
 _DIFFERS: Final = (
@@ -227,8 +231,8 @@ def _long_prompt(prompts: Sequence[Sequence[int]], length: int) -> list[int]:
 
 def _differing(given: Mapping[str, Tensor], theirs: torch.nn.Module) -> str:
     """The name of the first tensor that is another one there; empty if there is none."""
-    own = theirs.state_dict()
-    pairs = ((name, value, own[name]) for name, value in given.items())
+    current = theirs.state_dict()
+    pairs = ((name, value, current[name]) for name, value in given.items())
     differ = (
         name
         for name, value, twin in pairs

@@ -72,30 +72,30 @@ def save(
     require_whole("keep", keep, 1)
     folder.mkdir(parents=True, exist_ok=True)
     path, ranks, shards = path_of(folder, step), ranks or Ranks(), list[_Shard]()
-    rest = _without_shards(dict(state), (), shards)
-    about = _write_shards(path, shards, ranks) if shards else {}
+    unsharded = _without_shards(dict(state), (), shards)
+    shards_info = _write_shards(path, shards, ranks) if shards else {}
     if shards:
-        rest[_SHARDS] = about
+        unsharded[_SHARDS] = shards_info
     if not ranks.first:
         return path
     try:
         with whole_file(path) as file:
             checksummed = Checksummed(file)
             with _without_checksums_of_members():
-                torch.save(rest, checksummed)
+                torch.save(unsharded, checksummed)
             _seal(file, checksummed)
     except (OSError, RuntimeError) as error:
-        said = (
+        cause = (
             error if isinstance(error, OSError) else error.__context__
         )  # torch hides it behind an error of its own
-        if not isinstance(said, OSError) or said.filename is not None:
+        if not isinstance(cause, OSError) or cause.filename is not None:
             raise
         raise OSError(
-            said.errno, f"{said.strerror}: the checkpoint of step {step}", str(path)
+            cause.errno, f"{cause.strerror}: the checkpoint of step {step}", str(path)
         ) from error
     for old in sorted(_found(folder))[:-keep]:  # now that the new name is on the disk too
         (folder / f"step-{old:08d}.pt").unlink(missing_ok=True)
-    written = about["folder"] if shards else ""
+    written = shards_info["folder"] if shards else ""
     for place in folder.glob("step-*-*/"):
         is_kept = path_of(folder, int(place.name.split("-")[1])).exists()
         if not is_kept or (place.name.startswith(f"{path.stem}-") and place.name != written):
@@ -143,15 +143,15 @@ def newest(
         UsageError: a rank does not see the first one's.
     """
     ranks = ranks or Ranks()
-    found = _newest(folder, keys) if ranks.first else None
-    path = ranks.from_first(None if found is None else found[0])
+    newest_here = _newest(folder, keys) if ranks.first else None
+    path = ranks.from_first(None if newest_here is None else newest_here[0])
     if path is None:
         return None
     if ranks.any(not path.is_file()):
         raise UsageError(
             f"the ranks see other checkpoints in {folder}; it has to be on a shared disk"
         )
-    state = _read(path) if found is None else found[1]
+    state = _read(path) if newest_here is None else newest_here[1]
     return path, _with_shards(path, state, ranks)
 
 
@@ -232,10 +232,10 @@ def _without_shards(tree: Any, keys: tuple[Any, ...], shards: list[_Shard]) -> A
         shards.append((keys, tree.detach()))
         return None
     if isinstance(tree, Mapping):
-        return {key: _without_shards(one, (*keys, key), shards) for key, one in tree.items()}
+        return {key: _without_shards(item, (*keys, key), shards) for key, item in tree.items()}
     if isinstance(tree, list | tuple):
-        found = [_without_shards(one, (*keys, i), shards) for i, one in enumerate(tree)]
-        return found if isinstance(tree, list) else tuple(found)
+        items = [_without_shards(item, (*keys, i), shards) for i, item in enumerate(tree)]
+        return items if isinstance(tree, list) else tuple(items)
     return tree
 
 
@@ -257,11 +257,11 @@ def _write_shards(path: Path, shards: Sequence[_Shard], ranks: Ranks) -> dict[st
             str(folder),
         ) from error
     sync_folder(folder)
-    own = [p for p in folder.iterdir() if p.name.startswith(f"__{ranks.rank}_")]
-    files = ranks.from_all({p.name: crc32_of(p) for p in [*own, folder / ".metadata"]})
+    own_files = [p for p in folder.iterdir() if p.name.startswith(f"__{ranks.rank}_")]
+    files = ranks.from_all({p.name: crc32_of(p) for p in [*own_files, folder / ".metadata"]})
     return {
         "folder": folder.name,
-        "files": {name: crc32 for one in files for name, crc32 in one.items()},
+        "files": {name: crc32 for rank_files in files for name, crc32 in rank_files.items()},
         "tensors": [
             [list(keys), list(tensor.shape), str(tensor.dtype).removeprefix("torch.")]
             for keys, tensor in shards
@@ -271,9 +271,9 @@ def _write_shards(path: Path, shards: Sequence[_Shard], ranks: Ranks) -> dict[st
 
 def _require_shards(path: Path, state: Mapping[str, Any]) -> None:
     """Refuse a checkpoint whose shards are not all there as they were written."""
-    about: Mapping[str, Any] = state.get(_SHARDS) or {"files": {}}
-    for name, crc32 in about["files"].items():
-        file = path.with_name(about["folder"]) / name
+    shards_info: Mapping[str, Any] = state.get(_SHARDS) or {"files": {}}
+    for name, crc32 in shards_info["files"].items():
+        file = path.with_name(shards_info["folder"]) / name
         if not file.is_file() or crc32_of(file) != crc32:
             raise DataError(
                 f"{path} was damaged since it was written: {file} is gone, or its checksum does not fit"
@@ -282,14 +282,14 @@ def _require_shards(path: Path, state: Mapping[str, Any]) -> None:
 
 def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
     """The state with its shards in their places: whole tensors, or shards over these ranks."""
-    about = state.pop(_SHARDS, None)
-    if about is None:
+    shards_info = state.pop(_SHARDS, None)
+    if shards_info is None:
         return state
     named = {
         str(number): ranks.empty(shape, getattr(torch, dtype))
-        for number, (_, shape, dtype) in enumerate(about["tensors"])
+        for number, (_, shape, dtype) in enumerate(shards_info["tensors"])
     }
-    reader = dcp.FileSystemReader(path.with_name(about["folder"]))
+    reader = dcp.FileSystemReader(path.with_name(shards_info["folder"]))
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # meant so
@@ -297,7 +297,7 @@ def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, A
     except CheckpointException as error:
         rank, failure = min(error.failures.items())
         raise DataError(f"rank {rank} cannot read its shards of {path}: {failure[0]}") from error
-    for number, (keys, _, _) in enumerate(about["tensors"]):
+    for number, (keys, _, _) in enumerate(shards_info["tensors"]):
         place: Any = state
         for key in keys[:-1]:
             place = place[key]
@@ -348,14 +348,14 @@ def _is_sealed(path: Path) -> bool | None:
     if size < 0:
         return None
     with path.open("rb") as file:
-        crc32, rest = 0, size
-        while rest and (block := file.read(min(rest, 1 << 20))):
-            crc32, rest = zlib.crc32(block, crc32), rest - len(block)
+        crc32, unread = 0, size
+        while unread and (block := file.read(min(unread, 1 << 20))):
+            crc32, unread = zlib.crc32(block, crc32), unread - len(block)
         length, seal = file.read(len(_NO_COMMENT)), file.read()
-    found = _SEAL.fullmatch(seal)
-    if found is None:
+    match = _SEAL.fullmatch(seal)
+    if match is None:
         return None
-    return length == struct.pack("<H", _SEAL_BYTES) and int(found[1], 16) == zlib.crc32(
+    return length == struct.pack("<H", _SEAL_BYTES) and int(match[1], 16) == zlib.crc32(
         _NO_COMMENT, crc32
     )
 

@@ -313,8 +313,8 @@ class Config:
         if isinstance(algorithm, str):
             algorithm = load_algorithm(algorithm)
         # Weights of other steps, or an engine whose numbers differ by rounding.
-        others = self.max_staleness or algorithm.replay or self.engine != "local"
-        if others and not algorithm.correction and algorithm.examples is None:
+        differ = self.max_staleness or algorithm.replay or self.engine != "local"
+        if differ and not algorithm.correction and algorithm.examples is None:
             algorithm = algorithm.copy_with(correction=(Correction(),))
         if self.overlong is not None:
             if "file" in algorithm.needs:
@@ -566,19 +566,19 @@ class ResolvedConfig(Config):
                 f"sampler is {self.sampler!r} and serve_samplers {self.serve_samplers}: these are two ways to say what "
                 "samples; leave one out"
             )
-        own: dict[str, dict[str, object]] = {
+        settings_by_engine: dict[str, dict[str, object]] = {
             "vllm": {"sampler_sleep": self.sampler_sleep},
             "servers": {
                 "sampler_key_env": self.sampler_key_env,
                 "sampler_folder": self.sampler_folder,
             },
         }
-        for engine, settings in own.items():
+        for engine, settings in settings_by_engine.items():
             if engine != self.engine and (
-                given := [name for name, value in settings.items() if value]
+                misplaced := [name for name, value in settings.items() if value]
             ):
                 raise UsageError(
-                    f"{given[0]} is given, and it is a setting of sampler="
+                    f"{misplaced[0]} is given, and it is a setting of sampler="
                     + ("'vllm'" if engine == "vllm" else "'http://…'")
                     + f"; here the sampler is {self.sampler!r}"
                 )
@@ -672,7 +672,7 @@ def _require_betas(name: str, value: object) -> tuple[float, ...]:
 def _require_sampler_name(name: str, value: object) -> str:
     addresses = value.split(",") if isinstance(value, str) else []
     if value not in ("local", "vllm") and not all(
-        re.fullmatch(r"https?://[^\s/?#@]+/?", one) for one in addresses
+        re.fullmatch(r"https?://[^\s/?#@]+/?", address) for address in addresses
     ):
         near = nearest(str(value), ["local", "vllm"])
         raise UsageError(
@@ -691,7 +691,7 @@ def _require_accepted(name: str, value: object) -> tuple[str, ...]:
 
 def _require_texts(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, (tuple, list)) or not all(
-        isinstance(one, str) and one for one in value
+        isinstance(text, str) and text for text in value
     ):
         raise UsageError(
             f"{name} is {value!r}; it must be a list of texts, such as ('q_proj', 'v_proj')"

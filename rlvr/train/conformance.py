@@ -153,10 +153,10 @@ class _Trial:
         noise = random.Random(1)
         self.groups = [
             Group(group.task, [
-                replace(one, behaviour_logprobs=[
-                    logprobs[p * _GROUP + g][t] - noise.gauss(0, 0.7) for t in range(len(one.completion_ids))
+                replace(rollout, behaviour_logprobs=[
+                    logprobs[p * _GROUP + g][t] - noise.gauss(0, 0.7) for t in range(len(rollout.completion_ids))
                 ])
-                for g, one in enumerate(group.rollouts)
+                for g, rollout in enumerate(group.rollouts)
             ])
             for p, group in enumerate(groups)
         ]  # fmt: skip
@@ -182,14 +182,14 @@ class _Trial:
 
     def _credited(self, learner: Learner) -> Batch:
         batch = learner.prepared(collate(self.groups))
-        found = credit(
+        estimate = credit(
             self.groups,
             batch,
             learner.algorithm,
             minibatch_of=[0] * len(batch.rows),
             values=self._values(),
         )
-        return replace(batch, advantages=found.advantages, returns=found.returns)
+        return replace(batch, advantages=estimate.advantages, returns=estimate.returns)
 
     def _gradient(self, learner: Learner, batch: Batch) -> Tensor:
         """Of all rows: a row of advantages 0 is computed too."""
@@ -208,27 +208,27 @@ class _Trial:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(_RANKS)}
-        said = _said_by_ranks(
+        output = _said_by_ranks(
             [os.environ | place | {"RANK": str(i)} for i in range(_RANKS)], self.algorithm
         )
         try:
-            apart = float(said.split()[-1])
+            apart = float(output.split()[-1])
         except (IndexError, ValueError):
-            last = (said.strip().splitlines() or ["it says nothing"])[-1]
+            last = (output.strip().splitlines() or ["it says nothing"])[-1]
             return f"it cannot be trained there: {last}"
         if apart < _TOLERANCE:
             return ""
         return f"the gradient is off by {apart:.1e} of its norm; compute nothing from the number of rows in `loss`"
 
     def splitting(self) -> str:
-        whole = self._gradient(self.learner, self.batch)
+        in_one = self._gradient(self.learner, self.batch)
         for what, options in (
             ("many micro-batches", {"max_tokens": 12}),
             ("packed", {"packing": True}),
         ):
             learner = self._learner(self.algorithm, **options)
-            other = self._gradient(learner, learner.prepared(self.batch))
-            apart = _apart(whole, other)
+            in_parts = self._gradient(learner, learner.prepared(self.batch))
+            apart = _apart(in_one, in_parts)
             if not apart < _TOLERANCE:
                 return (
                     f"{what}: the gradient is off by {apart:.1e} of its norm; a row's loss may depend on that row "
@@ -248,12 +248,12 @@ class _Trial:
         return f"the gradient's norm is {norm:.1e}; if that is meant, set `regularised = True` in the class"
 
     def masked_tokens(self) -> str:
-        mask, other = self.batch.completion_mask, {}
+        mask, changed_columns = self.batch.completion_mask, {}
         for name in ("behaviour_logprobs", "advantages", "ref_logprobs"):
             if (values := getattr(self.batch, name)) is not None:
-                other[name] = torch.where(mask, values, 9.0)
+                changed_columns[name] = torch.where(mask, values, 9.0)
         before = self._of_logprobs(self.batch, -1.0)
-        after = self._of_logprobs(replace(self.batch, **other), -3.0)
+        after = self._of_logprobs(replace(self.batch, **changed_columns), -3.0)
         if torch.equal(before, after) and not before[~mask].any():
             return ""
         return "the gradient depends on them; leave out what `inputs.mask` leaves out"
@@ -261,8 +261,8 @@ class _Trial:
     def _of_logprobs(self, batch: Batch, masked: float) -> Tensor:
         """The gradient of the loss in each token's log-probability, with this one where the mask is False."""
         learner = self.learner
-        found = learner.logprobs(batch.rows, learner.policy).double()
-        leaf = torch.where(batch.completion_mask, found, masked).requires_grad_()
+        logprobs = learner.logprobs(batch.rows, learner.policy).double()
+        leaf = torch.where(batch.completion_mask, logprobs, masked).requires_grad_()
         place = {id(row): i for i, row in enumerate(batch.rows)}
 
         def given(rows: Sequence[Any], temperature: float, *, with_entropy: bool = False) -> Any:
@@ -278,16 +278,18 @@ class _Trial:
         return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
 
     def unscored(self) -> str:
-        known = GroupInputs(self.groups, self.batch, self.algorithm, None, self._values(), None)
-        scores, scored = known.scores, known.scored
-        found = []
+        group_inputs = GroupInputs(
+            self.groups, self.batch, self.algorithm, None, self._values(), None
+        )
+        scores, scored = group_inputs.scores, group_inputs.scored
+        estimates = []
         for instead in (scores, torch.where(scored, scores, 9.0)):
-            made = self.algorithm.advantages(
-                Inputs(self.algorithm, known.by_name() | {"scores": instead})
+            estimate = self.algorithm.advantages(
+                Inputs(self.algorithm, group_inputs.by_name() | {"scores": instead})
             )
-            A = made[0] if isinstance(made, tuple) else made
-            found.append(A.reshape(len(self.batch.rows), -1)[scored.flatten()])
-        worst = float((found[0] - found[1]).abs().max())
+            A = estimate[0] if isinstance(estimate, tuple) else estimate
+            estimates.append(A.reshape(len(self.batch.rows), -1)[scored.flatten()])
+        worst = float((estimates[0] - estimates[1]).abs().max())
         if not worst:
             return ""
         return f"they move by up to {worst:.1g}; give every mean and std `groups.scored`"
@@ -295,13 +297,13 @@ class _Trial:
     def _values(self) -> list[PrefixValues] | None:
         if "prefix_values" not in self.algorithm.reads:
             return None
-        return [_values(one) for group in self.groups for one in group.rollouts]
+        return [_values(rollout) for group in self.groups for rollout in group.rollouts]
 
     def far_away(self) -> str:
         for shift in (-20.0, 20.0):
             moved = self.batch.behaviour_logprobs - shift
-            found = self._gradient(self.learner, replace(self.batch, behaviour_logprobs=moved))
-            if not found.isfinite().all():
+            gradient = self._gradient(self.learner, replace(self.batch, behaviour_logprobs=moved))
+            if not gradient.isfinite().all():
                 return f"at {shift:g} the gradient is not; use `inputs.log_ratio`, which is kept in ± 20"
         return ""
 
@@ -310,8 +312,8 @@ class _Trial:
         before = self._outcome(self.algorithm)
         for name, number in numbers(type(self.algorithm)).items():
             if _is_own(self.algorithm, number) and not any(
-                _apart(before, self._outcome(other))
-                for other in _others(self.algorithm, name, number)
+                _apart(before, self._outcome(changed))
+                for changed in _others(self.algorithm, name, number)
             ):
                 idle.append(name)
         return f"nothing depends on {', '.join(idle)}; drop what is not read" if idle else ""
@@ -322,13 +324,13 @@ class _Trial:
         return torch.cat([self._gradient(learner, batch), batch.advantages.flatten()])
 
     def resuming(self) -> str:
-        one, other = self._learner(self.algorithm), self._learner(self.algorithm)
+        first, second = self._learner(self.algorithm), self._learner(self.algorithm)
         parts = [range(len(self.batch.rows))]
-        one.update(one.prepared(self.batch), parts, lambda _: None)
-        other.load_state_dict(copy.deepcopy(one.state_dict()))
-        for learner in (one, other):
+        first.update(first.prepared(self.batch), parts, lambda _: None)
+        second.load_state_dict(copy.deepcopy(first.state_dict()))
+        for learner in (first, second):
             learner.update(learner.prepared(self.batch), parts, lambda _: None)
-        pairs = zip(one.parameters, other.parameters, strict=True)
+        pairs = zip(first.parameters, second.parameters, strict=True)
         if all(torch.equal(a, b) for a, b in pairs):
             return ""
         return (
@@ -352,16 +354,16 @@ def _said_by_ranks(environments: Sequence[dict[str, str]], algorithm: Algorithm)
             rank.stdin.write(json.dumps(record(algorithm)))
             rank.stdin.close()
             rank.stdin = None
-        said: list[str] = [rank.communicate(timeout=_RANKS_S)[0] for rank in ranks]
+        outputs: list[str] = [rank.communicate(timeout=_RANKS_S)[0] for rank in ranks]
     except subprocess.TimeoutExpired:
         return f"two ranks did not end within {_RANKS_S} s"
     finally:
         for rank in ranks:
             rank.kill()
             rank.wait()
-    failed = [text for text, rank in zip(said, ranks, strict=True) if rank.returncode]
+    failed = [text for text, rank in zip(outputs, ranks, strict=True) if rank.returncode]
     # One that fails closes its connections, of which the other complains.
-    return min(failed or said, key=lambda text: "Connection closed" in text)
+    return min(failed or outputs, key=lambda text: "Connection closed" in text)
 
 
 def _whole(tensor: Tensor) -> Tensor:
@@ -386,8 +388,10 @@ def _backward(learner: Learner, batch: Batch) -> None:
 
 def _values(rollout: Rollout) -> PrefixValues:
     T = len(rollout.completion_ids)
-    own = None if rollout.score is None else rollout.score.total
-    return PrefixValues((0, T // 2, T), (0.3, 0.6, own), (1, 1, int(own is not None)))
+    final_score = None if rollout.score is None else rollout.score.total
+    return PrefixValues(
+        (0, T // 2, T), (0.3, 0.6, final_score), (1, 1, int(final_score is not None))
+    )
 
 
 def _apart(one: Tensor, other: Tensor) -> float:
@@ -415,7 +419,7 @@ def _values_beside(value: Any, hint: Any) -> Sequence[Any]:
     if isinstance(value, bool):
         return [not value]
     if get_origin(hint) is Literal:
-        return [one for one in get_args(hint) if one != value]
+        return [choice for choice in get_args(hint) if choice != value]
     if value is None:
         return [1, 1.5, 3.0]
     if isinstance(value, int):

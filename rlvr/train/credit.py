@@ -98,8 +98,8 @@ class Batch:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors that there are, by name."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
-        return {name: values for name, values in found.items() if values is not None}
+        by_name = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
+        return {name: values for name, values in by_name.items() if values is not None}
 
 
 def collate(groups: Sequence[Group]) -> Batch:
@@ -130,8 +130,8 @@ def group_numbers(groups: Sequence[Group]) -> list[int]:
     Args:
         groups: of the batch.
     """
-    own = [number for number, group in enumerate(groups) for _ in group.rollouts]
-    return [*own, *(own[i] for i in owners_of(groups))]
+    numbers_of_rollouts = [number for number, group in enumerate(groups) for _ in group.rollouts]
+    return [*numbers_of_rollouts, *(numbers_of_rollouts[i] for i in owners_of(groups))]
 
 
 def rows_of(groups: Sequence[Group]) -> list[Rollout]:
@@ -199,21 +199,25 @@ def credit(
         return _credit_of_branches(groups, owners, batch, algorithm, minibatch_of, values, average)
     if len({len(group.rollouts) for group in groups}) > 1:
         return _credit_of_sizes(groups, batch, algorithm, minibatch_of, values, average)
-    known = GroupInputs(groups, batch, algorithm, minibatch_of, values, average)
-    inputs = Inputs(algorithm, known.by_name())
-    found = algorithm.advantages(inputs)
-    advantages, returns = found if isinstance(found, AdvantageEstimate) else (found, None)
-    mask = known.credited
+    group_inputs = GroupInputs(groups, batch, algorithm, minibatch_of, values, average)
+    inputs = Inputs(algorithm, group_inputs.by_name())
+    estimated = algorithm.advantages(inputs)
+    advantages, returns = (
+        estimated if isinstance(estimated, AdvantageEstimate) else (estimated, None)
+    )
+    mask = group_inputs.credited
     if not isinstance(advantages, Tensor) or advantages.numel() not in (
-        known.scores.numel(),
+        group_inputs.scores.numel(),
         mask.numel(),
     ):
-        given = list(advantages.shape) if isinstance(advantages, Tensor) else type(found).__name__
-        raise UsageError(
-            f"the advantages of {algorithm.label} are {given}; there must be one per completion, "
-            f"{list(known.scores.shape)}, or one per token, {list(mask.shape)}"
+        shape = (
+            list(advantages.shape) if isinstance(advantages, Tensor) else type(estimated).__name__
         )
-    is_whole = advantages.shape == known.scores.shape  # one per completion
+        raise UsageError(
+            f"the advantages of {algorithm.label} are {shape}; there must be one per completion, "
+            f"{list(group_inputs.scores.shape)}, or one per token, {list(mask.shape)}"
+        )
+    is_whole = advantages.shape == group_inputs.scores.shape  # one per completion
     advantages = advantages.reshape((-1, 1) if is_whole else mask.shape)
     return Credit(torch.where(mask, advantages.detach(), 0.0), returns)
 
@@ -230,11 +234,11 @@ def _credit_of_branches(
     """`credit` of the rollouts alone, whose advantages their branches take over."""
     count = len(batch.rows) - len(owners)
     alone = [
-        replace(group, rollouts=[replace(one, branches=()) for one in group.rollouts])
+        replace(group, rollouts=[replace(rollout, branches=()) for rollout in group.rollouts])
         for group in groups
     ]
     numbers = None if minibatch_of is None else minibatch_of[:count]
-    found = credit(
+    rollout_credit = credit(
         alone,
         batch.part(range(count)),
         algorithm,
@@ -242,19 +246,19 @@ def _credit_of_branches(
         values=values,
         average=average,
     )
-    mask = batch.completion_mask[:count, : found.advantages.shape[1]]
-    of_row = found.advantages.gather(1, mask.int().argmax(dim=1, keepdim=True)).squeeze(
+    mask = batch.completion_mask[:count, : rollout_credit.advantages.shape[1]]
+    of_row = rollout_credit.advantages.gather(1, mask.int().argmax(dim=1, keepdim=True)).squeeze(
         1
     )  # of its first trained token
-    varies = bool(torch.where(mask, found.advantages != of_row[:, None], False).any())
-    if found.returns is not None or values is not None or varies:
+    varies = bool(torch.where(mask, rollout_credit.advantages != of_row[:, None], False).any())
+    if rollout_credit.returns is not None or values is not None or varies:
         raise UsageError(
             f"{algorithm.label} gives each token an advantage of its own, and an episode has several rows, because "
             "its agent's requests did not all extend one another; use an algorithm with one advantage for each "
             "completion, such as grpo without a KL penalty in the reward"
         )
-    whole = torch.cat([of_row, of_row[list(owners)]])
-    return Credit(torch.where(batch.completion_mask, whole[:, None], 0.0))
+    with_branches = torch.cat([of_row, of_row[list(owners)]])
+    return Credit(torch.where(batch.completion_mask, with_branches[:, None], 0.0))
 
 
 def _credit_of_sizes(
@@ -267,10 +271,10 @@ def _credit_of_sizes(
 ) -> Credit:
     """`credit` for groups of different sizes: smaller ones are filled up by UNSCORED rows, which no mean counts."""
     G = max(len(group.rollouts) for group in groups)
-    own: list[int] = []
+    real_rows: list[int] = []
     filled: list[Group] = []
     for group in groups:
-        own += range(len(filled) * G, len(filled) * G + len(group.rollouts))
+        real_rows += range(len(filled) * G, len(filled) * G + len(group.rollouts))
         absent = replace(
             group.rollouts[0],
             text="",
@@ -282,22 +286,27 @@ def _credit_of_sizes(
         )
         filled.append(Group(group.task, [*group.rollouts, *[absent] * (G - len(group.rollouts))]))
     wide = collate(filled)
-    for name, known in batch.tensors().items():
-        column = known.new_zeros(len(wide.rows), *known.shape[1:])
-        column[own] = known
+    for name, column_values in batch.tensors().items():
+        column = column_values.new_zeros(len(wide.rows), *column_values.shape[1:])
+        column[real_rows] = column_values
         wide = replace(wide, **{name: column})
     numbers: list[int] | None = None
     if minibatch_of is not None:
         numbers = [0] * len(wide.rows)
-        for row, number in zip(own, minibatch_of, strict=True):
+        for row, number in zip(real_rows, minibatch_of, strict=True):
             numbers[row] = number
     prefixes: list[PrefixValues] | None = None
     if values is not None:
         prefixes = [PrefixValues((0,), (None,), (0,))] * len(wide.rows)
-        for row, value in zip(own, values, strict=True):
+        for row, value in zip(real_rows, values, strict=True):
             prefixes[row] = value
-    found = credit(filled, wide, algorithm, minibatch_of=numbers, values=prefixes, average=average)
-    return Credit(found.advantages[own], None if found.returns is None else found.returns[own])
+    wide_credit = credit(
+        filled, wide, algorithm, minibatch_of=numbers, values=prefixes, average=average
+    )
+    return Credit(
+        wide_credit.advantages[real_rows],
+        None if wide_credit.returns is None else wide_credit.returns[real_rows],
+    )
 
 
 class GroupInputs:
@@ -362,14 +371,19 @@ class GroupInputs:
             [{} if r.score is None else r.score.parts for r in group.rollouts]
             for group in self._groups
         ]
-        names = sorted({name for row in parts for one in row for name in one})
+        names = sorted(
+            {name for row in parts for parts_of_rollout in row for name in parts_of_rollout}
+        )
         if not names:
             raise UsageError(
                 f"{self._algorithm.label} compares the parts of a reward, and the scores have none; use an "
                 "environment with a composed reward, or grpo"
             )
         return torch.tensor(
-            [[[one.get(name, 0.0) for name in names] for one in row] for row in parts]
+            [
+                [[parts_of_rollout.get(name, 0.0) for name in names] for parts_of_rollout in row]
+                for row in parts
+            ]
         )
 
     @property
@@ -447,12 +461,12 @@ def totals(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, 
         groups: whose rollouts are one row each.
     """
     G = max(len(group.rollouts) for group in groups)
-    found = [
+    rows = [
         [None if r.score is None else r.score.total for r in group.rollouts] for group in groups
     ]
-    found = [row + [None] * (G - len(row)) for row in found]
-    scored = torch.tensor([[total is not None for total in row] for row in found])
-    return torch.tensor([[float(total or 0.0) for total in row] for row in found]), scored
+    rows = [row + [None] * (G - len(row)) for row in rows]
+    scored = torch.tensor([[total is not None for total in row] for row in rows])
+    return torch.tensor([[float(total or 0.0) for total in row] for row in rows]), scored
 
 
 def _placed(rows: Sequence[Rollout], scores: Tensor, mask: Tensor) -> Float[Tensor, "B T"]:
@@ -466,13 +480,13 @@ def _placed(rows: Sequence[Rollout], scores: Tensor, mask: Tensor) -> Float[Tens
         trained = mask[i].nonzero().flatten().tolist()
         if not trained:
             continue
-        rest = total
+        remainder = total
         for turn in row.turns:
             if turn.reward is not None:
                 place = bisect.bisect_left(trained, turn.stop) - 1
                 rewards[i, trained[max(place, 0)]] += turn.reward
-                rest -= turn.reward
-        rewards[i, trained[-1]] += rest if row.turns else total
+                remainder -= turn.reward
+        rewards[i, trained[-1]] += remainder if row.turns else total
     return rewards
 
 
@@ -513,14 +527,16 @@ def _boundaries(values: Sequence[PrefixValues]) -> tuple[Tensor, Tensor, Tensor]
     A boundary without a value is left out.  A row without a value at its first or last boundary is not trained on.
     """
     rows, complete = [], []
-    for one in values:
-        known = [
-            (b, float(v)) for b, v in zip(one.boundaries, one.values, strict=True) if v is not None
+    for prefixes in values:
+        finite = [
+            (b, float(v))
+            for b, v in zip(prefixes.boundaries, prefixes.values, strict=True)
+            if v is not None
         ]
-        ends = {one.boundaries[0], one.boundaries[-1]}
-        whole = len(known) > 1 and {known[0][0], known[-1][0]} == ends
-        rows.append(known if whole else [(b, 0.0) for b in sorted(ends)])
-        complete.append(whole)
+        ends = {prefixes.boundaries[0], prefixes.boundaries[-1]}
+        has_both_ends = len(finite) > 1 and {finite[0][0], finite[-1][0]} == ends
+        rows.append(finite if has_both_ends else [(b, 0.0) for b in sorted(ends)])
+        complete.append(has_both_ends)
     N = max(map(len, rows))
     padded = [row + [row[-1]] * (N - len(row)) for row in rows]
     at, boundaries = ([[point[i] for point in row] for row in padded] for i in (1, 0))
@@ -540,11 +556,11 @@ def update_rows(group: Sequence[int], updates: int, generator: torch.Generator) 
     members: dict[int, list[int]] = {}
     for row, number in enumerate(group):
         members.setdefault(number, []).append(row)
-    whole = [list(range(len(group)))]
+    all_rows = [list(range(len(group)))]
     if updates == 1:
-        return whole
-    drawn = torch.randperm(len(members), generator=generator).tolist()
-    ordered = [list(members.values())[i] for i in drawn]
+        return all_rows
+    order = torch.randperm(len(members), generator=generator).tolist()
+    ordered = [list(members.values())[i] for i in order]
     for count in range(min(updates, len(members) // LEAST_GROUPS), 1, -1):
         ends = [len(ordered) * (i + 1) // count for i in range(count)]
         parts = [
@@ -553,4 +569,4 @@ def update_rows(group: Sequence[int], updates: int, generator: torch.Generator) 
         ]
         if min(map(len, parts)) >= LEAST_ROWS:
             return parts
-    return whole
+    return all_rows

@@ -126,12 +126,12 @@ class CriticLearner(SecondModel):
         """
         # One token more, whatever it is, so that the state after the last one is before another.
         longer = [TokenRow(row.prompt_ids, [*row.completion_ids, 0]) for row in rows]
-        found = self.model.logprobs(longer).float().cpu()
+        numbers = self.model.logprobs(longer).float().cpu()
         lengths = torch.tensor([len(row.completion_ids) for row in rows])
-        after = found.gather(1, lengths[:, None]).squeeze(1)
+        after = numbers.gather(1, lengths[:, None]).squeeze(1)
         truncated = torch.tensor([row.truncated for row in rows])
-        inside = torch.arange(found.shape[1] - 1) < lengths[:, None]
-        return torch.where(inside, found[:, :-1], 0.0), torch.where(truncated, after, 0.0)
+        inside = torch.arange(numbers.shape[1] - 1) < lengths[:, None]
+        return torch.where(inside, numbers[:, :-1], 0.0), torch.where(truncated, after, 0.0)
 
     def learns(self, mini: Batch) -> bool:
         return bool(mini.completion_mask.any())
@@ -160,8 +160,8 @@ class CriticLearner(SecondModel):
             (factor * loss * counts).backward()
             sums += torch.stack([loss.detach(), clipped.detach() / tokens]) * counts
         numbers = self.learner.ranks.sum(sums).tolist()
-        found = dict(zip(("value_loss", "value_clipped"), numbers, strict=True))
-        return found | {"critic_grad_norm": self.clip_gradient()}
+        metrics = dict(zip(("value_loss", "value_clipped"), numbers, strict=True))
+        return metrics | {"critic_grad_norm": self.clip_gradient()}
 
     def after(self, batch: Batch) -> dict[str, float]:
         assert batch.values is not None

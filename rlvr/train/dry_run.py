@@ -219,8 +219,8 @@ def _origin(settings: ResolvedConfig, number: Number, value: Any) -> str:
     """Where a number of the algorithm comes from that neither flag nor file gives."""
     algorithm = settings.algorithm
     published: Any = type(algorithm)()
-    own = published if number.part is None else getattr(published, number.part, None)
-    if own is not None and getattr(own, number.name) == value:
+    holder = published if number.part is None else getattr(published, number.part, None)
+    if holder is not None and getattr(holder, number.name) == value:
         return algorithm.label
     if number.name == "correction" and settings.max_staleness:
         return "max_staleness"

@@ -60,12 +60,12 @@ def sketch_of(parts: list[tuple[int, Tensor]], size: int) -> NDArray[np.float64]
             column = start % ROW
             total[column : column + n] += (rows[start // ROW] * flat[:n]).cpu()
             flat, start = flat[n:], start + n
-        whole = len(flat) // ROW
-        if whole:
-            signs = rows[start // ROW : start // ROW + whole].to(flat.device)
-            total += (signs @ flat[: whole * ROW].view(whole, ROW)).double().cpu()
-        rest = flat[whole * ROW :]
-        total[: len(rest)] += (rows[start // ROW + whole] * rest).cpu()
+        full_rows = len(flat) // ROW
+        if full_rows:
+            signs = rows[start // ROW : start // ROW + full_rows].to(flat.device)
+            total += (signs @ flat[: full_rows * ROW].view(full_rows, ROW)).double().cpu()
+        remainder = flat[full_rows * ROW :]
+        total[: len(remainder)] += (rows[start // ROW + full_rows] * remainder).cpu()
     signed = (total * _signs("rlvr columns", ROW)).numpy()
     places = np.arange(ROW) % PLACES
     return np.bincount(places, weights=signed, minlength=PLACES).astype(np.float64)
@@ -91,9 +91,9 @@ def weights_digest(model: nn.Module) -> str:
     Args:
         model: whose weights are whole on this rank.
     """
-    found = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.blake2b(digest_size=16)
     for name, parameter in model.named_parameters():
         values = parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        found.update(f"{name} {list(parameter.shape)} {parameter.dtype}".encode())
-        found.update(values.numpy())
-    return found.hexdigest()
+        hasher.update(f"{name} {list(parameter.shape)} {parameter.dtype}".encode())
+        hasher.update(values.numpy())
+    return hasher.hexdigest()

@@ -70,8 +70,8 @@ class ImplicitRewards(SecondModel):
             right = (rewards > 0) == (outcomes > 0.5)
             sums += torch.stack([losses.detach().sum(), right.sum()]) / len(rows) * counts
         numbers = self.learner.ranks.sum(sums).tolist()
-        found = dict(zip(("implicit_loss", "implicit_accuracy"), numbers, strict=True))
-        return found | {"implicit_grad_norm": self.clip_gradient()}
+        metrics = dict(zip(("implicit_loss", "implicit_accuracy"), numbers, strict=True))
+        return metrics | {"implicit_grad_norm": self.clip_gradient()}
 
     def after(self, batch: Batch) -> dict[str, float]:
         return {"implicit_lr": self.lr}

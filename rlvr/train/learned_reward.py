@@ -70,10 +70,10 @@ class LearnedReward(GroupPart):
         task: Task | None = None,
     ) -> list[float]:
         assert task is not None
-        found: list[float] = self.load().scores(
-            [task.prompt] * len(completions), [one.text for one in completions]
+        scores: list[float] = self.load().scores(
+            [task.prompt] * len(completions), [completion.text for completion in completions]
         )
-        return found
+        return scores
 
 
 _LOADING = threading.Lock()

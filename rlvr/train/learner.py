@@ -246,19 +246,19 @@ class Learner:
         parts: Sequence[Sequence[int]],
         on_bad: Callable[[Batch], None] = _ignore,
     ) -> dict[str, float]:
-        found: list[dict[str, float]] = []
+        logged: list[dict[str, float]] = []
         stats: list[RatioStats] = []
         moved = 0
         for rows in parts:
-            made = self._one_update(batch.part(rows), on_bad)
-            if made is None:
+            update = self._one_update(batch.part(rows), on_bad)
+            if update is None:
                 continue
-            numbers, seen, has_moved = made
+            numbers, ratio_stats, has_moved = update
             moved += has_moved
             if numbers:
-                found.append(numbers)
-                stats += seen
-        numbers = _means(found) | (sum(stats[1:], start=stats[0]).means() if stats else {})
+                logged.append(numbers)
+                stats += ratio_stats
+        numbers = _means(logged) | (sum(stats[1:], start=stats[0]).means() if stats else {})
         for part in self.parts:
             numbers |= part.after(batch)
         return {**numbers, "updates": float(moved), "bad_updates": float(self.bad), "lr": self.lr}
@@ -274,19 +274,21 @@ class Learner:
             return None  # no gradient, and so no step: AdamW's momentum alone would still move the weights
         for part in self.parts:
             mini = part.select(mini)
-        numbers, seen = self.backward(mini, rows) if rows and self._mover is None else ({}, [])
-        own: dict[str, float] = {}
+        numbers, ratio_stats = (
+            self.backward(mini, rows) if rows and self._mover is None else ({}, [])
+        )
+        part_metrics: dict[str, float] = {}
         for part in learning:
-            own |= part.backward(mini)
+            part_metrics |= part.backward(mini)
         moves = any(p.grad is not None for p in self.parameters)
         if moves:
             norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip)
             numbers["grad_norm"] = float(norm)
             for part in self.parts:
                 part.gradient(float(norm))
-        elif rows and self._mover is not None and all(map(math.isfinite, own.values())):
-            numbers, seen = self._mover.move(mini, rows)
-        numbers |= own
+        elif rows and self._mover is not None and all(map(math.isfinite, part_metrics.values())):
+            numbers, ratio_stats = self._mover.move(mini, rows)
+        numbers |= part_metrics
         if not all(map(math.isfinite, numbers.values())):
             for part in self.parts:
                 part.skipped(mini, numbers)
@@ -297,13 +299,13 @@ class Learner:
         if moves:
             self.optimizer.param_groups[0]["lr"] = self.lr
             self.optimizer.step()
-        if has_moved := moves or (self._mover is not None and bool(seen)):
+        if has_moved := moves or (self._mover is not None and bool(ratio_stats)):
             self.updates += 1
             for part in self.parts:
                 part.moved(numbers)
         self._clear()
         self._bad_in_a_row = 0
-        return numbers, seen, has_moved
+        return numbers, ratio_stats, has_moved
 
     def _clear(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -335,8 +337,8 @@ class Learner:
             or any(part.regularises for part in self.parts)
         )
         has_gradient = mini.completion_mask if every else mini.advantages != 0
-        found: list[int] = has_gradient.any(dim=1).nonzero().flatten().tolist()
-        return found
+        indices: list[int] = has_gradient.any(dim=1).nonzero().flatten().tolist()
+        return indices
 
     def backward(
         self, mini: Batch, rows: Sequence[int]
@@ -347,14 +349,14 @@ class Learner:
             mini: the mini-batch, whose trained tokens and rows are the denominators.
             rows: indices of the rows to compute, see `rows_with_gradient`.
         """
-        whole = denominators(mini.completion_mask)
+        totals = denominators(mini.completion_mask)
         sums: dict[str, Tensor] = {}
         stats = []
         for indices, counts in self.policy.plan([mini.rows[i] for i in rows]):
-            loss, terms, seen = self.loss(mini.part([rows[i] for i in indices]), whole)
+            loss, terms, micro_stats = self.loss(mini.part([rows[i] for i in indices]), totals)
             (loss if counts else loss * 0.0).backward()
             self._advance(len(indices))
-            stats.append(seen if counts else seen.none())
+            stats.append(micro_stats if counts else micro_stats.none())
             for name, value in {"loss": loss, **terms}.items():
                 sums[name] = sums.get(name, 0.0) + value.detach() * counts
         sums, stats = self._over_ranks(sums, sum(stats[1:], start=stats[0]))
@@ -378,9 +380,9 @@ class Learner:
         together = self.ranks.sum(torch.stack([value.double().cpu() for value in sums.values()]))
         names = [field.name for field in fields(stats)]
         added = self.ranks.sum(torch.stack([getattr(stats, name).double().cpu() for name in names]))
-        found = dict(zip(names, added, strict=True))
-        found["ratio_max"] = self.ranks.largest(stats.ratio_max.double().cpu())
-        return dict(zip(sums, together, strict=True)), [RatioStats(**found)]
+        added_by_name = dict(zip(names, added, strict=True))
+        added_by_name["ratio_max"] = self.ranks.largest(stats.ratio_max.double().cpu())
+        return dict(zip(sums, together, strict=True)), [RatioStats(**added_by_name)]
 
     def loss(
         self, mini: Batch, whole: Denominators
@@ -393,9 +395,9 @@ class Learner:
         """
         batch, temperature = _on(mini, self.policy.device), self.config.temperature
         entropies, mask = None, batch.completion_mask
-        more: dict[str, Tensor] = {}
+        reader_values: dict[str, Tensor] = {}
         if self._reader is not None:
-            logprobs, more = self._reader.logprobs(batch)
+            logprobs, reader_values = self._reader.logprobs(batch)
         elif self._needs_entropy:
             logprobs, entropies = self.policy.logprobs(batch.rows, temperature, with_entropy=True)
         else:
@@ -403,7 +405,7 @@ class Learner:
         before = batch.behaviour_logprobs if batch.old_logprobs is None else batch.old_logprobs
         aggregate = partial(self._aggregated, mask=mask, whole=whole)
         micro = Micro(batch, whole, aggregate, logprobs, before, entropies)
-        inputs = self._inputs(batch, logprobs, before, entropies, more)
+        inputs = self._inputs(batch, logprobs, before, entropies, reader_values)
         losses, stats = self._losses(self.algorithm.loss(inputs), inputs)
         for part in self.parts:
             losses = part.weigh(losses, micro)
@@ -459,9 +461,9 @@ class Learner:
         losses = found.losses if isinstance(found, Losses) else found
         label, shape = self.algorithm.label, inputs.logprobs.shape
         if not isinstance(losses, Tensor) or losses.shape != shape:
-            given = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+            shape_text = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
             raise UsageError(
-                f"the loss of {label} is {given}; it must have one number per token, {list(shape)}"
+                f"the loss of {label} is {shape_text}; it must have one number per token, {list(shape)}"
             )
         if inputs.logprobs.requires_grad and not losses.requires_grad:
             raise UsageError(
@@ -508,18 +510,22 @@ class Learner:
 
     def _earlier_parts(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The states of parts in a checkpoint that was written before there were parts."""
-        found = {name: state[name] for name in ("reference", "critic") if state.get(name)}
+        parts = {name: state[name] for name in ("reference", "critic") if state.get(name)}
         if (adapted := state.get("adapted")) is None:  # runs of 0.1 had nothing that adapts
-            own = {part.name: part.state() for part in self.parts}
-            return {name: own[name] for name in own.keys() - {"reference", "critic"}} | found
+            fresh = {part.name: part.state() for part in self.parts}
+            return {name: fresh[name] for name in fresh.keys() - {"reference", "critic"}} | parts
         names = {name: adapted[name] for name in ("kl", "trust", "average")}
-        return found | names | {"entropy": [adapted["entropy"], adapted["last_entropy"]]}
+        return parts | names | {"entropy": [adapted["entropy"], adapted["last_entropy"]]}
 
 
 def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The mean of each number over the updates that have it."""
-    known = {name: [one[name] for one in found if name in one] for one in found for name in one}
-    return {name: sum(values) / len(values) for name, values in known.items()}
+    by_name = {
+        name: [metrics_of_update[name] for metrics_of_update in found if name in metrics_of_update]
+        for metrics in found
+        for name in metrics
+    }
+    return {name: sum(values) / len(values) for name, values in by_name.items()}
 
 
 def _on(batch: Batch, device: torch.device) -> Batch:

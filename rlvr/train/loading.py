@@ -98,9 +98,9 @@ def load_tokenizer(name: str | Path) -> Any:
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        own = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
+        plain_tokens = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
         if all(
-            token.startswith("<") and token.endswith(">") for token in own
+            token.startswith("<") and token.endswith(">") for token in plain_tokens
         ):  # made up, where there are no files
             raise ValueError("it has no tokens")
     except Exception as error:  # its kind depends on the model
@@ -173,10 +173,10 @@ def _first_line(error: BaseException) -> str:
 @contextmanager
 def without_bars() -> Iterator[None]:
     """Without the progress bars that transformers shows for each file between the lines of a run."""
-    shown = transformers_logging.is_progress_bar_enabled()
+    were_on = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if were_on:
             transformers_logging.enable_progress_bar()

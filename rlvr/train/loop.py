@@ -415,9 +415,9 @@ class Trainer:
         """
         started, ranks = time.perf_counter(), self.ranks
         self._trained = {}
-        made = collate(sampled.groups) if sampled is not None and sampled.groups else None
+        collated = collate(sampled.groups) if sampled is not None and sampled.groups else None
         shared: Batch | None = ranks.from_first(
-            made if made is None or ranks.world == 1 else _thin(made)
+            collated if collated is None or ranks.world == 1 else _thin(collated)
         )
         if shared is None:
             self._say(f"step {self.step + 1} is skipped: no group is left to train on")
@@ -428,7 +428,9 @@ class Trainer:
         if isinstance(self.learner, PreferenceLearner):
             assert sampled is not None  # there is one rank
             return self._learn_preferences(self.learner, sampled, draw)
-        batch = self.learner.prepared(made or shared)  # the first rank's rows have tasks and turns
+        batch = self.learner.prepared(
+            collated or shared
+        )  # the first rank's rows have tasks and turns
         algorithm = self.learner.algorithm
         assert batch.group is not None
         epochs = [
@@ -442,7 +444,7 @@ class Trainer:
         first = {row: number for number, rows in enumerate(epochs[0]) for row in rows}
         if sampled is not None:
             average = self.learner.part(MovingBaseline)
-            found = credit(
+            credited = credit(
                 sampled.groups,
                 batch,
                 algorithm,
@@ -451,7 +453,7 @@ class Trainer:
                 average=None if average is None else average.average,
             )
             self.learner.observe(sampled.groups)
-            batch = replace(batch, advantages=found.advantages, returns=found.returns)
+            batch = replace(batch, advantages=credited.advantages, returns=credited.returns)
             for part in self.learner.parts:
                 batch = part.choose(sampled.groups, batch, draw)
         batch = replace(batch, **ranks.from_first(_credited(batch)))
@@ -533,9 +535,11 @@ class Trainer:
                 )  # its share of what the canary computes
             return {}
         self._canary.prepare(self.sampler)
-        given = self._canary.watched(weights, self.sampler)
-        self.sampler.sync(given, self.step)
-        deque(given, maxlen=0)  # what the sampler has left over: the other ranks gather it
+        buckets_watched = self._canary.watched(weights, self.sampler)
+        self.sampler.sync(buckets_watched, self.step)
+        deque(
+            buckets_watched, maxlen=0
+        )  # what the sampler has left over: the other ranks gather it
         observed = self._canary.observe(self.sampler)
         self.ranks.from_first(observed.rows)
         difference = self._canary.check(self.policy, observed, self.step)
@@ -635,8 +639,8 @@ class Trainer:
         with self._folder("best") as folder:
             self.policy.save(folder)
             if self.ranks.first:
-                found = {"step": self.step, f"avg@{self._settings.eval_n}": self._standing.top}
-                (folder / "validation.json").write_text(json.dumps(found), encoding="utf-8")
+                record = {"step": self.step, f"avg@{self._settings.eval_n}": self._standing.top}
+                (folder / "validation.json").write_text(json.dumps(record), encoding="utf-8")
         self._say(f"step {self.step}: the best on the validation split so far, kept in RUN/best")
 
     def _wants_reset(self, numbers: Mapping[str, float]) -> bool:

@@ -55,14 +55,14 @@ class Lora:
 
     def _require_plain(self) -> None:
         """Refuse what `rlvr.train.logprobs` and `merged` would compute wrongly, without an error."""
-        others = [
+        trained_names = [
             name
             for name, p in self._model.named_parameters()
             if p.requires_grad and ".lora_" not in name
         ]
-        if others:
+        if trained_names:
             raise UsageError(
-                f"beside LoRA this model trains {others[0]}; freeze it, or train all weights without LoRA"
+                f"beside LoRA this model trains {trained_names[0]}; freeze it, or train all weights without LoRA"
             )
         ends = {id(self._model.get_input_embeddings()), id(self._model.get_output_embeddings())}
         for name, layer in self._layers.items():
@@ -81,10 +81,10 @@ class Lora:
     @property
     def config(self) -> dict[str, Any]:
         """The settings of the adapter as peft keeps them in a file, as plain JSON."""
-        found: dict[str, Any] = self._model.peft_config[self.name].to_dict()
+        fields: dict[str, Any] = self._model.peft_config[self.name].to_dict()
         return {
             name: sorted(value) if isinstance(value, (set, frozenset)) else value
-            for name, value in {**found, "inference_mode": True}.items()
+            for name, value in {**fields, "inference_mode": True}.items()
         }
 
     @property
@@ -113,12 +113,12 @@ class Lora:
         Args:
             state: what `state_dict` returned at some time.
         """
-        now = self.state_dict()
+        held_before = self.state_dict()
         self.load_state_dict(state)
         try:
             yield
         finally:
-            self.load_state_dict(now)
+            self.load_state_dict(held_before)
 
     def state_dict(self) -> dict[str, Tensor]:
         """A copy of the adapter's weights."""
@@ -134,14 +134,14 @@ class Lora:
         Raises:
             UsageError: they are of an adapter with other targets or another rank.
         """
-        ours = self.parameters
-        if ours.keys() != state.keys() or any(
-            ours[name].shape != state[name].shape for name in ours
+        own_parameters = self.parameters
+        if own_parameters.keys() != state.keys() or any(
+            own_parameters[name].shape != state[name].shape for name in own_parameters
         ):
             raise UsageError(
                 "these are the weights of a LoRA adapter with other targets or another rank"
             )
-        for name, parameter in ours.items():
+        for name, parameter in own_parameters.items():
             parameter.copy_(state[name])
 
     def fingerprint(self) -> int:
@@ -153,8 +153,8 @@ class Lora:
             for name, parameter in self._model.named_parameters():
                 if ".lora_" not in name:
                     head = parameter.detach().flatten()[:_SAMPLE].cpu().contiguous()
-                    seen = zlib.crc32(name.encode(), self._fingerprint)
-                    self._fingerprint = zlib.crc32(head.view(torch.uint8).numpy(), seen)
+                    checksum = zlib.crc32(name.encode(), self._fingerprint)
+                    self._fingerprint = zlib.crc32(head.view(torch.uint8).numpy(), checksum)
         return self._fingerprint
 
     def save(self, folder: str | Path, state: Mapping[str, Tensor | None] | None = None) -> None:
@@ -201,14 +201,14 @@ class Lora:
                 )
                 merged[name.replace("base_layer.", "")] = value.to("cpu", wide, copy=True)
         for name, layer in self._layers.items():
-            own = {
+            layer_values = {
                 inner: bucket[f"{name}.{inner}"]
                 for inner, _ in layer.named_parameters()
                 if inner.startswith("lora_") and f"{name}.{inner}" in bucket
             }
-            if own:
+            if layer_values:
                 key = f"{name}.{getattr(layer, 'parameter_name', 'weight')}"
-                with _holding_values(layer, own):
+                with _holding_values(layer, layer_values):
                     delta = layer.get_delta_weight(self.name)
                 weight = merged[key.replace("base_layer.", "")]
                 weight += delta.to("cpu", weight.dtype)
@@ -218,16 +218,16 @@ class Lora:
 @contextmanager
 def _holding_values(module: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
     """The module's parameters with other values, such as whole ones in the place of shares."""
-    kept = []
+    parameters_before = []
     for name, value in values.items():
         owner, _, last = name.rpartition(".")
         place = module.get_submodule(owner)._parameters
-        kept.append((place, last, place[last]))
+        parameters_before.append((place, last, place[last]))
         place[last] = nn.Parameter(value, requires_grad=False)
     try:
         yield
     finally:
-        for place, last, parameter in kept:
+        for place, last, parameter in parameters_before:
             place[last] = parameter
 
 
@@ -314,13 +314,13 @@ def _matching(model: Any, targets: Sequence[str]) -> tuple[list[str], list[str]]
         if not found(target, modules) and not found(target, parameters):
             linear = {
                 name.rpartition(".")[2]
-                for name, one in model.named_modules()
-                if isinstance(one, nn.Linear)
+                for name, module in model.named_modules()
+                if isinstance(module, nn.Linear)
             }
             head = {
                 name.rpartition(".")[2]
-                for name, one in model.named_modules()
-                if one is model.get_output_embeddings()
+                for name, module in model.named_modules()
+                if module is model.get_output_embeddings()
             }
             raise UsageError(
                 f"lora_targets has {target!r}, which no layer of {type(model).__name__} is called; it has "
@@ -425,5 +425,5 @@ def _only_adapter(layers: Mapping[str, Any]) -> str:
         raise UsageError(
             f"this model has {len(names)} adapters ({', '.join(sorted(names))}); delete all but one"
         )
-    found: str = next(iter(names))
-    return found
+    only_name: str = next(iter(names))
+    return only_name

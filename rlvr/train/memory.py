@@ -95,9 +95,9 @@ class TokenCosts:
             tokens: of each row.
             recomputed: with gradient checkpointing.
         """
-        kept = self.fixed + rows * (self.linear * tokens + self.square * tokens**2)
+        stored = self.fixed + rows * (self.linear * tokens + self.square * tokens**2)
         layer = rows * (self.layer_linear * tokens + self.layer_square * tokens**2)
-        return kept + (_LAYER_GRADIENTS + recomputed) * layer
+        return stored + (_LAYER_GRADIENTS + recomputed) * layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,8 @@ class Forecast:
     @property
     def peak(self) -> float:
         """The most at any time."""
-        both = (self.update, self.sampling)
-        return self.standing + (sum(both) if self.overlap else max(both))
+        phases = (self.update, self.sampling)
+        return self.standing + (sum(phases) if self.overlap else max(phases))
 
     def __str__(self) -> str:
         parts = {
@@ -209,13 +209,13 @@ def capacity(device: torch.device) -> int | None:
         return int(torch.cuda.mem_get_info(device)[1])
     if device.type != "cpu":
         return None
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
-            found.append(int(Path(name).read_text(encoding="ascii")))
+            limits.append(int(Path(name).read_text(encoding="ascii")))
         except (OSError, ValueError):  # no control groups, or no limit
             continue
-    return min(found)
+    return min(limits)
 
 
 def token_costs(policy: Policy) -> TokenCosts:
@@ -224,11 +224,11 @@ def token_costs(policy: Policy) -> TokenCosts:
     Args:
         policy: with all settings of the run; its gradients and weights stay as they are.
     """
-    most = (
+    position_limit = (
         getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
         or _PROBE[-1]
     )
-    longest = min(most, _PROBE[-1])
+    longest = min(position_limit, _PROBE[-1])
     if longest < 2 * len(_PROBE):
         return TokenCosts(0, 0, 0, 0, 0, 0)
     sizes = [longest * size // _PROBE[-1] for size in _PROBE]
@@ -255,29 +255,29 @@ def _parabola(at: list[int], values: list[int]) -> tuple[float, float, float]:
 
 def _rows(policy: Policy, tokens: int) -> list[TokenRow]:
     """One row of so many tokens; in two parts where rows are packed, which has masks of its own."""
-    most = policy.model.config.get_text_config().vocab_size
+    vocabulary = policy.model.config.get_text_config().vocab_size
     parts = [tokens // 2, tokens - tokens // 2] if policy.packing else [tokens]
-    return [TokenRow([1 % most], [i % most for i in range(n)]) for n in parts]
+    return [TokenRow([1 % vocabulary], [i % vocabulary for i in range(n)]) for n in parts]
 
 
 @torch.enable_grad()  # type: ignore[untyped-decorator]
 def _kept(policy: Policy, tokens: int) -> int:
     """Bytes that autograd keeps for the backward pass of a micro-batch, without the parameters."""
-    ours = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
-    found: dict[int, int] = {}
+    parameter_storages = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
+    storages: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in ours:
-            found[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in parameter_storages:
+            storages[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
-        kept = policy.logprobs(
+        outputs = policy.logprobs(
             _rows(policy, tokens)
         )  # its graph keeps the tensors, so that no address comes twice
-    del kept
-    return sum(found.values())
+    del outputs
+    return sum(storages.values())
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
@@ -327,8 +327,8 @@ def forecast(
     second = trained / world if settings.algorithm.trains_two else 0  # a critic's head is small
     copies = 0 if not settings.algorithm.has_reference or policy.lora is not None else weights
     text = policy.model.config.get_text_config()
-    most = getattr(text, "max_position_embeddings", None) or math.inf
-    row = int(min(prompt_tokens + settings.max_tokens, most))
+    position_limit = getattr(text, "max_position_embeddings", None) or math.inf
+    row = int(min(prompt_tokens + settings.max_tokens, position_limit))
     rollouts = settings.prompts * settings.group_size
     layer = (
         weights / max(1, text.num_hidden_layers) if world > 1 else 0.0
@@ -339,10 +339,10 @@ def forecast(
     tokens = shape[0] * shape[1]
     head = policy.model.get_output_embeddings().weight
     width = max(1024, 2**21 // max(1, tokens))
-    whole = (
+    is_region = (
         settings.algorithm.trust_region is not None
     )  # its steps have distributions whole, and second derivatives
-    vectors, graphs = (_REGION_VECTORS, _REGION_GRAPHS) if whole else (1, 1)
+    vectors, graphs = (_REGION_VECTORS, _REGION_GRAPHS) if is_region else (1, 1)
     block = tokens * min(width, len(head)) * max(4, head.element_size()) * _BLOCK_COPIES
     rows = min(settings.max_rows, rollouts)
     held = min(rows * max(_ROOM * row, row + _LEAST_ROOM), max(row, settings.max_tokens_in_flight))
@@ -353,24 +353,24 @@ def forecast(
     read = (
         min(rows, settings.prompts) * prompt_tokens * costs.layer_linear
     )  # prompts go through a layer at once
-    here = settings.engine == "local"  # vLLM keeps to its own share of memory
+    is_local = settings.engine == "local"  # vLLM keeps to its own share of memory
     return Forecast(
         device=str(policy.device),
         capacity=capacity(policy.device),
         weights=weights / world + layer,
-        optimizer=2 * (0 if whole else trained / world) + 2 * second,
+        optimizer=2 * (0 if is_region else trained / world) + 2 * second,
         second=second,
         reference=(copies + _size_of_model(settings.teacher)) / world,
-        sampler=weights if here and (settings.max_staleness or world > 1) else 0,
+        sampler=weights if is_local and (settings.max_staleness or world > 1) else 0,
         reward_model=_size_of_model(settings.reward_model),
         gradients=vectors * trained / world + layer + second,
         activations=graphs * costs.activations(*shape, recomputed=policy.model.training),
         logits=block
-        + whole * (rollouts * settings.max_tokens + _REGION_COPIES * tokens) * len(head) * 4
+        + is_region * (rollouts * settings.max_tokens + _REGION_COPIES * tokens) * len(head) * 4
         + (head.numel() * head.element_size() if head.requires_grad else 0),
-        keys_values=here * (reached + read),
-        sampled_logits=here * rows * len(head) * 4 * _SAMPLING_COPIES,
-        overlap=here and settings.max_staleness > 0,
+        keys_values=is_local * (reached + read),
+        sampled_logits=is_local * rows * len(head) * 4 * _SAMPLING_COPIES,
+        overlap=is_local and settings.max_staleness > 0,
         checkpoint=3 * (trained + second * world)
         + (copies if policy.lora is None else trained if settings.algorithm.reset else 0),
         micro_tokens=tokens,
@@ -414,9 +414,9 @@ def require_room(found: Forecast, config: Config) -> None:
     if found.capacity is not None and found.peak > found.capacity:
         raise UsageError(f"{found}: it cannot fit.  {_remedy(found, config)}")
     folder = config.run / "checkpoints"
-    there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    present = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     written = min(config.keep + 1, math.ceil(config.steps / config.checkpoint_every))
-    needed = written * found.checkpoint + found.weights - there
+    needed = written * found.checkpoint + found.weights - present
     free = shutil.disk_usage(
         next(path for path in (config.run, *config.run.absolute().parents) if path.is_dir())
     ).free
@@ -466,7 +466,7 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
     Raises:
         UsageError: they cannot fit; the message says what would.
     """
-    most = capacity(device)
+    available = capacity(device)
     try:
         base = base_of_adapter(Path(config.model)) if Path(config.model).is_dir() else None
         is_here = Path(base or config.model).is_dir()
@@ -488,11 +488,11 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
             parts["reference"] = 4 * numbers
         if config.resolve().algorithm.trains_two:
             parts["critic or reward model"] = 16 * numbers  # weights, gradients, optimiser
-    whole = parts["weights"]
+    weight_bytes = parts["weights"]
     parts = {name: size // world for name, size in parts.items()}
     if config.engine == "local" and (config.max_staleness or world > 1):
-        parts["sampler's weights"] = whole
-    if most is None or sum(parts.values()) <= most:
+        parts["sampler's weights"] = weight_bytes
+    if available is None or sum(parts.values()) <= available:
         return
     listed = ", ".join(f"{name} {in_units(size)}" for name, size in parts.items())
     adapter = (
@@ -502,5 +502,5 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
     )
     raise UsageError(
         f"{config.model} has {numbers / 1e9:.1f} billion weights: {in_units(sum(parts.values()))} ({listed}), and "
-        f"{device} has {in_units(most)}: {'' if lora else adapter}take a smaller model or a larger device"
+        f"{device} has {in_units(available)}: {'' if lora else adapter}take a smaller model or a larger device"
     )

@@ -100,10 +100,10 @@ class Jsonl:
     """
 
     def __init__(self, path: Path, *, resume_at: int | None = None) -> None:
-        kept = []
+        lines_before = []
         if resume_at is not None and path.exists():
             rows = [row for row in read_metrics(path) if row["step"] <= resume_at]
-            kept = [json.dumps(row) + "\n" for row in rows]
+            lines_before = [json.dumps(row) + "\n" for row in rows]
             if lost := sorted(set(range(1, resume_at + 1)) - {row["step"] for row in rows}):
                 listed = ", ".join(map(str, lost[:5])) + (" …" if len(lost) > 5 else "")
                 warnings.warn(
@@ -112,7 +112,7 @@ class Jsonl:
                     RuntimeWarning,
                     stacklevel=2,
                 )
-        write_whole(path, "".join(kept).encode())
+        write_whole(path, "".join(lines_before).encode())
         self._file = path.open("ab")
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
@@ -178,17 +178,17 @@ class Tracker:
     def __init__(self, package: str, *, project: str, run: Path, config: Mapping[str, Any]) -> None:
         self._package, self._module = package, tracker_of(package)
         place = run.resolve()
-        own: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if package == "wandb":  # names need not be unique there, ids must be
             unique = f"{platform.node()}:{place}"
-            own = {
+            options = {
                 "id": f"rlvr-{zlib.crc32(unique.encode()):08x}",
                 "resume": "allow",
                 "dir": str(place),
             }
         elif package == "trackio":
-            own = {"resume": "allow"}
-        opened = self._module.init(project=project, name=place.name, config=dict(config), **own)
+            options = {"resume": "allow"}
+        opened = self._module.init(project=project, name=place.name, config=dict(config), **options)
         if package == "wandb":
             opened.define_metric(
                 "*", step_metric="step"
@@ -217,8 +217,8 @@ def tracker_of(package: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError:
-        known = package in ("wandb", "trackio")
-        way = "pip install -c constraints.txt '.[track]'" if known else f"pip install {package}"
+        is_extra = package in ("wandb", "trackio")
+        way = "pip install -c constraints.txt '.[track]'" if is_extra else f"pip install {package}"
         raise UsageError(f"track is {package!r}, which is not installed; {way}") from None
 
 
@@ -275,12 +275,12 @@ def open_loggers(
         config: settings of the run, for the tracker.
     """
     since = done or None
-    found: list[Logger] = []
+    loggers: list[Logger] = []
     with ExitStack() as stack:
 
         def add(one: Logger) -> None:
             stack.callback(one.close)
-            found.append(one)
+            loggers.append(one)
 
         if track is not None:
             tracker_of(track)  # if the package is missing, nothing has been written yet
@@ -294,8 +294,8 @@ def open_loggers(
             add(TensorBoard(run / "tensorboard", resume_at=since))
 
         def log(step: int, numbers: Mapping[str, float]) -> None:
-            for one in found:
-                one.log(step, numbers)
+            for logger in loggers:
+                logger.log(step, numbers)
 
         yield log
 
@@ -313,11 +313,11 @@ def evaluation_metrics(report: EvaluationReport, of: str = "eval") -> dict[str, 
         f"{of}/unscored": float(report.unscored),
         f"{of}/too_long": float(len(report.too_long)),
     }
-    for name, found in report.metrics.items():
+    for name, metric in report.metrics.items():
         numbers |= {
-            f"{of}/{name}": found.value,
-            f"{of}/{name}/low": found.low,
-            f"{of}/{name}/high": found.high,
+            f"{of}/{name}": metric.value,
+            f"{of}/{name}/low": metric.low,
+            f"{of}/{name}/high": metric.high,
         }
     return numbers
 
@@ -366,14 +366,14 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def versions() -> dict[str, str]:
     """Versions of Python, the platform and the packages that affect a run."""
-    found = {"python": platform.python_version(), "platform": platform.platform()}
+    by_package = {"python": platform.python_version(), "platform": platform.platform()}
     for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            by_package[package] = version(package)
+    return by_package
 
 
 def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{seconds_left:02}" if hours else f"{minutes}:{seconds_left:02}"

@@ -103,19 +103,19 @@ def packs(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
         UsageError: `max_tokens` is below 1.
     """
     require_whole("max_tokens", max_tokens, 1)
-    found: list[list[int]] = []
+    all_packs: list[list[int]] = []
     room = np.zeros(
         len(lengths), dtype=np.int64
     )  # of each pack; those behind `found` are not begun
     for i in np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist():
-        fitting = np.flatnonzero(room[: len(found)] >= lengths[i])
-        at = int(fitting[0]) if len(fitting) else len(found)
-        if at == len(found):
-            found.append([])
+        fitting = np.flatnonzero(room[: len(all_packs)] >= lengths[i])
+        at = int(fitting[0]) if len(fitting) else len(all_packs)
+        if at == len(all_packs):
+            all_packs.append([])
             room[at] = max(max_tokens, lengths[i])
-        found[at].append(i)
+        all_packs[at].append(i)
         room[at] -= lengths[i]
-    return found
+    return all_packs
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
@@ -129,21 +129,22 @@ def require_packing(model: Any) -> None:
         UsageError: the model takes no positions, or the hidden states of packed rows are others.
     """
     takes_positions = "position_ids" in inspect.signature(model.base_model.forward).parameters
-    most = model.config.get_text_config().vocab_size
+    vocabulary = model.config.get_text_config().vocab_size
     rows = [
-        TokenRow([i % most for i in range(first, first + n)], [5 % most])
+        TokenRow([i % vocabulary for i in range(first, first + n)], [5 % vocabulary])
         for first, n in ((1, 5), (7, 1), (3, 6))
     ]
     packed = pack(rows, device=model.device)
     if takes_positions:
         states = packed_hidden_states(model, packed)[0]
-        found = [states[start : start + n] for start, n in ((0, 5), (5, 1), (6, 6))]
+        packed_states = [states[start : start + n] for start, n in ((0, 5), (5, 1), (6, 6))]
         alone = [
             model.base_model(input_ids=pad([row], device=model.device).input_ids, use_cache=False)
             for row in rows
         ]
         differences = [
-            (a - b.last_hidden_state[0]).abs().max() for a, b in zip(found, alone, strict=True)
+            (a - b.last_hidden_state[0]).abs().max()
+            for a, b in zip(packed_states, alone, strict=True)
         ]
         rounding = torch.finfo(states.dtype).eps ** 0.5 * states.abs().max()
         if max(differences) <= rounding:

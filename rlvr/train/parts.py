@@ -106,11 +106,11 @@ class HighEntropy(LearnerPart):
     def before(self, batch: Batch) -> Batch:
         learner = self.learner
         share, temperature = learner.algorithm.entropy_share, learner.config.temperature
-        both = learner.policy.logprobs(batch.rows, temperature, with_entropy=True)
-        logprobs, entropies = (values.float().cpu() for values in both)
+        both_values = learner.policy.logprobs(batch.rows, temperature, with_entropy=True)
+        logprobs, entropies = (values.float().cpu() for values in both_values)
         old = logprobs if learner.algorithm.correction else None  # which needs no second pass then
-        kept = top_entropy(entropies, batch.completion_mask, share=share)
-        return replace(batch, kept=kept, old_logprobs=old)
+        kept_tokens = top_entropy(entropies, batch.completion_mask, share=share)
+        return replace(batch, kept=kept_tokens, old_logprobs=old)
 
     def weigh(self, losses: Tensor, micro: Micro) -> Tensor:
         assert micro.batch.kept is not None
@@ -134,11 +134,11 @@ class Corrections(LearnerPart):
         batch = micro.batch
         assert batch.old_logprobs is not None
         policies = batch.old_logprobs, batch.behaviour_logprobs, batch.completion_mask
-        weights, each = composed(self.learner.algorithm.correction, *policies)
-        for name, one in each.items():
-            cut = one.stats.low + one.stats.high
+        weights, by_rule = composed(self.learner.algorithm.correction, *policies)
+        for name, factor in by_rule.items():
+            cut = factor.stats.low + factor.stats.high
             micro.terms |= {
-                f"correction/{name}/weight": one.weights.sum() / micro.whole.tokens,
+                f"correction/{name}/weight": factor.weights.sum() / micro.whole.tokens,
                 f"correction/{name}/cut": cut / micro.whole.tokens,
             }
         return losses * weights
@@ -177,9 +177,9 @@ class ReferenceMixing(LearnerPart):
         assert reference is not None
         if step % settings.every_steps:
             return
-        both = reference.policy.shares(), self.learner.policy.shares()
-        for theirs, ours in zip(*both, strict=True):
-            theirs.lerp_(ours.detach(), settings.share)
+        share_lists = reference.policy.shares(), self.learner.policy.shares()
+        for reference_share, policy_share in zip(*share_lists, strict=True):
+            reference_share.lerp_(policy_share.detach(), settings.share)
 
 
 class _Coefficient(LearnerPart):
@@ -202,8 +202,8 @@ class _Coefficient(LearnerPart):
         settings, mask = self.settings, batch.completion_mask
         if settings.rule == "fixed" or not mask.any():
             return {}
-        found, rows = self.measured(batch), int(mask.any(dim=1).sum())
-        kl = float(found / (rows if settings.rule == "ziegler" else mask.sum()))
+        total, rows = self.measured(batch), int(mask.any(dim=1).sum())
+        kl = float(total / (rows if settings.rule == "ziegler" else mask.sum()))
         moved = _moved(settings, kl, rows)
         self.load(moved)
         return {f"{self.name}_coefficient": moved, f"{self.name}_measured": kl}
@@ -267,8 +267,10 @@ class TrustPenalty(_Coefficient):
     name = "trust"
 
     def measured(self, batch: Batch) -> Tensor:
-        now = self.learner.logprobs(batch.rows, self.learner.policy)
-        return kl_loss(batch.behaviour_logprobs, now, batch.completion_mask, estimator="k3").sum()
+        current = self.learner.logprobs(batch.rows, self.learner.policy)
+        return kl_loss(
+            batch.behaviour_logprobs, current, batch.completion_mask, estimator="k3"
+        ).sum()
 
 
 class EntropyBonus(LearnerPart):
@@ -377,14 +379,14 @@ class Selection(LearnerPart):
         assert isinstance(algorithm, PolicyGradient)
         seed = rollout_seed("select", learner.config.seed, learner.updates)
         old = mini.behaviour_logprobs if mini.old_logprobs is None else mini.old_logprobs
-        known = {
+        fields = {
             "logprobs": learner.logprobs(mini.rows, learner.policy),
             "old_logprobs": old,
             "advantages": zero_masked(mini.advantages, mask),
             "mask": mask,
             "generator": torch.Generator().manual_seed(seed),
         }
-        return replace(mini, selected=algorithm.select(Inputs(algorithm, known)))
+        return replace(mini, selected=algorithm.select(Inputs(algorithm, fields)))
 
 
 _PARTS: tuple[type[LearnerPart], ...] = (

@@ -85,8 +85,8 @@ def plot(run: Path, to: Path | None = None) -> Path:
     if evaluations:
         panel = next(places)
         panel.set_title("evaluation, with 95 % intervals", fontsize="medium")
-        for i, (label, found) in enumerate(evaluations.items()):
-            steps, values, low, high = zip(*found, strict=True)
+        for i, (label, series) in enumerate(evaluations.items()):
+            steps, values, low, high = zip(*series, strict=True)
             _draw(panel, steps, values, i, label, marker="o")
             panel.fill_between(steps, low, high, alpha=0.2, color=_COLOURS[i % len(_COLOURS)])
         panel.legend(fontsize="small")
@@ -122,14 +122,15 @@ def _lines(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> dict[str, list[tuple[int, float]]]:
     """(step, value) of each metric of a panel that has any number."""
-    found: dict[str, list[tuple[int, float]]] = {}
+    lines: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         for name, value in row.items():
             if isinstance(value, (int, float)) and any(
-                name == one or (one.endswith("/") and name.startswith(one)) for one in names
+                name == pattern or (pattern.endswith("/") and name.startswith(pattern))
+                for pattern in names
             ):
-                found.setdefault(name, []).append((row["step"], value))
-    return {name: found[name] for name in sorted(found)}
+                lines.setdefault(name, []).append((row["step"], value))
+    return {name: lines[name] for name in sorted(lines)}
 
 
 def _title(run: Path) -> str:
@@ -137,18 +138,18 @@ def _title(run: Path) -> str:
     try:
         settings = json.loads((run / "config.json").read_text(encoding="utf-8"))["settings"]
         algorithm = settings["algorithm"]
-        known = [
+        facts = [
             settings.get("env"),
             settings.get("model"),
             algorithm.get("name") or algorithm.get("paper"),  # runs before 0.2 have no name
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        known = []
-    said = [str(one) if len(str(one)) <= 40 else f"…{str(one)[-40:]}" for one in known if one]
+        facts = []
+    texts = [str(fact) if len(str(fact)) <= 40 else f"…{str(fact)[-40:]}" for fact in facts if fact]
     place = run.resolve()
     text = (
-        f"{place.parent.name}/{place.name}: {', '.join(said)}"
-        if said
+        f"{place.parent.name}/{place.name}: {', '.join(texts)}"
+        if texts
         else f"{place.parent.name}/{place.name}"
     )
     return _plain(text)
@@ -160,7 +161,7 @@ def _plain(text: str) -> str:
 
 def _evaluations(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, ...]]]:
     """(step, value, low, high) of each evaluation, by metric; equal curves, such as avg@n and pass@1, become one."""
-    found: dict[tuple[tuple[float, float], ...], tuple[list[str], list[tuple[float, ...]]]] = {}
+    by_points: dict[tuple[tuple[float, float], ...], tuple[list[str], list[tuple[float, ...]]]] = {}
     for name in sorted(
         {
             name
@@ -176,5 +177,5 @@ def _evaluations(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[floa
         ]
         if points:
             same = tuple((step, round(value, 9)) for step, value, *_ in points)
-            found.setdefault(same, ([], points))[0].append(name.removeprefix("eval/"))
-    return {" = ".join(names): points for names, points in found.values()}
+            by_points.setdefault(same, ([], points))[0].append(name.removeprefix("eval/"))
+    return {" = ".join(names): points for names, points in by_points.values()}

@@ -229,26 +229,26 @@ class Policy:
         Raises:
             UsageError: there is no such model, or it cannot be used; see `rlvr.train.loading`.
         """
-        known = recorded_format(name)
-        options["chat"] = ChatSettings.of(options.get("chat", "auto")).after(known)
-        found = (
+        saved_format = recorded_format(name)
+        options["chat"] = ChatSettings.of(options.get("chat", "auto")).after(saved_format)
+        lazy = (
             empty_of_folder(Path(name), dtype=dtype, attention=attention)
             if in_shares and (Path(name) / "config.json").is_file()
             else None
         )
-        if found is None:
+        if lazy is None:
             model, tokenizer = load_model(name, dtype=dtype, device=device, attention=attention)
             policy = cls(model, tokenizer, **options)
         else:
-            policy = cls(found[0], load_tokenizer(name), **options)
-            policy._read_later(found[1], torch.device(device))
+            policy = cls(lazy[0], load_tokenizer(name), **options)
+            policy._read_later(lazy[1], torch.device(device))
             policy._load_whole = partial(
                 cls.load, name, dtype=dtype, device=device, attention=attention, **options
             )
         used = policy.tokenization.format
-        if known is not None and not used.sends_as(known):
+        if saved_format is not None and not used.sends_as(saved_format):
             warnings.warn(
-                f"prompts go as {used}, and {name} was saved with {known}: its answers may be worse",
+                f"prompts go as {used}, and {name} was saved with {saved_format}: its answers may be worse",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -328,8 +328,8 @@ class Policy:
         """
         state = self.model.state_dict()
         for names in _buckets(self.model, state):
-            whole = {name: self.ranks.gather(state[name]) for name in names}
-            yield {name: value for name, value in whole.items() if value is not None}
+            gathered = {name: self.ranks.gather(state[name]) for name in names}
+            yield {name: value for name, value in gathered.items() if value is not None}
 
     def save(self, folder: str | Path) -> None:
         """Write weights, configs and tokenizer, as `load` and transformers read them.
@@ -359,9 +359,9 @@ class Policy:
             self.tokenization.format.save(folder)
 
     def _save_adapter(self, lora: Lora, folder: Path) -> None:
-        whole = {name: self.ranks.gather(p) for name, p in lora.state_dict().items()}
+        gathered = {name: self.ranks.gather(p) for name, p in lora.state_dict().items()}
         if self.ranks.first:
-            lora.save(folder, whole)
+            lora.save(folder, gathered)
         self._save_tokenizer(folder)
 
     def _save_weights(self, folder: Path) -> None:
@@ -457,16 +457,16 @@ class Policy:
             twin.ranks, twin.model, twin._fill = Ranks(), copy.deepcopy(self._skeleton), self._give
             twin.lora = None if self.lora is None else Lora(twin.model)
         else:
-            kept = {id(p): p for p in self.model.parameters() if not p.requires_grad}
-            twin.model = copy.deepcopy(self.model, dict(kept))
+            shared_tensors = {id(p): p for p in self.model.parameters() if not p.requires_grad}
+            twin.model = copy.deepcopy(self.model, dict(shared_tensors))
         twin.root = RootModule(twin.model, self._logits)
         return twin
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _give(self, twin: Policy) -> None:
         """Copy this rank's shares into those of a policy that is sharded alike."""
-        for theirs, ours in zip(twin.shares(), self.shares(), strict=True):
-            theirs.copy_(ours)
+        for twin_share, own_share in zip(twin.shares(), self.shares(), strict=True):
+            twin_share.copy_(own_share)
 
     def sampler(self, **options: Any) -> LocalSampler:
         """A sampler with these weights and this precision.
@@ -544,25 +544,27 @@ class Policy:
         parts = (
             self.micro_batches(rows) if self.ranks.world == 1 else [list(range(len(rows)))]
         )  # of a plan already
-        found = [
+        batches_values = [
             self._of_batch([rows[i] for i in part], T, temperature, with_entropy) for part in parts
         ]
         place = torch.tensor([i for part in parts for i in part], device=self.device).argsort()
-        logprobs, *entropy = (torch.cat(values)[place] for values in zip(*found, strict=True))
+        logprobs, *entropy = (
+            torch.cat(values)[place] for values in zip(*batches_values, strict=True)
+        )
         return (logprobs, entropy[0]) if with_entropy else logprobs
 
     def _of_all_ranks(
         self, rows: Sequence[Tokenized], width: int, temperature: float, with_entropy: bool
     ) -> list[Tensor]:
         """[B, T] of all rows, of which each rank has computed its share; 0 + x is exact."""
-        found: list[Tensor] = []
+        totals: list[Tensor] = []
         for part, counts in self.plan(rows):
             computed = self._of_batch([rows[i] for i in part], width, temperature, with_entropy)
-            found = found or [values.new_zeros(len(rows), width) for values in computed]
+            totals = totals or [values.new_zeros(len(rows), width) for values in computed]
             if counts:
-                for values, one in zip(found, computed, strict=True):
-                    values[part] = one
-        return [self.ranks.sum(values) for values in found]
+                for values, part_values in zip(totals, computed, strict=True):
+                    values[part] = part_values
+        return [self.ranks.sum(values) for values in totals]
 
     def compare(
         self, rows: Sequence[Tokenized], temperature: float, compare: Compare
@@ -613,8 +615,10 @@ class Policy:
 def _layers(model: Any) -> list[nn.Module]:
     """The layers of a transformers model: what it says must stay together on a device, else its longest list."""
     kinds = set(getattr(model, "_no_split_modules", None) or ())
-    if found := [module for module in model.base_model.modules() if type(module).__name__ in kinds]:
-        return found
+    if layers := [
+        module for module in model.base_model.modules() if type(module).__name__ in kinds
+    ]:
+        return layers
     lists = [module for module in model.base_model.modules() if isinstance(module, nn.ModuleList)]
     return list(max(lists, key=len, default=[]))
 
@@ -639,11 +643,11 @@ def _buckets(model: Any, state: Mapping[str, Tensor]) -> Iterator[list[str]]:
     )
     for _, names in layers:
         layer = list(names)
-        more = sum(state[name].numel() * state[name].element_size() for name in layer)
-        if bucket and size + more > _BUCKET_BYTES:
+        layer_bytes = sum(state[name].numel() * state[name].element_size() for name in layer)
+        if bucket and size + layer_bytes > _BUCKET_BYTES:
             yield bucket
             bucket, size = [], 0
-        bucket, size = [*bucket, *layer], size + more
+        bucket, size = [*bucket, *layer], size + layer_bytes
     yield bucket
 
 
@@ -677,8 +681,8 @@ class _AdapterAtRest(Policy):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         lora = self._policy.lora
         assert lora is not None
-        whole = state.get("adapter")
-        self._weights = None if whole is None else self.ranks.spread(whole, lora.state_dict())
+        adapter = state.get("adapter")
+        self._weights = None if adapter is None else self.ranks.spread(adapter, lora.state_dict())
 
 
 def _disable_dropout(model: nn.Module) -> None:
@@ -710,15 +714,18 @@ def _find_logits_transform(model: Any) -> LogitsTransform:
         if head is not None and states is not None:
             factor = 100.0 / float(head(states).abs().max().clamp(min=1e-6))
             hook = head.register_forward_hook(lambda _, inputs, out: out * factor)
-            wanted, plain = (
+            expected, plain = (
                 model(input_ids=ids, use_cache=False).logits.float(),
                 head(states).float(),
             )
             hook.remove()
             rounding = 8 * torch.finfo(states.dtype).eps * plain.abs().max()
             for candidate in _candidates(config):
-                made = candidate.apply_(plain.clone())
-                if made.shape == wanted.shape and (made - wanted).abs().max() <= rounding:
+                transformed = candidate.apply_(plain.clone())
+                if (
+                    transformed.shape == expected.shape
+                    and (transformed - expected).abs().max() <= rounding
+                ):
                     return candidate
     raise UsageError(
         f"{type(model).__name__} makes its logits from the last hidden states in a way that rlvr does not know, so "

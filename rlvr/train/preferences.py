@@ -164,12 +164,12 @@ class PreferenceLearner(Learner):
             rows: indices of the examples to compute.
         """
         examples = [mini.rows[i] for i in rows]
-        whole = _Totals.of(examples)
+        totals = _Totals.of(examples)
         needs_point = "reference_point" in self.algorithm.reads
         point = self._reference_point(examples) if needs_point else None
         sums: dict[str, Tensor] = {}
-        for indices in self.micro_batches([one.tokens for one in examples]):
-            loss, terms = self._micro_loss([examples[i] for i in indices], whole, point)
+        for indices in self.micro_batches([example.tokens for example in examples]):
+            loss, terms = self._micro_loss([examples[i] for i in indices], totals, point)
             loss.backward()
             self._advance(len(indices))
             for name, value in {"loss": loss, **terms}.items():
@@ -233,8 +233,8 @@ class PreferenceLearner(Learner):
 
     def _example_losses(self, inputs: Mapping[str, Any]) -> Tensor:
         """The algorithm's losses: one per example, or one per token."""
-        found = self.algorithm.loss(Inputs(self.algorithm, inputs))
-        return found.losses if isinstance(found, Losses) else found
+        result = self.algorithm.loss(Inputs(self.algorithm, inputs))
+        return result.losses if isinstance(result, Losses) else result
 
     def _show(self, micro: ExampleMicro) -> None:
         for part in self.parts:
@@ -257,24 +257,26 @@ class PreferenceLearner(Learner):
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _reference_point(self, examples: Sequence[Example]) -> Tensor:
         """KTO's z: from each prompt of the mini-batch with a completion of another prompt; 0 if there is one prompt."""
-        rows = [one.rows[0] for one in examples]
+        rows = [example.rows[0] for example in examples]
         mixed = [
             TrainedRow(row.prompt_ids, rows[i].completion_ids, rows[i].completion_mask)
-            for row, i in zip(rows, mismatched([one.prompt_ids for one in rows]), strict=False)
+            for row, i in zip(
+                rows, mismatched([prompt_row.prompt_ids for prompt_row in rows]), strict=False
+            )
         ]
         if not mixed:
             return torch.zeros((), device=self.policy.device)
-        found = []
+        log_ratios = []
         for indices in self.micro_batches(
             [len(row.prompt_ids) + len(row.completion_ids) for row in mixed]
         ):
             part = [mixed[i] for i in indices]
-            found.append(
+            log_ratios.append(
                 self._gains(
                     part, self.policy.logprobs(part, self.config.temperature), self._mask(part)
                 )
             )
-        return kto_reference_point(torch.cat(found))
+        return kto_reference_point(torch.cat(log_ratios))
 
     def _mask(self, rows: Sequence[TrainedRow]) -> Bool[Tensor, "N T"]:
         width = max(len(row.completion_ids) for row in rows)
@@ -305,10 +307,10 @@ def mismatched(prompts: Sequence[Sequence[int]]) -> list[int]:
             partner[i] = order[(k + largest) % len(order)]
         return partner
     for rows in places.values():
-        own = set(rows)
-        others = [i for i in order if i not in own]
+        same_prompt = set(rows)
+        candidates = [i for i in order if i not in same_prompt]
         for k, i in enumerate(rows):
-            partner[i] = others[k % len(others)]
+            partner[i] = candidates[k % len(candidates)]
     return partner
 
 
@@ -333,12 +335,12 @@ class _Totals(NamedTuple):
     @classmethod
     def of(cls, examples: Sequence[Example]) -> _Totals:
         return cls(
-            sum(one.weight for one in examples),
-            sum(one.weight * sum(one.rows[0].completion_mask) for one in examples),
-            sum(one.weight for one in examples if one.right),
-            sum(one.weight for one in examples if not one.right),
+            sum(example.weight for example in examples),
+            sum(example.weight * sum(example.rows[0].completion_mask) for example in examples),
+            sum(example.weight for example in examples if example.right),
+            sum(example.weight for example in examples if not example.right),
             len(examples[0].rows) == 2,
-            sum(one.weight * count for one in examples for _, _, count in one.steps),
+            sum(example.weight * count for example in examples for _, _, count in example.steps),
         )
 
     def means(self, name: str, values: Tensor, weights: Tensor, right: Tensor) -> dict[str, Tensor]:
@@ -351,23 +353,26 @@ class _Totals(NamedTuple):
         """
         n = len(weights)
         if not self.pairs:
-            found = {}
-            for label, here, total in (("right", right, self.right), ("wrong", ~right, self.wrong)):
+            shares = {}
+            for label, is_label, total in (
+                ("right", right, self.right),
+                ("wrong", ~right, self.wrong),
+            ):
                 if total:
-                    found[f"{name}_{label}"] = (weights * values * here).sum() / total
-            return found
+                    shares[f"{name}_{label}"] = (weights * values * is_label).sum() / total
+            return shares
         share = weights / self.weight
         ahead = values[:n] - values[n:]
-        found = {
+        shares = {
             f"{name}_chosen": (share * values[:n]).sum(),
             f"{name}_rejected": (share * values[n:]).sum(),
         }
         if name == "gain":
-            found |= {
+            shares |= {
                 "gain_margin": (share * ahead).sum(),
                 "preferred": (share * (ahead > 0)).sum(),
             }
-        return found
+        return shares
 
 
 # ------------------------------------------------------------------------------------------ examples
@@ -386,7 +391,7 @@ def examples_of_groups(
     rules = PairRules(
         algorithm.per_task, unparsed=algorithm.unparsed, truncated=algorithm.overlong != "mask"
     )
-    kind, report, found = algorithm.examples, PairReport(), list[Example]()
+    kind, report, examples = algorithm.examples, PairReport(), list[Example]()
     for group in groups:
         if any(rollout.branches for rollout in group.rollouts):
             raise UsageError(
@@ -395,28 +400,28 @@ def examples_of_groups(
             )
         rollouts = [rollout for rollout in group.rollouts if any(rollout.completion_mask)]
         candidates = [_candidate(rollout) for rollout in rollouts]
-        drawn = draw(candidates, rules, group.task.id, *key)
-        report.add(candidates, drawn, rules)
-        picked: Sequence[tuple[int, ...]] = drawn.pairs
+        drawn_pairs = draw(candidates, rules, group.task.id, *key)
+        report.add(candidates, drawn_pairs, rules)
+        picked: Sequence[tuple[int, ...]] = drawn_pairs.pairs
         if kind != "pairs":
             pick = draw_labelled if kind == "labels" else draw_right
             picked = [(i,) for i in pick(candidates, rules, group.task.id, *key)]
         for indices in picked:
             rows = tuple(_row(rollouts[i]) for i in indices)
-            found.append(
+            examples.append(
                 Example(rows, candidates[indices[0]].outcome is Outcome.CORRECT, 1 / len(picked))
             )
-    return Examples(found), report
+    return Examples(examples), report
 
 
 def _candidate(rollout: Rollout) -> Candidate:
     score = rollout.score
-    known: dict[str, Any] = {"length": len(rollout.completion_ids), "truncated": rollout.truncated}
+    fields: dict[str, Any] = {"length": len(rollout.completion_ids), "truncated": rollout.truncated}
     if score is None:
-        return Candidate(digest_of([rollout.text]), Outcome.UNSCORED, **known)
+        return Candidate(digest_of([rollout.text]), Outcome.UNSCORED, **fields)
     verdict = score.verdict
-    known |= {"answer": verdict.answer, "value": verdict.value, "total": score.total}
-    return Candidate(digest_of([rollout.text]), verdict.outcome, **known)
+    fields |= {"answer": verdict.answer, "value": verdict.value, "total": score.total}
+    return Candidate(digest_of([rollout.text]), verdict.outcome, **fields)
 
 
 def _row(rollout: Rollout) -> TrainedRow:
@@ -439,36 +444,42 @@ def examples_of_file(
     Raises:
         DataError: there is nothing to train on, or a row cannot be used.
     """
-    kind, found = algorithm.examples, list[Example]()
+    kind, examples = algorithm.examples, list[Example]()
     read = 0
     if kind == "pairs":
         for pair in read_pairs(path):
             sides = (pair.chosen, pair.chosen_truncated), (pair.rejected, pair.rejected_truncated)
             rows = tokenized(tokenization, pair.prompt, sides)
-            found.append(Example(rows, True, pair.weight, pair.margin))
+            examples.append(Example(rows, True, pair.weight, pair.margin))
     elif kind == "steps":
         for labelled in read_steps(path):
             row, ends = step_row(tokenization, labelled.prompt, labelled.steps)
             counted = zip(ends, labelled.right, labelled.scored, strict=True)
-            found.append(Example((row,), steps=tuple(one for one in counted if one[2])))
+            examples.append(Example((row,), steps=tuple(step for step in counted if step[2])))
     else:
-        for one in read_labelled(path, needs_both=kind == "labels"):
-            if one.label or kind == "labels":
-                rows = tokenized(tokenization, one.prompt, [(one.completion, one.truncated)])
-                found.append(Example(rows, one.label, one.weight))
-    read = len(found)
-    found = [
-        one for one in found if all(0 < len(row.completion_ids) <= max_tokens for row in one.rows)
+        for labelled_row in read_labelled(path, needs_both=kind == "labels"):
+            if labelled_row.label or kind == "labels":
+                rows = tokenized(
+                    tokenization,
+                    labelled_row.prompt,
+                    [(labelled_row.completion, labelled_row.truncated)],
+                )
+                examples.append(Example(rows, labelled_row.label, labelled_row.weight))
+    read = len(examples)
+    examples = [
+        example
+        for example in examples
+        if all(0 < len(row.completion_ids) <= max_tokens for row in example.rows)
     ]
-    if not found:
+    if not examples:
         why = (
             f"all {read} have a completion of more than max_tokens={max_tokens} tokens"
             if read
             else "none is right"
         )
         raise DataError(f"{path} has nothing to train on: {why}")
-    if kind == "labels" and len({one.right for one in found}) == 1:
+    if kind == "labels" and len({example.right for example in examples}) == 1:
         raise DataError(
             f"with max_tokens={max_tokens}, the rows of {path} that are left all have one label; raise it"
         )
-    return Examples(found), read - len(found)
+    return Examples(examples), read - len(examples)

@@ -88,10 +88,10 @@ def shared_prompts(rows: Sequence[Tokenized], padded: Padded) -> SharedPrompts:
     P, inputs, visible, positions = prompts.shape[1], None, None, None
     if T > 1:
         inputs = _side_by_side([row.completion_ids[: T - 1] for row in rows], T - 1)[0].to(device)
-        seen = lengths[of].to(device)
+        prompt_lengths = lengths[of].to(device)
         visible, positions = (
-            _visible(seen, P, T - 1),
-            seen[:, None] + torch.arange(T - 1, device=device),
+            _visible(prompt_lengths, P, T - 1),
+            prompt_lengths[:, None] + torch.arange(T - 1, device=device),
         )
     prompt_of = torch.from_numpy(of).to(device)
     prompt = prompt_of[padded.rows]
@@ -142,10 +142,10 @@ def _side_by_side(
 ) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:
     """Rows padded on the right, and their lengths."""
     lengths = [len(row) for row in ids]
-    found = np.zeros((len(ids), max(lengths) if width is None else width), dtype=np.int64)
+    padded_ids = np.zeros((len(ids), max(lengths) if width is None else width), dtype=np.int64)
     for i, row in enumerate(ids):
-        found[i, : len(row)] = row
-    return torch.from_numpy(found), torch.tensor(lengths)
+        padded_ids[i, : len(row)] = row
+    return torch.from_numpy(padded_ids), torch.tensor(lengths)
 
 
 def _visible(seen: Int[Tensor, " B"], most: int, steps: int) -> Bool[Tensor, "B 1 T K"]:
@@ -160,9 +160,9 @@ def _visible(seen: Int[Tensor, " B"], most: int, steps: int) -> Bool[Tensor, "B 
     """
     rows = seen[:1] if bool((seen == seen[0]).all()) else seen
     prompt = torch.arange(most, device=seen.device) < rows[:, None]
-    own = torch.ones(steps, steps, dtype=torch.bool, device=seen.device).tril()
+    causal = torch.ones(steps, steps, dtype=torch.bool, device=seen.device).tril()
     return torch.cat(
-        [prompt[:, None, :].expand(-1, steps, -1), own.expand(len(rows), -1, -1)], dim=2
+        [prompt[:, None, :].expand(-1, steps, -1), causal.expand(len(rows), -1, -1)], dim=2
     )[:, None]
 
 
@@ -184,10 +184,12 @@ def supports_prompt_sharing(model: Any) -> bool:
     plain = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
     if not plain or not getattr(model, "_supports_attention_backend", False):
         return False
-    most = model.config.get_text_config().vocab_size
-    prompts = [[1 % most, 2 % most, 3 % most], [4 % most]]
+    vocabulary = model.config.get_text_config().vocab_size
+    prompts = [[1 % vocabulary, 2 % vocabulary, 3 % vocabulary], [4 % vocabulary]]
     rows = [
-        TokenRow(prompt, [5 % most, 6 % most, 7 % most][:n]) for prompt in prompts for n in (3, 2)
+        TokenRow(prompt, [5 % vocabulary, 6 % vocabulary, 7 % vocabulary][:n])
+        for prompt in prompts
+        for n in (3, 2)
     ]
     padded = pad(rows, device=model.device)
     apart = model.base_model(input_ids=padded.input_ids, use_cache=False).last_hidden_state.flatten(

@@ -156,10 +156,10 @@ class Ranks:
         return self._reduced(values, dist.ReduceOp.MAX) if self.world > 1 else values
 
     def _reduced(self, values: Tensor, how: Any) -> Tensor:
-        there = values.to(self.device)
+        on_device = values.to(self.device)
         with _lost():
-            dist.all_reduce(there, how)
-        return values.copy_(there)
+            dist.all_reduce(on_device, how)
+        return values.copy_(on_device)
 
     def any(self, flag: bool) -> bool:
         """True on every rank if it is on one.
@@ -181,8 +181,8 @@ class Ranks:
         """
         if self.world == 1:
             return
-        ours = hashlib.sha256(text.encode()).hexdigest()
-        differs = self.from_first(ours) != ours
+        own_digest = hashlib.sha256(text.encode()).hexdigest()
+        differs = self.from_first(own_digest) != own_digest
         if self.any(differs):
             raise UsageError(
                 f"the ranks do not have the same {what}; start all of them with the same command"
@@ -198,15 +198,15 @@ class Ranks:
         """
         if self.world == 1:
             return [list(range(len(costs)))]
-        loads, found = (
+        loads, by_rank = (
             [(0, rank) for rank in range(self.world)],
             [list[int]() for _ in range(self.world)],
         )
         for i in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
             load, rank = heapq.heappop(loads)
-            found[rank].append(i)
+            by_rank[rank].append(i)
             heapq.heappush(loads, (load + costs[i], rank))
-        return [sorted(share) for share in found]
+        return [sorted(share) for share in by_rank]
 
     def plan(
         self, costs: Sequence[int], split: Callable[[Sequence[int]], list[list[int]]]
@@ -221,9 +221,9 @@ class Ranks:
         for share in self.shares(costs):
             parts = split([costs[i] for i in share]) if share else []
             plans.append([[share[i] for i in part] for part in parts])
-        mine, most = plans[self.rank], max(map(len, plans))
+        mine, largest = plans[self.rank], max(map(len, plans))
         cheapest = min(range(len(costs)), key=lambda i: costs[i])
-        return [(part, True) for part in mine] + [([cheapest], False)] * (most - len(mine))
+        return [(part, True) for part in mine] + [([cheapest], False)] * (largest - len(mine))
 
     def shard(
         self,
@@ -282,8 +282,8 @@ class Ranks:
         if not isinstance(tensor, DTensor):
             return tensor if self.first else None
         with _lost():
-            whole: Tensor = tensor.detach().full_tensor()
-        return whole if self.first else None
+            full: Tensor = tensor.detach().full_tensor()
+        return full if self.first else None
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A tensor of zeros, sharded over these ranks as `shard` does; a whole one with one rank.
@@ -295,10 +295,10 @@ class Ranks:
         if self.world == 1:
             return torch.zeros(tuple(shape), dtype=dtype)
         mesh = init_device_mesh(self.device, (self.world,))
-        found: Tensor = distributed_zeros(
+        tensor: Tensor = distributed_zeros(
             *shape, dtype=dtype, device_mesh=mesh, placements=[Shard(0)]
         )
-        return found
+        return tensor
 
     def spread(self, tree: Any, like: Any) -> Any:
         """A tree of tensors with whole ones as shards, without a message.
@@ -314,8 +314,10 @@ class Ranks:
         if isinstance(tree, DTensor):
             return tree
         if isinstance(tree, Tensor) and isinstance(like, DTensor) and tree.shape == like.shape:
-            there = tree.to(like.device)
-            return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
+            on_device = tree.to(like.device)
+            return distribute_tensor(
+                on_device, like.device_mesh, like.placements, src_data_rank=None
+            )
         return tree
 
     def load_optimizer(

@@ -50,15 +50,15 @@ class ReplayBuffer(LearnerPart):
         """
         settings, seed = self.learner.algorithm.replay, self.learner.config.seed
         assert settings is not None
-        for one in self._saved:
-            index = one["index"]
-            self._groups.append((index, group_from_dict(one["group"], by.task(index))))
+        for saved in self._saved:
+            index = saved["index"]
+            self._groups.append((index, group_from_dict(saved["group"], by.task(index))))
         self._saved = ()
         oldest = step - settings.max_versions
-        self._groups = [one for one in self._groups if _oldest(one[1]) >= oldest]
+        self._groups = [entry for entry in self._groups if _oldest(entry[1]) >= oldest]
         count = min(settings.groups, len(self._groups)) if sampled.groups else 0
-        drawn = sorted(seeded("replay", seed, step).sample(range(len(self._groups)), count))
-        again = [self._groups[i][1] for i in drawn]
+        indices = sorted(seeded("replay", seed, step).sample(range(len(self._groups)), count))
+        again = [self._groups[i][1] for i in indices]
         self._groups += [(sampled.indices[group.task.id], group) for group in sampled.groups]
         extended = replace(sampled, groups=[*sampled.groups, *again])
         return extended.with_costs({"replayed": float(count)})

@@ -66,11 +66,11 @@ def require_reads(folder: str | Path, reads: Reads) -> None:
     Raises:
         UsageError: it judges the other.
     """
-    found = reads_of(folder)
-    if found not in ("", reads):
+    trained = reads_of(folder)
+    if trained not in ("", reads):
         kinds = {"completions": "reward_model", "steps": "process_reward_model"}
         raise UsageError(
-            f"{folder} was trained with --algorithm {kinds[found]} and judges {found}, not {reads}; train one with "
+            f"{folder} was trained with --algorithm {kinds[trained]} and judges {trained}, not {reads}; train one with "
             f"--algorithm {kinds[reads]}"
         )
 

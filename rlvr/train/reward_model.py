@@ -46,10 +46,10 @@ def scorer_of(policy: Policy) -> tuple[Policy, ValueModule]:
     Args:
         policy: with the model's layers.
     """
-    found = copy.copy(policy)
+    scorer = copy.copy(policy)
     module = ValueModule(policy)
-    found.root = module
-    return found, module
+    scorer.root = module
+    return scorer, module
 
 
 def numbers_of(scorer: Policy, rows: Sequence[Tokenized]) -> Float[Tensor, "N T1"]:
@@ -118,8 +118,8 @@ class RewardModel:
         require_reads(folder, reads)
         if str(folder).startswith(IMPLICIT):
             trained, reference, beta = implicit_run(folder)
-            both = Policy.load(trained, **options), Policy.load(reference, **options)
-            return ImplicitRewardModel(*both, beta, version)
+            policies = Policy.load(trained, **options), Policy.load(reference, **options)
+            return ImplicitRewardModel(*policies, beta, version)
         head = load_file(Path(folder) / HEAD)
         return cls(Policy.load(folder, **options), head, version, reads)
 
@@ -141,17 +141,17 @@ class RewardModel:
         for place, (prompt, text) in enumerate(zip(prompts, completions, strict=True)):
             if (row := self._row(prompt, [text])) is not None:
                 read[place] = row[0]
-        found = [0.0] * len(completions)
+        of_rows = [0.0] * len(completions)
         if not read:
-            return found
+            return of_rows
         values = self._rewards(list(read.values())).sigmoid().tolist()
         for place, value in zip(read, values, strict=True):
             if not math.isfinite(value):
                 raise RewardError(
                     f"the reward model gave {value} for completion {place}; train it with a smaller lr"
                 )
-            found[place] = value
-        return found
+            of_rows[place] = value
+        return of_rows
 
     def _rewards(self, rows: Sequence[Tokenized]) -> Float[Tensor, " N"]:
         """The reward of each row, of any size."""
@@ -174,9 +174,9 @@ class RewardModel:
         except (
             Exception
         ) as error:  # templates raise what they like, such as for a role that they do not know
-            name, said, _ = described(error)
+            name, reason, _ = described(error)
             raise UsageError(
-                f"the tokenizer or its chat template refuses the row: {name}: {said}"
+                f"the tokenizer or its chat template refuses the row: {name}: {reason}"
             ) from error
         if len(row.prompt_ids) >= self._positions:
             raise UsageError(
@@ -204,8 +204,8 @@ class RewardModel:
 
     def _of_steps(self, row: Tokenized, ends: Sequence[int]) -> list[float]:
         numbers = numbers_of(self._scorer, [row])[0]
-        found: list[float] = numbers[torch.tensor(ends)].sigmoid().tolist()
-        return found
+        rewards: list[float] = numbers[torch.tensor(ends)].sigmoid().tolist()
+        return rewards
 
 
 class ImplicitRewardModel(RewardModel):

@@ -64,16 +64,16 @@ class RolloutBatch:
         Args:
             version: of the weights to compare with.
         """
-        found = [_versions(rollout) for rollout in self.rollouts]
-        tokens = sum(map(Counter.total, found))
+        counts = [_versions(rollout) for rollout in self.rollouts]
+        tokens = sum(map(Counter.total, counts))
         if not tokens:
             return {}
-        behind = sum((version - of) * count for one in found for of, count in one.items())
+        behind = sum((version - of) * count for counter in counts for of, count in counter.items())
         oldest = min(rollout.weights_version for rollout in self.rollouts)
         numbers = {
             "staleness": version - oldest,
             "staleness_mean": behind / tokens,
-            "versions": fmean(map(len, found)),
+            "versions": fmean(map(len, counts)),
         }
         return {name: float(value) for name, value in numbers.items()}
 
@@ -87,15 +87,15 @@ class RolloutBatch:
             "groups": [as_dict(group) for group in self.groups],
             "dropped": [
                 {
-                    "task": one.task,
-                    "why": one.why,
-                    "rollouts": one.rollouts,
-                    "tokens": one.tokens,
-                    "group": as_dict(one.group)
-                    if one.group and one.group.task.id in self.indices
+                    "task": dropped_group.task,
+                    "why": dropped_group.why,
+                    "rollouts": dropped_group.rollouts,
+                    "tokens": dropped_group.tokens,
+                    "group": as_dict(dropped_group.group)
+                    if dropped_group.group and dropped_group.group.task.id in self.indices
                     else None,
                 }
-                for one in self.dropped
+                for dropped_group in self.dropped
             ],
             "values": self.values
             and [[list(v.boundaries), list(v.values), list(v.scored)] for v in self.values],
@@ -119,12 +119,19 @@ class RolloutBatch:
         def from_dict(one: Mapping[str, Any]) -> Group:
             return group_from_dict(one["group"], collector.groups.task(one["index"]))
 
-        groups = [from_dict(one) for one in state["groups"]]
+        groups = [from_dict(group_state) for group_state in state["groups"]]
         dropped = [
-            Dropped(**{**one, "group": one["group"] and from_dict(one["group"])})
-            for one in state["dropped"]
+            Dropped(
+                **{
+                    **dropped_state,
+                    "group": dropped_state["group"] and from_dict(dropped_state["group"]),
+                }
+            )
+            for dropped_state in state["dropped"]
         ]
-        values = state["values"] and [PrefixValues(*map(tuple, one)) for one in state["values"]]
+        values = state["values"] and [
+            PrefixValues(*map(tuple, value_state)) for value_state in state["values"]
+        ]
         return cls(groups, values, state["stats"], state["indices"], state["wall_s"], dropped)
 
 
@@ -159,8 +166,8 @@ def collect_batch(
     started = time.perf_counter()
     collected = collector.collect(prompts, ahead=ahead, trained_at=trained_at)
     stats, indices = collected.stats, collected.indices
-    found = RolloutBatch(collected.groups, None, stats, indices, 0.0, collected.dropped)
-    if found.groups:
+    sampled = RolloutBatch(collected.groups, None, stats, indices, 0.0, collected.dropped)
+    if sampled.groups:
         for part in parts:
-            found = part.gather(found, collector.groups)
-    return replace(found, wall_s=time.perf_counter() - started)
+            sampled = part.gather(sampled, collector.groups)
+    return replace(sampled, wall_s=time.perf_counter() - started)

@@ -46,14 +46,14 @@ def trained_rollouts(
         batch: with advantages.
         logprobs: of the batch under the weights after the step, shape [B, T]; None if they were not computed.
     """
-    found: dict[int, Trained] = {}
+    by_rollout: dict[int, Trained] = {}
     for i, row in enumerate(rows):
         length = len(row.completion_ids)
         mask, advantages = batch.completion_mask[i, :length], batch.advantages[i, :length]
         mean = float(advantages[mask].mean()) if mask.any() else None
         after = None if logprobs is None else logprobs[i, :length].tolist()
-        found.setdefault(id(row), Trained(mean, advantages.tolist(), after))
-    return found
+        by_rollout.setdefault(id(row), Trained(mean, advantages.tolist(), after))
+    return by_rollout
 
 
 def log_rollouts(
@@ -78,9 +78,9 @@ def log_rollouts(
     rows = chain(
         _rows(groups, "", env_of, trained or {}, decode),
         *(
-            _rows([one.group], one.why, env_of, trained or {}, decode)
-            for one in dropped
-            if one.group
+            _rows([dropped_group.group], dropped_group.why, env_of, trained or {}, decode)
+            for dropped_group in dropped
+            if dropped_group.group
         ),
     )
     write_rollouts(path, rows)
@@ -107,7 +107,7 @@ def _rows(
             else {"messages": _messages(task.prompt)}
         )
         for number, rollout in enumerate(group.rollouts):
-            made = trained.get(id(rollout))
+            training = trained.get(id(rollout))
             yield {
                 **shared,
                 "rollout": number,
@@ -115,14 +115,14 @@ def _rows(
                 "length_tokens": len(rollout.completion_ids),
                 "truncated": bool(rollout.truncated),
                 **_verdict(rollout),
-                "advantage": None if made is None else made.advantage,
+                "advantage": None if training is None else training.advantage,
                 "weights_version": int(rollout.weights_version),
                 "turns": [
                     {"start": turn.start, "stop": turn.stop, "reward": turn.reward}
                     for turn in rollout.turns
                 ],
                 "episode": _episode(rollout),
-                **({} if decode is None else _token_columns(rollout, made, decode)),
+                **({} if decode is None else _token_columns(rollout, training, decode)),
             }
 
 
@@ -143,7 +143,10 @@ def _verdict(rollout: Rollout) -> dict[str, Any]:
 
 
 def _messages(prompt: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{"role": str(it.get("role", "")), "content": _text(it.get("content"))} for it in prompt]
+    return [
+        {"role": str(message.get("role", "")), "content": _text(message.get("content"))}
+        for message in prompt
+    ]
 
 
 def _episode(rollout: Rollout) -> list[dict[str, Any]] | None:
@@ -172,10 +175,10 @@ def _token_columns(
     rollout: Rollout, made: Trained | None, decode: Callable[[Sequence[int]], str]
 ) -> dict[str, list[Any] | None]:
     return {
-        "tokens": _token_texts([int(one) for one in rollout.completion_ids], decode),
-        "token_ids": [int(one) for one in rollout.completion_ids],
-        "completion_mask": [bool(one) for one in rollout.completion_mask],
-        "behaviour_logprobs": [float(one) for one in rollout.behaviour_logprobs],
+        "tokens": _token_texts([int(token) for token in rollout.completion_ids], decode),
+        "token_ids": [int(token) for token in rollout.completion_ids],
+        "completion_mask": [bool(bit) for bit in rollout.completion_mask],
+        "behaviour_logprobs": [float(logprob) for logprob in rollout.behaviour_logprobs],
         "logprobs": None if made is None or made.logprobs is None else list(made.logprobs),
         "advantages": None if made is None else list(made.advantages),
     }
@@ -183,16 +186,16 @@ def _token_columns(
 
 def _token_texts(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[str]:
     """The text that each token adds; "" for special tokens, and for all tokens of a character but its last."""
-    alone = {one: decode([one]) for one in set(ids)}
-    texts = [alone[one] for one in ids]
+    alone = {token: decode([token]) for token in set(ids)}
+    texts = [alone[token] for token in ids]
     if "".join(texts) == decode(ids):
         return texts
     # Tokens that are decoded alone lose spaces or are a part of a character, so each is decoded behind those before it.
     texts, begin, done = [], 0, 0
     for i in range(len(ids)):
-        before, now = decode(ids[begin:done]), decode(ids[begin : i + 1])
-        if len(now) > len(before) and not now.endswith("\ufffd"):
-            texts.append(now[len(before) :])
+        before, extended = decode(ids[begin:done]), decode(ids[begin : i + 1])
+        if len(extended) > len(before) and not extended.endswith("\ufffd"):
+            texts.append(extended[len(before) :])
             begin, done = done, i + 1
         else:
             texts.append("")
@@ -222,20 +225,31 @@ def rollout_table(
         trained: what the step made of the rollouts, see `trained_rollouts`.
         most: number of completions.
     """
-    found = [(rollout, "") for group in groups for rollout in group.rollouts]
-    found += [(rollout, one.why) for one in dropped if one.group for rollout in one.group.rollouts]
-    chosen = [found[i * len(found) // most] for i in range(most)] if most < len(found) else found
+    rollouts = [(rollout, "") for group in groups for rollout in group.rollouts]
+    rollouts += [
+        (rollout, dropped_group.why)
+        for dropped_group in dropped
+        if dropped_group.group
+        for rollout in dropped_group.group.rollouts
+    ]
+    chosen = (
+        [rollouts[i * len(rollouts) // most] for i in range(most)]
+        if most < len(rollouts)
+        else rollouts
+    )
     table = Table(
-        title=f"step {step}: {len(chosen)} of {len(found)} completions", title_justify="left"
+        title=f"step {step}: {len(chosen)} of {len(rollouts)} completions", title_justify="left"
     )
     for name in ("outcome", "reward", "advantage", "tokens"):
         table.add_column(name, justify="left" if name == "outcome" else "right")
     table.add_column("task, why, completion", ratio=1, overflow="fold")
     for rollout, why in chosen:
-        score, made = rollout.score, trained.get(id(rollout))
-        said = score.verdict.why if score else ""
-        advantage = "–" if made is None or made.advantage is None else f"{made.advantage:+.3f}"
-        texts = (rollout.task.id, said, " ".join(rollout.text[:1000].split()))
+        score, training = rollout.score, trained.get(id(rollout))
+        reason = score.verdict.why if score else ""
+        advantage = (
+            "–" if training is None or training.advantage is None else f"{training.advantage:+.3f}"
+        )
+        texts = (rollout.task.id, reason, " ".join(rollout.text[:1000].split()))
         table.add_row(
             str(score.verdict.outcome) if score else "unscored",
             "–" if score is None or score.total is None else f"{score.total:.3g}",

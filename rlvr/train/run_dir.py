@@ -110,16 +110,16 @@ def claim_run_dir(
         has_begun, changed = examine_run_dir(
             run, description
         )  # again, now that no other process is in it
-        for name, (before, now) in changed.items():
-            say(f"{name} is {brief(now)} from here on, and was {brief(before)}")
+        for name, (before, current) in changed.items():
+            say(f"{name} is {brief(current)} from here on, and was {brief(before)}")
         if changed or not has_begun:
             left_out = {
-                one.split: dict(one.rows_left_out)
-                for one in envs
-                if one is not None and one.rows_left_out
+                environment.split: dict(environment.rows_left_out)
+                for environment in envs
+                if environment is not None and environment.rows_left_out
             }
-            about = {**description, "versions": versions(), "rows_left_out": left_out}
-            text = json.dumps(about, indent=2, ensure_ascii=False)
+            record = {**description, "versions": versions(), "rows_left_out": left_out}
+            text = json.dumps(record, indent=2, ensure_ascii=False)
             # A name of a folder may hold bytes that are no UTF-8: JSON's own escape of them, then.
             write_whole(path, (text + "\n").encode(errors="backslashreplace"))
         yield
@@ -140,20 +140,20 @@ def identity_of_run(
     """
     path = run / "identity.json"
     identities = [identity_of(env) for env in envs if env is not None]
-    whole = Identity()
-    for one in identities:
-        whole.add(one.without("settings"), "the evaluation", here="the training")
+    identity = Identity()
+    for part in identities:
+        identity.add(part.without("settings"), "the evaluation", here="the training")
     stopped = read_identity(path) if path.is_file() and _has_begun(run) else None
-    kept = IdentityFile(
+    identity_file = IdentityFile(
         path,
-        whole,
+        identity,
         accept=accept,
         stopped=stopped,
         where=f"{run}, as it began,",
         way_out="use the same, or give a new folder",
     )
-    kept.write()
-    return kept
+    identity_file.write()
+    return identity_file
 
 
 def examine_run_dir(
@@ -175,8 +175,8 @@ def examine_run_dir(
         not has_begun
         and run.exists()
         and any(
-            other.name not in (path.name, _LOCK, CHAT_FILE, "identity.json")
-            for other in run.iterdir()
+            entry.name not in (path.name, _LOCK, CHAT_FILE, "identity.json")
+            for entry in run.iterdir()
         )
     ):
         raise UsageError(f"{run} is not empty, and holds no run; give a new folder")
@@ -200,18 +200,18 @@ def chat_of_run(run: Path, asked: ChatSettings) -> ChatSettings:
         UsageError: the run in the folder sends them in another way.
         DataError: its record is damaged.
     """
-    known = recorded_format(run) if _has_begun(run) else None
-    if known is None:
+    saved_format = recorded_format(run) if _has_begun(run) else None
+    if saved_format is None:
         return asked
-    settings = asked.after(known)
-    now = ChatFormat(
+    settings = asked.after(saved_format)
+    format_now = ChatFormat(
         "raw" if settings.mode == "off" else "template",
         system=settings.system,
         options=settings.options,
     )  # of any template
-    if not now.sends_as(known):
+    if not format_now.sends_as(saved_format):
         raise UsageError(
-            f"{run} holds a run whose prompts go as {known}, and here they would go as {now}; give "
+            f"{run} holds a run whose prompts go as {saved_format}, and here they would go as {format_now}; give "
             "a new folder, or leave chat, system and template options out"
         )
     return settings
@@ -228,20 +228,20 @@ def keep_chat(run: Path, used: ChatFormat) -> None:
         UsageError: the run in the folder sends them in another way.
         DataError: its record is damaged.
     """
-    known = ChatFormat.load(run) if _has_begun(run) else None
-    if known is None:
+    saved_format = ChatFormat.load(run) if _has_begun(run) else None
+    if saved_format is None:
         used.save(run)
-    elif not used.sends_as(known):
+    elif not used.sends_as(saved_format):
         raise UsageError(
-            f"{run} holds a run whose prompts go as {known}, and here they would go as {used}; give "
+            f"{run} holds a run whose prompts go as {saved_format}, and here they would go as {used}; give "
             "a new folder, or the same tokenizer and settings"
         )
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return dict(found)
+        settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return dict(settings)
     except (ValueError, TypeError) as error:
         raise DataError(
             f"{path} cannot be read as the settings of a run ({error}); give a new folder"
@@ -296,8 +296,8 @@ def _without_chat(description: Mapping[str, Any]) -> Mapping[str, Any]:
     settings = description.get("settings")
     if not isinstance(settings, Mapping):
         return description
-    kept = {name: value for name, value in settings.items() if name not in _CHAT}
-    return {**description, "settings": kept}
+    other_settings = {name: value for name, value in settings.items() if name not in _CHAT}
+    return {**description, "settings": other_settings}
 
 
 def _is_same_place(before: Any, now: Any) -> bool:

@@ -134,8 +134,8 @@ def server_devices(count: int, environment: Mapping[str, str], held: int) -> lis
     everything = range(torch.cuda.device_count())
     visible = listed.split(",")[: len(everything)] if listed else list(map(str, everything))
     ranks = int(environment.get("LOCAL_WORLD_SIZE") or 1)
-    taken = set(range(ranks)) if ranks > 1 else {held}
-    free = [name.strip() for number, name in enumerate(visible) if number not in taken]
+    held_numbers = set(range(ranks)) if ranks > 1 else {held}
+    free = [name.strip() for number, name in enumerate(visible) if number not in held_numbers]
     if len(free) < count:
         raise UsageError(
             f"serve_samplers is {count}, and of {len(visible)} visible GPUs {len(free)} are held by no rank; give "

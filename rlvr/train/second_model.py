@@ -103,8 +103,8 @@ class SecondModel(LearnerPart):
             )
         ranks = self.learner.ranks
         with torch.no_grad():
-            for mine, theirs in zip(self._layers, state["layers"], strict=True):
-                mine.copy_(ranks.spread(theirs, mine))
+            for mine, saved_layer in zip(self._layers, state["layers"], strict=True):
+                mine.copy_(ranks.spread(saved_layer, mine))
         if self._head is not None:
             self._head.load_state_dict(ranks.spread(state["head"], self._head.state_dict()))
         ranks.load_optimizer(self.optimizer, state["optimizer"], self.parameters)

@@ -36,16 +36,17 @@ def merged(
     Raises:
         UsageError: the algorithm has no such number.
     """
-    known = {name: number_of(algorithm, name) for name in [*first, *then]}
-    whole = {known[name].part for name in then if not known[name].name}
-    inner = {known[name].part for name in then if known[name].name}
-    kept = {
+    numbers_by_name = {name: number_of(algorithm, name) for name in [*first, *then]}
+    replaced_parts = {numbers_by_name[name].part for name in then if not numbers_by_name[name].name}
+    inner = {numbers_by_name[name].part for name in then if numbers_by_name[name].name}
+    kept_first = {
         name: value
         for name, value in first.items()
-        if known[name].part is None
-        or known[name].part not in (inner if not known[name].name else whole)
+        if numbers_by_name[name].part is None
+        or numbers_by_name[name].part
+        not in (inner if not numbers_by_name[name].name else replaced_parts)
     }
-    return {**kept, **then}
+    return {**kept_first, **then}
 
 
 def read_settings(path: Path, default: str | Algorithm = "dapo") -> dict[str, Any]:
@@ -66,21 +67,21 @@ def read_settings(path: Path, default: str | Algorithm = "dapo") -> dict[str, An
     """
     try:
         text = path.read_text(encoding="utf-8")
-        found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        tree = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError) as error:  # both parsers' errors are ValueErrors
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(
             f"cannot read settings from {path}: {why}; give a TOML file, or a run's config.json"
         ) from None
-    is_run = isinstance(found, dict) and isinstance(found.get("settings"), dict)
+    is_run = isinstance(tree, dict) and isinstance(tree.get("settings"), dict)
     if is_run:
-        found = {"run": str(path.parent), **found["settings"]}
-    if not isinstance(found, dict):
-        raise UsageError(f"{path} holds a {type(found).__name__}; it must be a table of settings")
+        tree = {"run": str(path.parent), **tree["settings"]}
+    if not isinstance(tree, dict):
+        raise UsageError(f"{path} holds a {type(tree).__name__}; it must be a table of settings")
     hints = get_type_hints(Config)
     try:
-        algorithm = _algorithm(found.get("algorithm", default))
-        return {name: _setting(name, value, hints, algorithm) for name, value in found.items()}
+        algorithm = _algorithm(tree.get("algorithm", default))
+        return {name: _setting(name, value, hints, algorithm) for name, value in tree.items()}
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 

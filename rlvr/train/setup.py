@@ -73,9 +73,9 @@ def environments(
         )
     if env is None:
         env = make(config.env, **{"split": "train", **config.env_options})
-    for one in (env, eval_env) if config.strict else ():
-        if one is not None:
-            one.stop_at_bad_rows()
+    for environment in (env, eval_env) if config.strict else ():
+        if environment is not None:
+            environment.stop_at_bad_rows()
     if eval_env is not None:
         _require_separate(env, eval_env, config.eval_tasks)
     if config.reward_model is not None:
@@ -128,8 +128,8 @@ def _reward_model_part(place: str, device: str) -> GroupPart:
 
 def _with_reward_model(env: Environment, part: GroupPart, config: ResolvedConfig) -> Environment:
     low, high = config.reward_model_bounds
-    said = part if (low, high) == part.bounds else part.clip(low, high)
-    added = config.reward_model_weight * said
+    bounded = part if (low, high) == part.bounds else part.clip(low, high)
+    added = config.reward_model_weight * bounded
     return env.each(lambda share, own: own.with_reward(own.reward + added))
 
 
@@ -162,17 +162,17 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
     trained = {str(env.task(i).prompt) for i in range(env.size)}
     evaluated = [eval_env.task(i) for i in range(min(most, eval_env.size))]
     shared = [task.id for task in evaluated if str(task.prompt) in trained]
-    found = (
+    message = (
         f"{len(shared)} of the {len(evaluated)} tasks to evaluate on, of split {eval_env.split!r}, have prompts "
         f"that are trained on, in split {env.split!r}"
     )
     if 100 * len(shared) > len(evaluated):
         raise UsageError(
-            f"{found}, perhaps because one file serves for both: split it with the option split='train[10%:]' and "
+            f"{message}, perhaps because one file serves for both: split it with the option split='train[10%:]' and "
             "eval_split='train[:10%]', name another file in eval_options, or set eval_every=None"
         )
     if shared:
-        warnings.warn(f"{found}, such as {shared[0]!r}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"{message}, such as {shared[0]!r}", RuntimeWarning, stacklevel=4)
 
 
 def _with_overlong(env: Environment, config: ResolvedConfig) -> Environment:
@@ -190,14 +190,14 @@ def _punished(env: Environment, config: ResolvedConfig, limit: int | None) -> En
     ):
         return env
     low, high = env.reward.bounds
-    most = config.algorithm.overlong_share * (high - low)
-    if not 0 < most < math.inf:
+    largest = config.algorithm.overlong_share * (high - low)
+    if not 0 < largest < math.inf:
         raise UsageError(
             f"the reward {env.reward} has the bounds [{low:g}, {high:g}], which say nothing of how strong a punishment "
             "has to be; add `weight * rlvr.Overlong(…)` to it yourself, or choose overlong='mask' or 'keep'"
         )
     length = limit or config.max_tokens  # of an environment in a mixture, its own
-    punishment = most * Overlong(max_tokens=length, cache=min(config.overlong_cache, length))
+    punishment = largest * Overlong(max_tokens=length, cache=min(config.overlong_cache, length))
     return env.with_reward(env.reward + punishment)
 
 
@@ -211,9 +211,9 @@ def device_of(device: str) -> torch.device:
     Raises:
         UsageError: there is no such device on this machine.
     """
-    there = "cuda" if torch.cuda.is_available() else "cpu"
+    present = "cuda" if torch.cuda.is_available() else "cpu"
     local = int(os.environ.get("LOCAL_RANK") or 0)
-    if (there if device == "auto" else device) == "cuda" and (
+    if (present if device == "auto" else device) == "cuda" and (
         local or os.environ.get("WORLD_SIZE", "1") != "1"
     ):
         if local >= torch.cuda.device_count():
@@ -223,7 +223,7 @@ def device_of(device: str) -> torch.device:
             )
         device = f"cuda:{local}"
     try:
-        return torch.empty(0, device=there if device == "auto" else device).device
+        return torch.empty(0, device=present if device == "auto" else device).device
     except (
         RuntimeError,
         AssertionError,
@@ -287,13 +287,13 @@ def say_prompts(
     if not tokens.chat or env is None:
         say(prompts_line(tokens.format))
         return
-    most = limit or _COUNTED
-    size = most if env.size is None else min(env.size, most)
+    limit_count = limit or _COUNTED
+    size = limit_count if env.size is None else min(env.size, limit_count)
     prompts = [env.task(index).prompt for index in range(size)]
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
     as_is = sum(map(tokens.goes_as_it_is, texts))
-    more = limit is None and (env.size is None or env.size > size)
-    say(prompts_line(tokens.format, len(texts), as_is, more=more))
+    has_more = limit is None and (env.size is None or env.size > size)
+    say(prompts_line(tokens.format, len(texts), as_is, more=has_more))
 
 
 def autocast_dtype(precision: str) -> torch.dtype | None:
@@ -363,9 +363,9 @@ def local_sampler(policy: Policy, config: Config, world: int = 1) -> LocalSample
     """
     weights = next(policy.model.parameters()).dtype
     # A copy where the sampler runs while the policy is trained, or where the policy is in shards.
-    own = weights if config.max_staleness or world > 1 else None
+    dtype = weights if config.max_staleness or world > 1 else None
     return policy.sampler(
-        dtype=own, max_rows=config.max_rows, max_tokens_in_flight=config.max_tokens_in_flight
+        dtype=dtype, max_rows=config.max_rows, max_tokens_in_flight=config.max_tokens_in_flight
     )
 
 
@@ -379,12 +379,12 @@ def describe_run(
         env: the training environment; None where a file is trained on.
         eval_env: the evaluation environment; None for none.
     """
-    found = {
+    description = {
         "settings": config.resolve().recorded,
         "env": env and _described(env),
         "eval_env": eval_env and _described(eval_env),
     }
-    plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
+    plain: dict[str, Any] = json.loads(json.dumps(description, default=str))
     return plain
 
 

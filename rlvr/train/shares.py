@@ -114,9 +114,11 @@ class WeightFiles:
                 local = share.to_local() if isinstance(share, DTensor) else share
                 if local.numel() and not local.sum(dtype=torch.float32).isfinite():
                     bad += [name] if not local.isfinite().all() else []
-        if found := sorted({name for one in ranks.from_all(bad) for name in one}):
+        if broken := sorted(
+            {name for names_of_rank in ranks.from_all(bad) for name in names_of_rank}
+        ):
             raise UsageError(
-                f"the weights of {found[0]} are not finite: the file is damaged, or the model diverged when it was "
+                f"the weights of {broken[0]} are not finite: the file is damaged, or the model diverged when it was "
                 "trained; give another one"
             )
 
@@ -194,7 +196,7 @@ def _give_buffers(model: nn.Module, twin: nn.Module) -> None:
         place, _, last = name.rpartition(".")
         model.get_submodule(place)._buffers[last] = values[name]
     for module in model.modules():
-        if any(isinstance(one, Tensor) and one.is_meta for one in vars(module).values()):
+        if any(isinstance(buffer, Tensor) and buffer.is_meta for buffer in vars(module).values()):
             raise ValueError("a tensor is neither a weight nor a buffer")
 
 

@@ -171,15 +171,17 @@ class StepRecorder(LearnerPart):
         self._micro = None
         if micro is None or update is None:
             return
-        found = dict(zip(_COLUMNS, _with_gradients(micro), strict=True))
+        columns = dict(zip(_COLUMNS, _with_gradients(micro), strict=True))
         for i, row in enumerate(micro.batch.rows):
             length, index = len(row.completion_ids), self._index.get(id(row), i)
-            own = {name: values[i, :length] for name, values in found.items() if values is not None}
+            row_values = {
+                name: values[i, :length] for name, values in columns.items() if values is not None
+            }
             if index in update.computed:  # a rank's filler, whose gradient is 0, or its original
                 for name in ("weights", "entropy_weights"):
-                    if name in own:
-                        own[name] = own[name] + update.computed[index][name]
-            update.computed[index] = own
+                    if name in row_values:
+                        row_values[name] = row_values[name] + update.computed[index][name]
+            update.computed[index] = row_values
 
     def gradient(self, norm: float) -> None:
         self._take_micro()
@@ -298,24 +300,24 @@ def _with_gradients(micro: Micro) -> Iterator[NDArray[Any] | None]:
             yield from (None, None)
             continue
         grad = torch.zeros_like(values) if values.grad is None else values.grad
-        for one in (values, grad):
-            yield one.detach().float().cpu().numpy()
+        for array in (values, grad):
+            yield array.detach().float().cpu().numpy()
 
 
 def _joined(update: _Update, each: Sequence[tuple[Any, Any]]) -> _Update:
     """An update with the rows of all ranks, and the sum of the sketches of their shards."""
     computed: dict[int, dict[str, NDArray[Any]]] = {}
     for rows, _ in each:
-        for index, own in rows.items():
+        for index, row_values in rows.items():
             before = computed.get(index)
             if before is not None:
                 for name in ("weights", "entropy_weights"):
-                    if name in own:
-                        own[name] = own[name] + before[name]
-            computed[index] = own
-    sketches = [one for _, one in each if one is not None]
-    whole = sum(sketches[1:], start=sketches[0]) if sketches else None
-    return dataclasses.replace(update, computed=computed, sketch=whole)
+                    if name in row_values:
+                        row_values[name] = row_values[name] + before[name]
+            computed[index] = row_values
+    sketches = [sketch for _, sketch in each if sketch is not None]
+    total_sketch = sum(sketches[1:], start=sketches[0]) if sketches else None
+    return dataclasses.replace(update, computed=computed, sketch=total_sketch)
 
 
 def _update_arrays(prefix: str, update: _Update) -> dict[str, NDArray[Any]]:
@@ -326,9 +328,9 @@ def _update_arrays(prefix: str, update: _Update) -> dict[str, NDArray[Any]]:
     }
     none = np.zeros(0, np.float32)
     for name in _COLUMNS:
-        each = [update.computed[row].get(name) for row in order]
-        if order and each[0] is not None:
-            arrays[name] = np.concatenate([none, *each])
+        columns = [update.computed[row].get(name) for row in order]
+        if order and columns[0] is not None:
+            arrays[name] = np.concatenate([none, *columns])
     if update.selected and order:
         lengths = {row: len(update.computed[row]["logprobs"]) for row in order}
         arrays["selected"] = np.concatenate([update.selected[row][: lengths[row]] for row in order])
@@ -447,15 +449,15 @@ def _task_of(row: Any) -> dict[str, Any]:
 
 def _prefix_arrays(prefixes: Sequence[PrefixValues]) -> dict[str, NDArray[Any]]:
     """(row, tokens) and value of each boundary that has one, of rows whose ends have one."""
-    known = [
+    places = [
         (row, tokens, value)
-        for row, one in enumerate(prefixes)
-        for tokens, value in zip(one.boundaries, one.values, strict=True)
-        if None not in (value, one.values[0], one.values[-1])
+        for row, prefix in enumerate(prefixes)
+        for tokens, value in zip(prefix.boundaries, prefix.values, strict=True)
+        if None not in (value, prefix.values[0], prefix.values[-1])
     ]
     return {
-        "prefixes": np.array([place[:2] for place in known], np.int32).reshape(-1, 2),
-        "prefix_values": np.array([place[2] for place in known], np.float64),
+        "prefixes": np.array([place[:2] for place in places], np.int32).reshape(-1, 2),
+        "prefix_values": np.array([place[2] for place in places], np.float64),
     }
 
 
@@ -464,4 +466,4 @@ def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _joined_ids(each: Any) -> NDArray[np.int32]:
-    return np.array([int(one) for ids in each for one in ids], np.int32)
+    return np.array([int(token) for ids in each for token in ids], np.int32)

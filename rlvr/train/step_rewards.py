@@ -83,17 +83,20 @@ class StepRewards(LearnerPart):
         costs: dict[str, float] = {}
         if self._rule is None:
             values, costs = prefix_values_and_costs(by, rollouts, k=self._k, steps=self._delimiter)
-            rewarded = [_shared_out(*both) for both in zip(rollouts, values, strict=True)]
+            rewarded = [_shared_out(*pair) for pair in zip(rollouts, values, strict=True)]
         else:
-            rewarded = [self._rewarded(self._rule, one, by.sampler) for one in rollouts]
-        if not any(one.turns for one in rewarded):
+            rewarded = [self._rewarded(self._rule, rollout, by.sampler) for rollout in rollouts]
+        if not any(rollout.turns for rollout in rewarded):
             why = rewarded[0].score.verdict.why if rewarded[0].score else "not scored"
             raise UsageError(
                 f"step_reward {self._source} gave no completion of {len(rewarded)} a reward; the first: {why}"
             )
         costs["steps_unscored"] = float(sum(map(_lost, rollouts, rewarded)))
-        each = iter(rewarded)
-        groups = [replace(g, rollouts=[next(each) for _ in g.rollouts]) for g in sampled.groups]
+        rewarded_rollouts = iter(rewarded)
+        groups = [
+            replace(g, rollouts=[next(rewarded_rollouts) for _ in g.rollouts])
+            for g in sampled.groups
+        ]
         return sampled.with_costs(costs, groups=groups)
 
     def _rewarded(self, rule: StepRule, rollout: Rollout, sampler: Sampler) -> Rollout:
@@ -118,11 +121,11 @@ def _shared_out(rollout: Rollout, values: PrefixValues) -> Rollout:
     """A rollout whose steps get what the value has risen by; UNSCORED where a value is missing."""
     if rollout.score is None or rollout.score.total is None or len(values.values) < 2:
         return rollout
-    known = [value for value in values.values if value is not None]
-    if len(known) < len(values.values):
+    finite = [value for value in values.values if value is not None]
+    if len(finite) < len(values.values):
         return _unscored(rollout, "step rewards: no completion from one of its prefixes was scored")
     spans = pairwise(values.boundaries)
-    rises = [after - before for before, after in pairwise(known)]
+    rises = [after - before for before, after in pairwise(finite)]
     turns = [Turn(*span, rise) for span, rise in zip(spans, rises, strict=True)]
     return replace(rollout, turns=turns)
 
@@ -137,8 +140,8 @@ def _raised(score: Score | None, rewards: float) -> Score | None:
 
 def _lost(before: Rollout, after: Rollout) -> bool:
     """Whether a rollout became UNSCORED."""
-    was, now = before.score, after.score
-    return was is not None and was.total is not None and (now is None or now.total is None)
+    was, current = before.score, after.score
+    return was is not None and was.total is not None and (current is None or current.total is None)
 
 
 def _rule_of(source: str, device: str) -> StepRule:
@@ -153,10 +156,10 @@ def _rule_of(source: str, device: str) -> StepRule:
             f"serve, implicit:RUN of a run of dpo, FILE.py:FUNCTION, '{FORKS}' or 'turns'"
         )
     place, _, name = source.rpartition(":")
-    found: Any = getattr(module_at(place, f"--step-reward {source}"), name, None)
-    if not callable(found):
+    function: Any = getattr(module_at(place, f"--step-reward {source}"), name, None)
+    if not callable(function):
         raise UsageError(f"step_reward is {source!r}, and {place} has no function {name!r}")
-    rule: StepRule = found
+    rule: StepRule = function
     return rule
 
 

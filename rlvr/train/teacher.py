@@ -125,17 +125,17 @@ class Teacher(LearnerPart):
             micro: a micro-batch.
         """
         temperature = self.learner.config.temperature
-        found: list[_Side] = []
+        sides: list[_Side] = []
 
         def keep(batch: Padded, states: Tensor, head: Any) -> Tensor:
             weight = head.weight.clone() if self.learner.ranks.world > 1 else head.weight
-            found.append(_Side(batch, states, weight, getattr(head, "bias", None)))
+            sides.append(_Side(batch, states, weight, getattr(head, "bias", None)))
             return states.new_zeros(len(states))
 
         def compare(batch: Padded, states: Tensor, head: Any) -> Tensor:
             student = _Side(batch, states, head.weight, getattr(head, "bias", None))
             transforms = self.learner.policy.root.logits, self.policy.root.logits
-            return self._in_blocks(student, found[0], transforms, temperature)
+            return self._in_blocks(student, sides[0], transforms, temperature)
 
         with torch.no_grad():
             self.policy.compare(self.rows(micro), temperature, keep)
@@ -156,15 +156,20 @@ class Teacher(LearnerPart):
         def of_block(own: Tensor, weight: Tensor, theirs: Tensor) -> Tensor:
             mine = _log_softmax(own, weight, student.bias, transforms[0], temperature)
             with torch.no_grad():
-                other = _log_softmax(
+                teacher_logprobs = _log_softmax(
                     theirs, teacher.weight, teacher.bias, transforms[1], temperature
                 )[:, : mine.shape[1]]
-            found: Tensor = algorithm.divergence(mine, other)
-            return found
+            divergence: Tensor = algorithm.divergence(mine, teacher_logprobs)
+            return divergence
 
         blocks = zip(student.states.split(size), teacher.states[order].split(size), strict=True)
         run = partial(checkpoint, of_block, use_reentrant=False)
-        return torch.cat([run(own, student.weight, theirs) for own, theirs in blocks])
+        return torch.cat(
+            [
+                run(student_block, student.weight, teacher_block)
+                for student_block, teacher_block in blocks
+            ]
+        )
 
     def after(self, batch: Batch) -> dict[str, float]:
         assert batch.teacher_logprobs is not None
@@ -266,17 +271,17 @@ def _filled(shown: str, prompt: str, reference: object) -> str:
 
 def _require_same_tokens(name: str, teacher: Policy, student: Policy) -> None:
     """Refuse a teacher that means other texts by the same numbers."""
-    theirs, ours = _tokens(teacher), _tokens(student)
-    for number in sorted(theirs.keys() | ours.keys()):
-        if theirs.get(number) != ours.get(number):
+    first, second = _tokens(teacher), _tokens(student)
+    for number in sorted(first.keys() | second.keys()):
+        if first.get(number) != second.get(number):
             raise UsageError(
-                f"token {number} is {theirs.get(number)!r} for the teacher {name} and {ours.get(number)!r} for the "
+                f"token {number} is {first.get(number)!r} for the teacher {name} and {second.get(number)!r} for the "
                 "model; a teacher of sampled tokens needs the same vocabulary, as a larger model of the same family has"
             )
-    rows = [len(one.model.get_output_embeddings().weight) for one in (teacher, student)]
-    if rows[0] <= max(ours, default=0):
+    rows = [len(policy.model.get_output_embeddings().weight) for policy in (teacher, student)]
+    if rows[0] <= max(second, default=0):
         raise UsageError(
-            f"the teacher {name} has {rows[0]} tokens in its head, and the model's vocabulary goes up to {max(ours)}"
+            f"the teacher {name} has {rows[0]} tokens in its head, and the model's vocabulary goes up to {max(second)}"
         )
 
 

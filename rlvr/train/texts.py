@@ -45,8 +45,8 @@ class FileTexts(LearnerPart):
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
         share, config = self.learner.algorithm.student_share, self.learner.config
         count = round(len(sampled.rollouts) * (1 - share) / share)
-        drawn = seeded("texts", config.seed, step).choices(self._rows, k=count)
-        rows = [replace(row, weights_version=step) for row in drawn]
+        sampled_rows = seeded("texts", config.seed, step).choices(self._rows, k=count)
+        rows = [replace(row, weights_version=step) for row in sampled_rows]
         size = config.group_size
         parts = [rows[begin : begin + size] for begin in range(0, count, size)]
         groups = [*sampled.groups, *(Group(part[0].task, part) for part in parts)]
@@ -57,34 +57,40 @@ class FileTexts(LearnerPart):
         if not texts:
             return batch
         behaviour, learner = batch.behaviour_logprobs.clone(), self.learner
-        found = learner.logprobs(batch.part(texts).rows, learner.policy)
-        behaviour[texts, : found.shape[1]] = found
+        logprobs = learner.logprobs(batch.part(texts).rows, learner.policy)
+        behaviour[texts, : logprobs.shape[1]] = logprobs
         return replace(batch, behaviour_logprobs=behaviour)
 
 
 def _rows_without_logprobs(batch: Batch) -> Sequence[int]:
     """The texts: no sampler has given their tokens a probability."""
-    known = (batch.behaviour_logprobs != 0) & batch.completion_mask
-    found: list[int] = (
-        (batch.completion_mask.any(dim=1) & ~known.any(dim=1)).nonzero().flatten().tolist()
+    has_logprob = (batch.behaviour_logprobs != 0) & batch.completion_mask
+    rows: list[int] = (
+        (batch.completion_mask.any(dim=1) & ~has_logprob.any(dim=1)).nonzero().flatten().tolist()
     )
-    return found
+    return rows
 
 
 def _read(learner: Learner) -> list[Rollout]:
     """The file's completions as rollouts that no verifier has seen."""
-    path, most = Path(learner.algorithm.texts or ""), learner.config.max_tokens
-    task, found = Task(path.name, "of many"), []  # one group has texts of many prompts
-    for one in read_labelled(path, needs_both=False):
+    path, limit = Path(learner.algorithm.texts or ""), learner.config.max_tokens
+    task, rollouts = Task(path.name, "of many"), []  # one group has texts of many prompts
+    for labelled in read_labelled(path, needs_both=False):
         [row] = tokenized(
-            learner.policy.tokenization, one.prompt, [(one.completion, one.truncated)]
+            learner.policy.tokenization,
+            labelled.prompt,
+            [(labelled.completion, labelled.truncated)],
         )
         ids = row.completion_ids
-        if one.label and 0 < len(ids) <= most:
+        if labelled.label and 0 < len(ids) <= limit:
             logprobs = torch.zeros(len(ids)).tolist()
-            found.append(
-                Rollout(task, one.completion, row.prompt_ids, ids, row.completion_mask, logprobs, 0)
+            rollouts.append(
+                Rollout(
+                    task, labelled.completion, row.prompt_ids, ids, row.completion_mask, logprobs, 0
+                )
             )
-    if not found:
-        raise DataError(f"{path} has no completion of at most max_tokens={most} tokens to train on")
-    return found
+    if not rollouts:
+        raise DataError(
+            f"{path} has no completion of at most max_tokens={limit} tokens to train on"
+        )
+    return rollouts

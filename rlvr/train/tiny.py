@@ -118,8 +118,8 @@ def character_tokenizer(charset: str, words: Sequence[str] = ()) -> PreTrainedTo
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, vocabulary[bos])]
     )
-    made = PreTrainedTokenizerFast(
+    built = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **_SPECIAL
     )
-    made.add_tokens([AddedToken(word, normalized=False) for word in words])
-    return made
+    built.add_tokens([AddedToken(word, normalized=False) for word in words])
+    return built

@@ -61,20 +61,20 @@ class RegionStep(LearnerPart):
         """
         learner, settings = self.learner, self.learner.algorithm.trust_region
         assert settings is not None
-        whole = denominators(mini.completion_mask)
+        totals = denominators(mini.completion_mask)
         parts = learner.policy.micro_batches([mini.rows[i] for i in rows])
         micro = [mini.part([rows[i] for i in part]) for part in parts]
         last: list[tuple[float, RatioStats]] = []
 
         def surrogate() -> Iterator[Tensor]:
             last.clear()
-            for one in micro:
-                loss, _, stats = learner.loss(one, whole)
+            for micro_batch in micro:
+                loss, _, stats = learner.loss(micro_batch, totals)
                 last.append((float(loss.detach()), stats))
                 yield -loss
 
         mask = mini.completion_mask.to(learner.policy.device)
-        found = step_in_region(
+        region_step = step_in_region(
             learner.policy,
             learner.parameters,
             surrogate,
@@ -84,13 +84,13 @@ class RegionStep(LearnerPart):
         )
         numbers = {
             "loss": sum(loss for loss, _ in last),
-            "grad_norm": found.gradient_norm,
-            "region_kl": found.kl,
-            "region_gain": found.gain,
-            "region_scale": found.scale,
-            "region_residual": found.residual,
+            "grad_norm": region_step.gradient_norm,
+            "region_kl": region_step.kl,
+            "region_gain": region_step.gain,
+            "region_scale": region_step.scale,
+            "region_residual": region_step.residual,
         }
-        return numbers, [stats for _, stats in last] if found.accepted else []
+        return numbers, [stats for _, stats in last] if region_step.accepted else []
 
 
 def step_in_region(

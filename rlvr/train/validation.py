@@ -36,9 +36,9 @@ def validation_split(
     if not config.validation_tasks:
         return env, None
     if env.shares:
-        parts = {name: validation_split(config, one) for name, one in env.members.items()}
-        kept = env.each(lambda share, _: parts[_name(share)][0])
-        return kept, env.each(lambda share, _: parts[_name(share)][1] or env)
+        parts = {name: validation_split(config, member) for name, member in env.members.items()}
+        training = env.each(lambda share, _: parts[_name(share)][0])
+        return training, env.each(lambda share, _: parts[_name(share)][1] or env)
     if env.size is None:
         return env, _generated(env)
     return _cut(env, _count(config, env))
@@ -49,16 +49,16 @@ def _name(share: Share | None) -> str:
 
 
 def _count(config: ResolvedConfig, env: Environment) -> int:
-    size, wanted = env.size or 0, config.validation_tasks
+    size, count = env.size or 0, config.validation_tasks
     if config.validation_by_default:
-        wanted = min(wanted, size // _MOST)
-    if not 0 < wanted < size:
+        count = min(count, size // _MOST)
+    if not 0 < count < size:
         raise UsageError(
-            f"{env.id} has {size} tasks in split {env.split!r}, of which {wanted} would be held out for validation; "
+            f"{env.id} has {size} tasks in split {env.split!r}, of which {count} would be held out for validation; "
             f"give --validation-tasks a number from 1 to {max(1, size - 1)}, or leave out what needs a validation "
             "split, such as with --reset none"
         )
-    return wanted
+    return count
 
 
 def _generated(env: Environment) -> Environment:
@@ -74,12 +74,12 @@ def _cut(env: Environment, count: int) -> tuple[Environment, Environment]:
     held = {task.id for task in sorted(tasks, key=lambda task: _drawn(task.id))[:count]}
 
     def part(of: list[Any]) -> Environment:
-        other = env.without_tasks()
-        vars(other)["_tasks"] = of  # where they are kept once they are made
-        return other
+        copy = env.without_tasks()
+        vars(copy)["_tasks"] = of  # where they are kept once they are made
+        return copy
 
-    kept = [task for task in tasks if task.id not in held]
-    return part(kept), part([task for task in tasks if task.id in held])
+    remaining = [task for task in tasks if task.id not in held]
+    return part(remaining), part([task for task in tasks if task.id in held])
 
 
 def _drawn(id: str) -> bytes:
@@ -104,13 +104,13 @@ class Standing:
         Args:
             report: of the validation; one in which nothing could be scored is not counted.
         """
-        found = report.metrics.get(f"avg@{report.n}")
-        if found is None:
+        metric = report.metrics.get(f"avg@{report.n}")
+        if metric is None:
             return False
-        self.stalled = 0 if found.value > self.best else self.stalled + 1
-        self.best = max(self.best, found.value)
-        is_top = found.value > self.top
-        self.top = max(self.top, found.value)
+        self.stalled = 0 if metric.value > self.best else self.stalled + 1
+        self.best = max(self.best, metric.value)
+        is_top = metric.value > self.top
+        self.top = max(self.top, metric.value)
         return is_top
 
     def reset(self) -> None:

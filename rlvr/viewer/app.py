@@ -98,9 +98,11 @@ def app_of(
         sources.refresh()
         if len(sources.all) == 1 and not sources.refused and not sources.follows:
             return WholeResponse(b"", 307, {"location": "/0/"})
-        found = home_page(sources, HomeFilters.of(request.query), wait_s)
-        renew_s = _READING_S if found["unread"] else _LIVE_S * (found["live"] or sources.follows)
-        return _page("home.html", renew_s, sources=sources, **found)
+        view_data = home_page(sources, HomeFilters.of(request.query), wait_s)
+        renew_s = (
+            _READING_S if view_data["unread"] else _LIVE_S * (view_data["live"] or sources.follows)
+        )
+        return _page("home.html", renew_s, sources=sources, **view_data)
 
     def static(request: HttpRequest) -> WholeResponse:
         name = request.path["name"]
@@ -114,16 +116,18 @@ def app_of(
         if "a" not in request.query:
             return which_is_better(request)
         a, b = _number(request, "a"), _number(request, "b")
-        both = (source_of(a), source_of(b))
-        if all(type(source) is Source for source in both):
-            states = [read(source, None) for source in both]
+        pair = (source_of(a), source_of(b))
+        if all(type(source) is Source for source in pair):
+            states = [read(source, None) for source in pair]
             first, second = (request.query.get(name, "") for name in ("first", "second"))
-            found = changes.disagreements(*both, (first, second) if first and second else None)
-            least = min(states, key=lambda it: it["renew_s"] or math.inf)
+            differences = changes.disagreements(
+                *pair, (first, second) if first and second else None
+            )
+            slowest = min(states, key=lambda it: it["renew_s"] or math.inf)
             return _page(
                 "disagree.html",
-                **{**least, "source": None, "files": both, "numbers": (a, b)},
-                **found,
+                **{**slowest, "source": None, "files": pair, "numbers": (a, b)},
+                **differences,
             )
         return WholeResponse(b"", 307, {"location": f"/overlay?runs={a},{b}"})
 
@@ -131,13 +135,13 @@ def app_of(
         keys = _numbers(request)
         runs = runs_of(keys)
         live = any(run.state().live for run in runs)
-        found = _overlay().overlay_page(runs)
-        return _page("overlay.html", sources=sources, keys=keys, runs=runs, live=live, **found)
+        view_data = _overlay().overlay_page(runs)
+        return _page("overlay.html", sources=sources, keys=keys, runs=runs, live=live, **view_data)
 
     def lay_over_data(request: HttpRequest) -> WholeResponse:
         runs, view = runs_of(_numbers(request)), _overlay().OverlayView.of(request.query)
-        found = _overlay().overlay_data(runs, request.query.get("metric", ""), view)
-        return WholeResponse(orjson.dumps(found), media_type="application/json")
+        view_data = _overlay().overlay_data(runs, request.query.get("metric", ""), view)
+        return WholeResponse(orjson.dumps(view_data), media_type="application/json")
 
     def tasks_map(request: HttpRequest) -> WholeResponse:
         keys = _numbers(request)
@@ -147,16 +151,16 @@ def app_of(
         state["renew_s"] = (
             0 if state["whole"] else state["renew_s"]
         )  # a map that is looked at stays
-        found = _heat().heat_map(chosen, sort)
+        heat = _heat().heat_map(chosen, sort)
         by_step = len(chosen) == 1 and chosen[0].is_run
-        shown = _heat().heat_page(found, _number(request, "since", 0))
-        more = {"chosen": chosen, "keys": keys, "sort": sort, "SORTS": _heat().SORTS}
-        return _page("heat.html", **state, **shown, **more, by_step=by_step)
+        heat_tables = _heat().heat_page(heat, _number(request, "since", 0))
+        page_options = {"chosen": chosen, "keys": keys, "sort": sort, "SORTS": _heat().SORTS}
+        return _page("heat.html", **state, **heat_tables, **page_options, by_step=by_step)
 
     def tasks_map_data(request: HttpRequest) -> WholeResponse:
         sort = _heat().require_sort(request.query.get("sort", ""))
-        found = _heat().heat_map(require_rows(_numbers(request)), sort)
-        return WholeResponse(orjson.dumps(_heat().cells_of(found)), media_type="application/json")
+        heat = _heat().heat_map(require_rows(_numbers(request)), sort)
+        return WholeResponse(orjson.dumps(_heat().cells_of(heat)), media_type="application/json")
 
     def which_is_better(request: HttpRequest) -> WholeResponse:
         keys = _numbers(request)
@@ -175,7 +179,7 @@ def app_of(
         if not isinstance(source, RunSource):
             return rows(request)
         state = source.state()  # first: of a run that has ended by then, all is shown
-        found = pages.run_page(source, f"/{key}/")
+        view_data = pages.run_page(source, f"/{key}/")
         page = _page(
             "run.html",
             _LIVE_S * state.live,
@@ -183,7 +187,7 @@ def app_of(
             source=source,
             key=key,
             state=state,
-            **found,
+            **view_data,
         )
         source.index.update(
             wait_s=0
@@ -205,9 +209,12 @@ def app_of(
             raise _missing()
         state = read(source, step)
         state |= read(source, before)
-        found = changes.step_changes(source, step, before)
+        view_data = changes.step_changes(source, step, before)
         return _page(
-            "changes.html", **state, key=key, **{**found, "parts_changed": found.pop("parts")}
+            "changes.html",
+            **state,
+            key=key,
+            **{**view_data, "parts_changed": view_data.pop("parts")},
         )
 
     def row(request: HttpRequest) -> WholeResponse:
@@ -216,48 +223,52 @@ def app_of(
         state = read(source, n >> 32)
         piece, token = _number(request, "start", 0), _number(request, "token", 0)
         rendered = _VIEWS.get(request.query.get("view", ""))
-        found = pages.row_page(source, n, piece, request.query.get("colour", ""), token, rendered)
-        if found is None and not state["whole"]:
+        view_data = pages.row_page(
+            source, n, piece, request.query.get("colour", ""), token, rendered
+        )
+        if view_data is None and not state["whole"]:
             message = f"Still reading ({state['progress']}): there is no such row yet."
             return _page("message.html", _READING_S, sources=sources, message=message)
-        if found is None:
+        if view_data is None:
             raise _missing()
         marking = None if labels is None else _marking(labels, source, n, request, secret)
-        return _page("row.html", **state, key=key, marking=marking, **found)
+        return _page("row.html", **state, key=key, marking=marking, **view_data)
 
     def judge_next(request: HttpRequest) -> WholeResponse:
         """To the next row that was not judged."""
         key, source = rows_of(request)
-        asked, order, other = require_labels(request)
+        label_file, order, second_number = require_labels(request)
         if passed := request.query.get("skip", ""):
             skipped.setdefault(key, set()).add(_row_number(passed))
         state = read(source, None)
-        if other is not None:
-            read(source_of(other), None)
-        found = draw(
+        if second_number is not None:
+            read(source_of(second_number), None)
+        next_row = draw(
             source,
-            asked,
+            label_file,
             order,
-            None if other is None else source_of(other),
+            None if second_number is None else source_of(second_number),
             skipped.get(key, set()),
         )
-        if found is None:
+        if next_row is None:
             left = "" if state["whole"] else f"; still reading ({state['progress']})"
             message = f"Every verdict of this order was judged or passed over{left}."
             return _page("message.html", _READING_S * bool(left), sources=sources, message=message)
         again = request.query.get("other", "")
-        where = f"/{key}/row/{found}?order={order}" + (f"&other={again}" if again else "")
+        where = f"/{key}/row/{next_row}?order={order}" + (f"&other={again}" if again else "")
         return WholeResponse(b"", 307, {"location": where})
 
     async def mark(request: HttpRequest) -> Response:
         """Keep what a person said of a verdict."""
-        asked = typed((await state.bodies.read(request)).asked, _Mark)
-        if not secrets.compare_digest(asked.token.encode("utf-8", "replace"), secret.encode()):
+        mark_request = typed((await state.bodies.read(request)).asked, _Mark)
+        if not secrets.compare_digest(
+            mark_request.token.encode("utf-8", "replace"), secret.encode()
+        ):
             raise Refused(
                 403, "other-page", "only pages of this viewer can mark verdicts; load it anew"
             )
         _, source = rows_of(request)
-        known, order, _ = require_labels(request)
+        label_file, order, _ = require_labels(request)
         row = source.index.rows([n := _of_path(request, "n")]).get(n)
         if not isinstance(row, Mapping) or row.get("outcome") not in (
             "correct",
@@ -265,8 +276,8 @@ def app_of(
             "unparsed",
         ):
             raise Refused(400, "no-verdict", "this row has no verdict that could be right or wrong")
-        await asyncio.to_thread(known.mark, row, asked.verdict_is_right, order)
-        return WholeResponse(orjson.dumps(known.summary()), media_type="application/json")
+        await asyncio.to_thread(label_file.mark, row, mark_request.verdict_is_right, order)
+        return WholeResponse(orjson.dumps(label_file.summary()), media_type="application/json")
 
     def require_labels(request: HttpRequest) -> tuple[Labels, str, int | None]:
         """The marks, the order in which rows come up, and the other file of that order."""
@@ -274,41 +285,41 @@ def app_of(
             raise Refused(
                 403, "no-labels", "start rlvr view with --labels FILE.jsonl to mark verdicts"
             )
-        other = _number(request, "other") if request.query.get("other") else None
+        second_number = _number(request, "other") if request.query.get("other") else None
         order = request.query.get("order", "")
         if order and order not in ORDERS:
             raise UsageError(f"order is {brief(order)}; it must be one of {', '.join(ORDERS)}")
-        return labels, order, other
+        return labels, order, second_number
 
     def group(request: HttpRequest) -> WholeResponse:
         key, source = rows_of(request)
         step, query = _number(request, "step", 0), request.query
         state = read(source, step)
         rendered = _VIEWS.get(query.get("view", ""))
-        found = pages.group_page(
+        view_data = pages.group_page(
             source, query.get("task", ""), query.get("env", ""), step, rendered
         )
-        return _page("group.html", **state, key=key, **found)
+        return _page("group.html", **state, key=key, **view_data)
 
     def diff(request: HttpRequest) -> WholeResponse:
         key, source = rows_of(request)
         numbers = _of_path(request, "n"), _of_path(request, "m")
         state = read(source, numbers[0] >> 32)
-        found = pages.diff_page(source, *numbers)
-        if found is None:
+        view_data = pages.diff_page(source, *numbers)
+        if view_data is None:
             raise _missing()
-        return _page("diff.html", **state | {"renew_s": 0}, key=key, numbers=numbers, **found)
+        return _page("diff.html", **state | {"renew_s": 0}, key=key, numbers=numbers, **view_data)
 
     def text(request: HttpRequest) -> WholeResponse:
         _, source = rows_of(request)
         name = request.path["name"]
-        found = (
+        text_found = (
             pages.row_text(source, _of_path(request, "n"), name) if name in pages.FIELDS else None
         )
-        if found is None:
+        if text_found is None:
             raise _missing()
         return WholeResponse(
-            found.encode("utf-8", "backslashreplace"), media_type="text/plain; charset=utf-8"
+            text_found.encode("utf-8", "backslashreplace"), media_type="text/plain; charset=utf-8"
         )
 
     def source_of(key: int) -> Source:
@@ -325,9 +336,9 @@ def app_of(
 
     def require_rows(keys: Iterable[int]) -> list[Source]:
         chosen = [source_of(key) for key in keys]
-        if any(isinstance(it, ReportSource) for it in chosen):
+        if any(isinstance(source_chosen, ReportSource) for source_chosen in chosen):
             raise DataError("a report has no rows; select scored files, or one run")
-        if len(chosen) > 1 and any(it.is_run for it in chosen):
+        if len(chosen) > 1 and any(source_chosen.is_run for source_chosen in chosen):
             raise DataError("one run has a map by step; select it alone, or scored files")
         return chosen
 
@@ -340,16 +351,16 @@ def app_of(
     def read(source: Source, first: int | None) -> dict[str, Any]:
         """Read what is new in a source; what its pages say about that."""
         state = source.state()  # before its rows: what is written after them is read the next time
-        whole = source.index.update(wait_s=wait_s, first=first)
-        renew_s = _LIVE_S * state.live if whole else _READING_S
-        said = {
-            "whole": whole,
+        is_complete = source.index.update(wait_s=wait_s, first=first)
+        renew_s = _LIVE_S * state.live if is_complete else _READING_S
+        reading_state = {
+            "whole": is_complete,
             "progress": source.index.progress,
             "state": state,
             "renew_s": renew_s,
             "labelling": labels is not None,
         }
-        return {"sources": sources, "source": source, **said}
+        return {"sources": sources, "source": source, **reading_state}
 
     routes = {
         "/": start,
@@ -368,7 +379,7 @@ def app_of(
         "/{key}/group": group,
         "/{key}/text/{n}/{name}": text,
     }
-    known = [name.lower() for name in names]
+    lowered = [name.lower() for name in names]
     state = HttpState(
         HttpLimits(drain_s=_DRAIN_S),
         Keys(
@@ -378,7 +389,7 @@ def app_of(
             refusal="the password is RLVR_API_KEY, for any user name",
         ),
         hosts=HostRule(
-            lambda host: is_address(host, known),
+            lambda host: is_address(host, lowered),
             "this is not the name of this machine; open the address that rlvr view printed",
         ),
     )
@@ -410,13 +421,15 @@ def _marking(
     """What a row's page needs for marks."""
     row = source.index.rows([n]).get(n)
     judged = isinstance(row, Mapping) and row.get("outcome") in ("correct", "wrong", "unparsed")
-    order, other = (request.query.get(name, "") for name in ("order", "other"))
+    order, second = (request.query.get(name, "") for name in ("order", "other"))
     order = order if order in ORDERS else ""
     return {
         "judged": judged,
         "mark": labels.of(row) if isinstance(row, Mapping) else None,
         "order": order,
-        "more": urlencode({"order": order, **({"other": other} if other else {})}) if order else "",
+        "more": urlencode({"order": order, **({"other": second} if second else {})})
+        if order
+        else "",
         "token": token,
         "path": labels.path.name,
         **labels.summary(),
@@ -476,10 +489,10 @@ def _numbers(request: HttpRequest) -> list[int]:
             f"{len(texts)} are selected; select 1 to {_MOST_CHOSEN} on the first page, by their boxes"
         )
     if bad := next(
-        (it for it in texts if not (it.isascii() and it.isdigit() and len(it) < 10)), ""
+        (text for text in texts if not (text.isascii() and text.isdigit() and len(text) < 10)), ""
     ):
         raise UsageError(f"run is {brief(bad)}; it must be a number of the first page")
-    return [int(it) for it in texts]
+    return [int(text) for text in texts]
 
 
 def _page(template: str, renew_s: int = 0, status: int = 200, **values: Any) -> WholeResponse:

@@ -34,19 +34,19 @@ def step_changes(source: RunSource, step: int, before: int) -> dict[str, Any]:
             f"SELECT {columns}, count(*) FILTER (step = ?) AS now, count(*) FILTER (step = ?) AS earlier FROM rows "
             f"WHERE step IN (?, ?) AND {where} GROUP BY {columns}"
         )
-        found = [
+        changes_found = [
             (
                 *names,
                 earlier,
-                now,
-                now / max(1, totals.get(step, 0)) - earlier / max(1, totals.get(before, 0)),
+                count_now,
+                count_now / max(1, totals.get(step, 0)) - earlier / max(1, totals.get(before, 0)),
             )
-            for *names, now, earlier in ask(sql, [step, before, step, before])
+            for *names, count_now, earlier in ask(sql, [step, before, step, before])
         ]
-        return sorted(found, key=lambda it: -abs(it[-1]))[:_MOST]
+        return sorted(changes_found, key=lambda it: -abs(it[-1]))[:_MOST]
 
     means = "avg(total) FILTER (isfinite(total)), avg(length), avg(truncated::INT), avg((outcome = 'unscored')::INT)"
-    by_step = {it[0]: it[1:] for it in ask(f"SELECT step, {means} FROM rows WHERE step IN (?, ?) GROUP BY step",
+    by_step = {row[0]: row[1:] for row in ask(f"SELECT step, {means} FROM rows WHERE step IN (?, ?) GROUP BY step",
                                            [step, before])}  # fmt: skip
     names = ("mean reward", "mean length", "truncated, share", "unscored, share")
     empty = (None,) * len(names)
@@ -84,8 +84,8 @@ def step_changes(source: RunSource, step: int, before: int) -> dict[str, Any]:
         "numbers": numbers,
         "parts": parts,
         "again": len(flipped),
-        "worse": [it for it in flipped if it[4] < it[3]][:_MOST],
-        "better": [it for it in reversed(flipped) if it[4] > it[3]][:_MOST],
+        "worse": [flip for flip in flipped if flip[4] < flip[3]][:_MOST],
+        "better": [flip for flip in reversed(flipped) if flip[4] > flip[3]][:_MOST],
     }
 
 
@@ -110,35 +110,37 @@ def disagreements(
     )
     key = "id" if by_id else "line"
     columns = f"SELECT {key}, n, coalesce(outcome, 'broken'), reason FROM rows"
-    found = second.index.query(columns)
-    other = outcome_table(found, by_id=by_id)
+    second_rows = second.index.query(columns)
+    second_table = outcome_table(second_rows, by_id=by_id)
     joined = (
         f"FROM (SELECT {key} AS k, n, coalesce(outcome, 'broken') AS outcome, reason FROM rows) AS a "
         "JOIN other AS b ON a.k = b.k"
     )
-    [(both,)] = first.index.query(f"SELECT count(*) {joined}", other=other)
+    [(shared,)] = first.index.query(f"SELECT count(*) {joined}", other=second_table)
     matrix = first.index.query(
-        f"SELECT a.outcome, b.outcome, count(*) {joined} GROUP BY ALL", other=other
+        f"SELECT a.outcome, b.outcome, count(*) {joined} GROUP BY ALL", other=second_table
     )
     reasons = first.index.query(
         f"SELECT a.outcome, a.reason, b.outcome, b.reason, count(*) AS c {joined} WHERE a.outcome <> b.outcome "
         f"GROUP BY ALL ORDER BY c DESC, 1, 2, 3, 4 LIMIT {_MOST}",
-        other=other,
+        other=second_table,
     )
     where = "a.outcome <> b.outcome" if said is None else "a.outcome = ? AND b.outcome = ?"
     rows = first.index.query(
         f"SELECT a.k, a.n, a.outcome, a.reason, b.n, b.outcome, b.reason {joined} WHERE {where} ORDER BY a.n "
         f"LIMIT {most}",
         said or (),
-        other=other,
+        other=second_table,
     )
     counts = {(a, b): count for a, b, count in matrix}
-    names = [it for it in (*OUTCOMES, "broken") if any(it in pair for pair in counts)]
+    names = [
+        outcome for outcome in (*OUTCOMES, "broken") if any(outcome in pair for pair in counts)
+    ]
     return {
         "key": key,
-        "both": both,
+        "both": shared,
         "alone": [
-            source.index.query("SELECT count(*) FROM rows")[0][0] - both
+            source.index.query("SELECT count(*) FROM rows")[0][0] - shared
             for source in (first, second)
         ],
         "names": names,

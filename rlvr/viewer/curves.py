@@ -70,13 +70,13 @@ def panels(
         steps: those whose rollouts were kept.
         link: the address of a step's rollouts; None for a page without a server.
     """
-    found = []
+    all_panels = []
     for title, names in GROUPS.items():
-        kept = [(name, _points(metrics, name)) for name in metrics_of(metrics, names)]
-        lines = dict([it for it in kept if it[1]][:_MOST_LINES])
+        named_points = [(name, _points(metrics, name)) for name in metrics_of(metrics, names)]
+        lines = dict([named_line for named_line in named_points if named_line[1]][:_MOST_LINES])
         if lines:
-            found.append(_panel(title, lines, steps, link))
-    return found
+            all_panels.append(_panel(title, lines, steps, link))
+    return all_panels
 
 
 def overlaid(runs: Sequence[tuple[str, RunMetrics]]) -> list[Panel]:
@@ -85,14 +85,14 @@ def overlaid(runs: Sequence[tuple[str, RunMetrics]]) -> list[Panel]:
     Args:
         runs: their names and metrics; those beyond twelve are left out.
     """
-    found = []
+    all_panels = []
     for names in GROUPS.values():
-        shown = [name for _, metrics in runs for name in metrics_of(metrics, names)[:1]][:1]
-        for name in shown:
-            kept = [(of, _points(metrics, name)) for of, metrics in runs]
-            lines = dict([it for it in kept if it[1]][:_MOST_LINES])
-            found += [_panel(name, lines, (), None)] if lines else []
-    return found
+        first_names = [name for _, metrics in runs for name in metrics_of(metrics, names)[:1]][:1]
+        for name in first_names:
+            named_points = [(of, _points(metrics, name)) for of, metrics in runs]
+            lines = dict([named_line for named_line in named_points if named_line[1]][:_MOST_LINES])
+            all_panels += [_panel(name, lines, (), None)] if lines else []
+    return all_panels
 
 
 class _Axes:
@@ -121,12 +121,12 @@ def metrics_of(metrics: RunMetrics, names: Sequence[str]) -> list[str]:
         metrics: of the run.
         names: a value of `GROUPS`.
     """
-    kept = [
+    names_shown = [
         name
         for name in metrics.columns
         if _place(name, names) < len(names) and not name.endswith(("/low", "/high"))
     ]
-    return sorted(kept, key=lambda name: (_place(name, names), name))
+    return sorted(names_shown, key=lambda name: (_place(name, names), name))
 
 
 def _points(metrics: RunMetrics, name: str) -> list[_Point]:
@@ -138,8 +138,8 @@ def _place(name: str, names: Sequence[str]) -> int:
     """Which of the names a metric belongs to; their number if it is none of them."""
     fits = (
         i
-        for i, it in enumerate(names)
-        if name == it or (it.endswith(("/", "@")) and name.startswith(it))
+        for i, pattern in enumerate(names)
+        if name == pattern or (pattern.endswith(("/", "@")) and name.startswith(pattern))
     )
     return next(fits, len(names))
 
@@ -150,17 +150,18 @@ def _panel(
     steps: Sequence[int],
     link: Callable[[int], str] | None,
 ) -> Panel:
-    drawn, legend = [], []
+    curves, legend = [], []
     axes = _Axes([point for line in lines.values() for point in line])
     for number, (name, points) in enumerate(lines.items()):
         style = number % _COLOURS
-        drawn.append(_curve(name, points, axes, style))
+        curves.append(_curve(name, points, axes, style))
         legend.append((name, style, _short(points[-1][1])))
-    parts = [_frame(axes), *drawn]
+    parts = [_frame(axes), *curves]
     if link is not None:
-        shown = [step for step in steps if axes.first <= step <= axes.last]
+        linked_steps = [step for step in steps if axes.first <= step <= axes.last]
         parts += [
-            _link(step, link(step), axes) for step in shown[:: max(1, len(shown) // _MOST_LINKS)]
+            _link(step, link(step), axes)
+            for step in linked_steps[:: max(1, len(linked_steps) // _MOST_LINKS)]
         ]
     head = Markup('<svg viewBox="0 0 {} {}" role="group"><title>{} by step</title>').format(
         _WIDTH, _HEIGHT, title
@@ -193,16 +194,16 @@ def spark(name: str, values: Sequence[float]) -> Markup:
         name: of the metric.
         values: in order; at least two.
     """
-    kept = values[:: math.ceil(len(values) / _SPARKS)]
-    low, high = min(kept), max(kept)
+    thinned = values[:: math.ceil(len(values) / _SPARKS)]
+    low, high = min(thinned), max(thinned)
     places = " ".join(
-        f"{80 * i / (len(kept) - 1):.1f},{17 - 15 * (value - low) / ((high - low) or 1):.1f}"
-        for i, value in enumerate(kept)
+        f"{80 * i / (len(thinned) - 1):.1f},{17 - 15 * (value - low) / ((high - low) or 1):.1f}"
+        for i, value in enumerate(thinned)
     )
     return Markup(
         '<svg class="spark" viewBox="0 0 80 18" role="img" aria-label="{} from {} to {}">'
         '<polyline class="c0" points="{}"/></svg>'
-    ).format(name, _short(kept[0]), _short(kept[-1]), places)
+    ).format(name, _short(thinned[0]), _short(thinned[-1]), places)
 
 
 def _thinned(points: Sequence[_Point]) -> Iterable[_Point]:
@@ -211,7 +212,10 @@ def _thinned(points: Sequence[_Point]) -> Iterable[_Point]:
         return points
     width = math.ceil(2 * len(points) / _MOST_POINTS)
     stretches = (points[i : i + width] for i in range(0, len(points), width))
-    ends = ({min(it, key=lambda p: p[1]), max(it, key=lambda p: p[1])} for it in stretches)
+    ends = (
+        {min(stretch, key=lambda p: p[1]), max(stretch, key=lambda p: p[1])}
+        for stretch in stretches
+    )
     return [point for pair in ends for point in sorted(pair)]
 
 

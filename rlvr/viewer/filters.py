@@ -85,26 +85,30 @@ class Filters:
         Raises:
             UsageError: a value cannot be a filter's.
         """
-        found = cls(
-            **{it.name: query[it.name].strip()[:1000] for it in fields(cls) if it.name in query}
+        filters = cls(
+            **{
+                field.name: query[field.name].strip()[:1000]
+                for field in fields(cls)
+                if field.name in query
+            }
         )
         for name in ("step", "page", "length_min", "length_max"):
-            text = getattr(found, name)
+            text = getattr(filters, name)
             if text and not (text.isascii() and text.isdigit() and len(text) < 10):
                 raise UsageError(
                     f"{name} is {brief(text)}; it must be a whole number, 0 to 999999999"
                 )
         for name in ("part_min", "part_max", "advantage_min", "advantage_max"):
-            found._number(name)
-        if found.truncated not in ("", "0", "1"):
-            raise UsageError(f"truncated is {brief(found.truncated)}; it must be 0 or 1")
-        if found.order not in _ORDERS:
+            filters._number(name)
+        if filters.truncated not in ("", "0", "1"):
+            raise UsageError(f"truncated is {brief(filters.truncated)}; it must be 0 or 1")
+        if filters.order not in _ORDERS:
             raise UsageError(
-                f"order is {brief(found.order)}; it must be one of {', '.join(filter(None, _ORDERS))}"
+                f"order is {brief(filters.order)}; it must be one of {', '.join(filter(None, _ORDERS))}"
             )
-        if found.by not in ("", *SLICES):
-            raise UsageError(f"by is {brief(found.by)}; it must be one of {', '.join(SLICES)}")
-        return found
+        if filters.by not in ("", *SLICES):
+            raise UsageError(f"by is {brief(filters.by)}; it must be one of {', '.join(SLICES)}")
+        return filters
 
     def link(self, **changes: object) -> str:
         """The query of the address with some filters changed; back on the first page.
@@ -112,15 +116,19 @@ class Filters:
         Args:
             changes: new values by name; None takes a filter away.
         """
-        now = {it.name: getattr(self, it.name) for it in fields(self)} | {"page": ""} | changes
+        values = (
+            {field.name: getattr(self, field.name) for field in fields(self)}
+            | {"page": ""}
+            | changes
+        )
         return "?" + urlencode(
-            {name: value for name, value in now.items() if value not in ("", None)}
+            {name: value for name, value in values.items() if value not in ("", None)}
         )
 
     @property
     def given(self) -> dict[str, str]:
         """The filters that are set, by name."""
-        names = (it.name for it in fields(self) if it.name not in ("page", "order", "by"))
+        names = (field.name for field in fields(self) if field.name not in ("page", "order", "by"))
         return {name: value for name in names if (value := getattr(self, name))}
 
     @property
@@ -175,9 +183,9 @@ class Filters:
         if self.length_max:
             add("length <= ?", int(self.length_max))
         if self.q:
-            found = index.search(self.q, _MOST_FOUND)
-            stopped = len(found) >= _MOST_FOUND
-            add("n IN (SELECT unnest(?::BIGINT[]))", found)
+            rows = index.search(self.q, _MOST_FOUND)
+            stopped = len(rows) >= _MOST_FOUND
+            add("n IN (SELECT unnest(?::BIGINT[]))", rows)
         return " AND ".join(tests), values, stopped
 
     def _number(self, name: str) -> float | None:

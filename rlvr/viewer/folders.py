@@ -41,9 +41,9 @@ def find_sources(
     for _ in range(_MOST_FOLDERS):
         if not waiting:
             return
-        here, depth = waiting.pop()
+        folder_now, depth = waiting.pop()
         inner = []
-        for entry in _entries(here):
+        for entry in _entries(folder_now):
             path = Path(entry.path)
             if known.get(path) == _FOUND:
                 continue
@@ -63,8 +63,8 @@ _FOUND: Final = (-1,)
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     with suppress(OSError), os.scandir(folder) as entries:
-        shown = (entry for entry in entries if not entry.name.startswith("."))
-        return sorted(shown, key=lambda entry: entry.name)
+        visible = (entry for entry in entries if not entry.name.startswith("."))
+        return sorted(visible, key=lambda entry: entry.name)
     return []
 
 

@@ -70,22 +70,22 @@ def heat_map(sources: Sequence[Source], sort: str) -> HeatMap:
         sources: one run, or scored files, in the order of columns.
         sort: of `SORTS`.
     """
-    found = [source.index.query(_CELLS) for source in sources]
+    cells = [source.index.query(_CELLS) for source in sources]
     by_step = len(sources) == 1 and isinstance(sources[0], RunSource)
-    steps = sorted({row[2] for rows in found for row in rows}) if by_step else []
+    steps = sorted({row[2] for rows in cells for row in rows}) if by_step else []
     names = steps if by_step else [source.name for source in sources]
-    tasks = sorted({(row[0], row[1]) for rows in found for row in rows})
+    tasks = sorted({(row[0], row[1]) for rows in cells for row in rows})
     row_of = {task: place for place, task in enumerate(tasks)}
     column_of = {step: place for place, step in enumerate(steps)}
     rates = np.full((len(tasks), len(names)), np.nan)
     dropped = np.zeros(rates.shape, bool)
-    for number, rows in enumerate(found):
+    for number, rows in enumerate(cells):
         for task, env, step, rate, is_dropped in rows:
             at = row_of[task, env], column_of.get(step, number)
             rates[at], dropped[at] = rate, is_dropped
     order = _order(rates, sort)[: _MOST_CELLS // max(1, len(names))]
-    shown = [tasks[place] for place in order]
-    return HeatMap(shown, names, rates[order], dropped[order], len(tasks) - len(order))
+    tasks_shown = [tasks[place] for place in order]
+    return HeatMap(tasks_shown, names, rates[order], dropped[order], len(tasks) - len(order))
 
 
 def _order(rates: NDArray[np.float64], sort: str) -> NDArray[np.intp]:
@@ -132,10 +132,10 @@ def heat_page(found: HeatMap, since: int) -> dict[str, Any]:
         since: a step; of files, the number of a column.  The first column from it on is compared
             with the last one that a task has.
     """
-    first = next((i for i, it in enumerate(found.columns) if it == since), 0)
+    first = next((i for i, column in enumerate(found.columns) if column == since), 0)
     if found.columns and isinstance(found.columns[0], str):
         first = min(max(since, 0), len(found.columns) - 1)
-    was, now = _ends(found.rates[:, first:])
+    was, rates_now = _ends(found.rates[:, first:])
     best = np.nan_to_num(found.rates, nan=-1).max(1, initial=-1)
     worst = np.nan_to_num(found.rates, nan=2).min(1, initial=2)
 
@@ -145,7 +145,12 @@ def heat_page(found: HeatMap, since: int) -> dict[str, Any]:
         places = np.flatnonzero(kept)
         places = places[np.argsort(key[places], kind="stable")]
         rows = [
-            {"task": found.tasks[i][0], "env": found.tasks[i][1], "was": was[i], "now": now[i]}
+            {
+                "task": found.tasks[i][0],
+                "env": found.tasks[i][1],
+                "was": was[i],
+                "now": rates_now[i],
+            }
             for i in places[:_LISTED]
         ]
         return len(places), rows
@@ -153,8 +158,8 @@ def heat_page(found: HeatMap, since: int) -> dict[str, Any]:
     return {
         "since": found.columns[first] if found.columns else 0,
         "lists": [
-            ("lost since then, the worst first", *listed(now < was, now - was)),
-            ("gained since then", *listed(now > was, was - now)),
+            ("lost since then, the worst first", *listed(rates_now < was, rates_now - was)),
+            ("gained since then", *listed(rates_now > was, was - rates_now)),
             ("never solved", *listed(best == 0, best)),
             ("always solved", *listed(worst == 1, worst)),
         ],

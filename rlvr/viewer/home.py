@@ -117,13 +117,13 @@ class HomeFilters:
         Raises:
             UsageError: there is no such column.
         """
-        names = [it.name for it in fields(cls)]
-        found = cls(**{name: query[name].strip()[:300] for name in names if query.get(name)})
-        if found.sort.removeprefix("-") not in _SORTS:
+        names = [field.name for field in fields(cls)]
+        filters = cls(**{name: query[name].strip()[:300] for name in names if query.get(name)})
+        if filters.sort.removeprefix("-") not in _SORTS:
             raise UsageError(
-                f"sort is {brief(found.sort)}; it must be one of {', '.join(_SORTS)}, with - for the greatest first"
+                f"sort is {brief(filters.sort)}; it must be one of {', '.join(_SORTS)}, with - for the greatest first"
             )
-        return found
+        return filters
 
     def link(self, **changes: str) -> str:
         """The query of the address with some values changed.
@@ -131,8 +131,8 @@ class HomeFilters:
         Args:
             changes: new values by name.
         """
-        now = {it.name: getattr(self, it.name) for it in fields(self)} | changes
-        return "?" + urlencode({name: value for name, value in now.items() if value})
+        values = {field.name: getattr(self, field.name) for field in fields(self)} | changes
+        return "?" + urlencode({name: value for name, value in values.items() if value})
 
     def toggled(self, column: str) -> str:
         """The address that sorts by a column; the other way round if it is sorted by it.
@@ -141,8 +141,8 @@ class HomeFilters:
             column: a key of the columns.
         """
         first = column if column in _TEXTS else f"-{column}"
-        other = f"-{column}" if column in _TEXTS else column
-        return self.link(sort=other if self.sort == first else first)
+        reverse = f"-{column}" if column in _TEXTS else column
+        return self.link(sort=reverse if self.sort == first else first)
 
 
 def home_page(sources: Shown, filters: HomeFilters, wait_s: float) -> dict[str, Any]:
@@ -164,14 +164,14 @@ def home_page(sources: Shown, filters: HomeFilters, wait_s: float) -> dict[str, 
             if source.has_read() or time.monotonic() < end:
                 settings[key] = source.settings()[0]
         rows.append(_row(key, source, settings.get(key)))
-    kept = [row for row in rows if _passes(row, filters, settings.get(row.key, {}))]
-    kept = _sorted(kept, filters.sort)[:_MOST]
+    rows_kept = [row for row in rows if _passes(row, filters, settings.get(row.key, {}))]
+    rows_kept = _sorted(rows_kept, filters.sort)[:_MOST]
     return {
-        "groups": _grouped(kept, filters.group, settings),
-        "shown": len(kept),
+        "groups": _grouped(rows_kept, filters.group, settings),
+        "shown": len(rows_kept),
         "total": len(rows),
         "unread": unread,
-        "runs": [row.key for row in kept if row.kind == "run"],
+        "runs": [row.key for row in rows_kept if row.kind == "run"],
         "kinds": [kind for kind in _KINDS if any(row.kind == kind for row in rows)],
         "states": sorted({row.state.name for row in rows} - {""}),
         "columns": list(_SORTS),
@@ -204,9 +204,9 @@ def _run(key: int, source: RunSource, settings: Mapping[str, str] | None) -> Hom
     name, scores = _scores(metrics)
     curve = next(
         (
-            spark(it, values.tolist())
-            for it in (name, "accuracy", "reward")
-            if len(values := metrics.points(it)[1]) > 1
+            spark(metric_name, values.tolist())
+            for metric_name in (name, "accuracy", "reward")
+            if len(values := metrics.points(metric_name)[1]) > 1
         ),
         "",
     )
@@ -227,7 +227,9 @@ def _run(key: int, source: RunSource, settings: Mapping[str, str] | None) -> Hom
         best=max(scores, default=None),
         reward=_number(metrics.last("reward")),
         unscored=_mean(metrics.points("unscored")[1].tolist()),
-        duration_s=sum(float(metrics.points(it)[1].sum()) for it in ("step_s", "eval_s")),
+        duration_s=sum(
+            float(metrics.points(metric_name)[1].sum()) for metric_name in ("step_s", "eval_s")
+        ),
         curve=curve,
         says=(source.notes().strip().splitlines() or [""])[0][:200],
     )
@@ -235,7 +237,11 @@ def _run(key: int, source: RunSource, settings: Mapping[str, str] | None) -> Hom
 
 def _scores(metrics: RunMetrics) -> tuple[str, list[EvaluationScore]]:
     """The evaluations by their first mean over completions, `eval/avg@N`."""
-    names = [it for it in metrics.columns if it.startswith("eval/avg@") and it.count("/") == 1]
+    names = [
+        column
+        for column in metrics.columns
+        if column.startswith("eval/avg@") and column.count("/") == 1
+    ]
     if not names:
         return "", []
     name = names[0]
@@ -273,9 +279,9 @@ def _sorted(rows: Sequence[HomeRow], sort: str) -> list[HomeRow]:
     name, descending = _SORTS[sort.removeprefix("-")], sort.startswith("-")
 
     def value(row: HomeRow) -> Any:
-        found = getattr(row, name)
-        found = found.name if isinstance(found, State) else found
-        return _natural(found) if isinstance(found, str) else found
+        cell = getattr(row, name)
+        cell = cell.name if isinstance(cell, State) else cell
+        return _natural(cell) if isinstance(cell, str) else cell
 
     have = [row for row in rows if getattr(row, name) not in (None, "")]
     lack = [row for row in rows if getattr(row, name) in (None, "")]
@@ -309,12 +315,16 @@ def _grouped(
         value = settings.get(row.key, {}).get(name, "–") if name else ""
         groups.setdefault(value, []).append(row)
     values = sorted(groups, key=_natural)
-    means = [_mean([row.last.value for row in groups[it] if row.last]) for it in values]
+    means = [_mean([row.last.value for row in groups[value] if row.last]) for value in values]
     return [(value, groups[value], mean) for value, mean in zip(values, means, strict=True)]
 
 
 def _differing(settings: Iterable[Mapping[str, str]]) -> list[str]:
     """Settings that not all runs have the same, which are few."""
     every = list(settings)
-    names = sorted({name for them in every for name in them if name.startswith("settings.")})
-    return [name for name in names if len({them.get(name) for them in every}) > 1][:_SETTINGS]
+    names = sorted(
+        {name for run_settings in every for name in run_settings if name.startswith("settings.")}
+    )
+    return [name for name in names if len({run_settings.get(name) for run_settings in every}) > 1][
+        :_SETTINGS
+    ]

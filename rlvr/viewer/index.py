@@ -125,8 +125,8 @@ class _Read:
             file: it.
             head: its first bytes.
         """
-        most = min(self.done, len(self.head))
-        if self.failed or self.spool or self.by_number or head[:most] != self.head[:most]:
+        compared = min(self.done, len(self.head))
+        if self.failed or self.spool or self.by_number or head[:compared] != self.head[:compared]:
             return False
         file.seek(self.done - len(self.tail))
         return file.read(len(self.tail)) == self.tail
@@ -201,15 +201,21 @@ class Index:
     def errors(self) -> list[str]:
         """A line for each file that cannot be read."""
         return [
-            it for it in (self._failed, *(read.error for read in list(self._read.values()))) if it
+            error
+            for error in (self._failed, *(read.error for read in list(self._read.values())))
+            if error
         ]
 
     @property
     def progress(self) -> str:
         """How much has been read, for a page."""
         read = list(self._read.values())
-        done = sum(it.done for it in read if not it.spool)
-        size = sum(it.stamp[1] for it in read if it.stamp and not it.spool and not it.by_number)
+        done = sum(file_read.done for file_read in read if not file_read.spool)
+        size = sum(
+            file_read.stamp[1]
+            for file_read in read
+            if file_read.stamp and not file_read.spool and not file_read.by_number
+        )
         return f"{done / size:.0%}" if size else f"{len(read)} files"
 
     def query(
@@ -234,7 +240,7 @@ class Index:
             numbers: of the rows; those that do not exist are left out.
         """
         marks = ", ".join("?" * len(numbers))
-        found: dict[int, Row | str] = {}
+        rows_read: dict[int, Row | str] = {}
         sql = f"SELECT n, step, place, bytes FROM rows WHERE n IN ({marks}) ORDER BY n"
         by_number: dict[int, dict[int, int]] = {}  # step → place → number
         for n, step, place, size in self.query(sql, numbers) if numbers else []:
@@ -245,15 +251,15 @@ class Index:
                 file.seek(place)
                 raw = file.read(min(size, _LONGEST_LINE))
             line = next(json_lines([raw], ""), None)
-            found[n] = (
+            rows_read[n] = (
                 line.row
                 if line is not None and line.row is not None
                 else raw.decode("utf-8", "replace")
             )
         for step, places in by_number.items():
             rows = read_rollouts(self._read[step].file.path, list(places))
-            found |= zip(places.values(), rows, strict=True)
-        return found
+            rows_read |= zip(places.values(), rows, strict=True)
+        return rows_read
 
     def search(self, text: str, most: int) -> list[int]:
         """Numbers of the rows that contain a text, in any of their columns, upper and lower case told apart.
@@ -265,26 +271,28 @@ class Index:
             most: stop after this many.
         """
         with self._finding:
-            known = self._found.pop(text, {})
-            self._found[text] = known  # the latest is the last
+            cached = self._found.pop(text, {})
+            self._found[text] = cached  # the latest is the last
             while len(self._found) > _SEARCHES:
                 self._found.pop(next(iter(self._found)))
-        found: list[int] = []
+        numbers: list[int] = []
         for step in sorted(self._read):
             read = self._read[step]
             version = read.version
-            now = read.stamp if read.by_number else read.stored
-            of, until, rows = known.get(step, (version, 0, []))
-            if of != version or (read.by_number and until != now):  # another file has its name
+            place_now = read.stamp if read.by_number else read.stored
+            of, until, rows = cached.get(step, (version, 0, []))
+            if of != version or (
+                read.by_number and until != place_now
+            ):  # another file has its name
                 until, rows = 0, []
-            if until != now:
+            if until != place_now:
                 with suppress(OSError, DataError):  # it is looked at again with the next search
-                    rows = [*rows, *self._rows_with(step, read, text, until, now, most)]
-                    known[step] = (version, now, rows)
-            found += rows
-            if len(found) >= most:
+                    rows = [*rows, *self._rows_with(step, read, text, until, place_now, most)]
+                    cached[step] = (version, place_now, rows)
+            numbers += rows
+            if len(numbers) >= most:
                 break
-        return found[:most]
+        return numbers[:most]
 
     def _rows_with(
         self, step: int, read: _Read, text: str, start: Any, end: Any, most: int
@@ -338,15 +346,15 @@ class Index:
 
     def _changed_files(self) -> dict[int, RowsFile]:
         """The files that are not as they were when they were read, by step."""
-        found: dict[int, RowsFile] = {}
+        changed: dict[int, RowsFile] = {}
         for file in self._files():
             read = self._read.get(file.step)
             stamp: tuple[int, ...] = ()
             with suppress(OSError):
                 stamp = _stamp(file.path.stat())
             if read is None or read.stamp != stamp or read.file != file:
-                found[file.step] = file
-        return found
+                changed[file.step] = file
+        return changed
 
     def _update_files(self, files: Sequence[RowsFile]) -> None:
         """Read what is new in some files."""
@@ -360,10 +368,10 @@ class Index:
         try:
             self._store_rollouts(rollouts)
         except Exception:  # noqa: BLE001  one of them is to blame
-            for one in rollouts:
-                with self._error_is_kept(one[0]):
-                    one[0].stamp = one[1]
-                    self._store_rollouts([one])
+            for rollout_file in rollouts:
+                with self._error_is_kept(rollout_file[0]):
+                    rollout_file[0].stamp = rollout_file[1]
+                    self._store_rollouts([rollout_file])
 
     @contextmanager
     def _error_is_kept(self, read: _Read) -> Iterator[None]:
@@ -579,8 +587,8 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
 
 def _kept(column: str, name: str) -> str:
     """SQL for as much of a text as the tables keep, as `short` does it."""
-    most = _LONGEST[name]
-    return f"CASE WHEN length({column}) > {most} THEN left({column}, {most}) || '…' ELSE coalesce({column}, '') END"
+    limit = _LONGEST[name]
+    return f"CASE WHEN length({column}) > {limit} THEN left({column}, {limit}) || '…' ELSE coalesce({column}, '') END"
 
 
 def _is_closed(path: Path) -> bool:
@@ -669,14 +677,16 @@ def parts_of(row: Row) -> dict[str, float]:
     if isinstance(parts, str):
         with suppress(ValueError, RecursionError):
             parts = json.loads(parts)
-    if isinstance(parts, list) and all(isinstance(it, tuple) and len(it) == 2 for it in parts):
+    if isinstance(parts, list) and all(
+        isinstance(pair, tuple) and len(pair) == 2 for pair in parts
+    ):
         parts = dict(parts)  # a map of Parquet
     if not isinstance(parts, Mapping):
         return {}
     return {
         short(name, _LONGEST["name"]): value
-        for name, it in parts.items()
-        if (value := _number(it)) is not None
+        for name, part in parts.items()
+        if (value := _number(part)) is not None
     }
 
 

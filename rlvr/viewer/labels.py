@@ -83,8 +83,8 @@ class Labels:
         Args:
             row: a record.
         """
-        found = self._lines.get(_key(row))
-        return None if found is None else bool(found["verdict_is_right"])
+        line = self._lines.get(_key(row))
+        return None if line is None else bool(line["verdict_is_right"])
 
     def mark(self, row: Mapping[str, Any], verdict_is_right: bool | None, drawn: str) -> None:
         """Keep what was said of a verdict, on disk; a second mark of a row replaces the first.
@@ -95,7 +95,7 @@ class Labels:
             drawn: how the row came up: a key of `ORDERS`, or "" for one that was looked for.
         """
         with self._lock:
-            key, known = _key(row), _key(row) in self._lines
+            key, is_known = _key(row), _key(row) in self._lines
             if verdict_is_right is None:
                 self._lines.pop(key, None)
             else:
@@ -105,7 +105,7 @@ class Labels:
                     "verdict_is_right": verdict_is_right,
                     "drawn": drawn,
                 }
-            if known:
+            if is_known:
                 write_whole(self.path, b"".join(map(dumped, self._lines.values())))
                 self._open()
             elif verdict_is_right is not None:
@@ -121,13 +121,13 @@ class Labels:
             of the share of wrong verdicts, 0 to 1 if there is none.
         """
         with self._lock:
-            said = [(it["verdict_is_right"], it.get("drawn")) for it in self._lines.values()]
-        random = [right for right, drawn in said if drawn == "random"]
+            marks = [(line["verdict_is_right"], line.get("drawn")) for line in self._lines.values()]
+        random = [right for right, way_drawn in marks if way_drawn == "random"]
         wrong = random.count(False)
         low, high = wilson(wrong, len(random)) if random else (0.0, 1.0)
         return {
-            "count": len(said),
-            "wrong": sum(not right for right, _ in said),
+            "count": len(marks),
+            "wrong": sum(not right for right, _ in marks),
             "drawn": len(random),
             "drawn_wrong": wrong,
             "low": low,
@@ -168,8 +168,10 @@ def draw(
     if other is None:
         numbers = [n for (n,) in source.index.query(_SQL[order])]
     else:
-        found = disagreements(source, other, None, most=_MOST_DIFFERING)["rows"]
-        numbers = [n for _, n, outcome, *_ in found if outcome in ("correct", "wrong", "unparsed")]
+        differing = disagreements(source, other, None, most=_MOST_DIFFERING)["rows"]
+        numbers = [
+            n for _, n, outcome, *_ in differing if outcome in ("correct", "wrong", "unparsed")
+        ]
     waiting = [n for n in numbers if n not in skipped]
     for chunk in _chunks(waiting):
         rows = source.index.rows(chunk)
@@ -187,5 +189,5 @@ def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
 def _key(row: Mapping[str, Any]) -> bytes:
     """What makes it the same verdict in any file: task, prompt, reference and completion."""
     names = ("env", "task", "prompt", "messages", "reference", "completion")
-    told = [row.get(name) for name in names]
-    return digest_of([json.dumps(told, sort_keys=True, default=str)])
+    values = [row.get(name) for name in names]
+    return digest_of([json.dumps(values, sort_keys=True, default=str)])

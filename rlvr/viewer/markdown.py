@@ -87,7 +87,7 @@ def render_text(text: str, mark: tuple[int, int] | None = None) -> RenderedText:
     """
     removed = elements_of(text)
     begin, end = mark if mark is not None and 0 <= mark[0] < mark[1] <= len(text) else (0, 0)
-    before, read, after = (inert(it) for it in (text[:begin], text[begin:end], text[end:]))
+    before, read, after = (inert(piece) for piece in (text[:begin], text[begin:end], text[end:]))
     signed = f"{before}{_BEGIN}{read}{_END}{after}" if read else before + after
     html = _ALIGNED.sub("", _parser().render(signed))  # inline styles, which the policy forbids
     html = _MARKED.sub(r"<mark>\1</mark>", html).replace(_BEGIN, "").replace(_END, "")
@@ -118,10 +118,10 @@ def _tex(state: StateInline, silent: bool) -> bool:
     source, at = state.src, state.pos
     if source[at] not in "$\\":
         return False
-    found = _TEX.match(source, at, min(len(source), at + _LONGEST_TEX))
-    if found:
-        content, end = next(filter(None, found.groups())), found.end()
-        display = found["a"] is not None or found["c"] is not None
+    match = _TEX.match(source, at, min(len(source), at + _LONGEST_TEX))
+    if match:
+        content, end = next(filter(None, match.groups())), match.end()
+        display = match["a"] is not None or match["c"] is not None
     elif source.startswith("\\boxed{", at) and (end := _closing(source, at + 7)):
         content, display = source[at:end], False
     else:

@@ -53,8 +53,8 @@ class RunMetrics:
         """A line for what could not be read."""
         if not self.damaged:
             return []
-        more = " …" if len(self.damaged) > _DAMAGED else ""
-        listed = ", ".join(map(str, self.damaged[:_DAMAGED])) + more
+        ellipsis = " …" if len(self.damaged) > _DAMAGED else ""
+        listed = ", ".join(map(str, self.damaged[:_DAMAGED])) + ellipsis
         return [f"{self._path}: line {listed} cannot be read and is left out"]
 
     @property
@@ -81,8 +81,8 @@ class RunMetrics:
         values, places = self.columns.get(name), self.columns.get(by)
         if values is None or places is None:
             return np.empty(0), np.empty(0)
-        kept = (np.abs(values) < _GREATEST) & np.isfinite(places)  # NaN is not less
-        return places[kept], values[kept]
+        visible = (np.abs(values) < _GREATEST) & np.isfinite(places)  # NaN is not less
+        return places[visible], values[visible]
 
     def update(self) -> None:
         """Read what is new.  A file that was written anew is read anew.

@@ -22,12 +22,16 @@ def export(sources: Shown) -> bytes:
     Args:
         sources: what it shows.
     """
-    found = [_section(source) for source in sources.all]
-    runs = [(it.name, it.metrics()[0]) for it in sources.all if isinstance(it, RunSource)]
+    sections = [_section(source) for source in sources.all]
+    runs = [
+        (source.name, source.metrics()[0])
+        for source in sources.all
+        if isinstance(source, RunSource)
+    ]
     return render(
         "export.html",
         style=style(),
-        found=found,
+        found=sections,
         refused=sources.refused,
         overlaid=overlaid(runs) if len(runs) > 1 else [],
     )

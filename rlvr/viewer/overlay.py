@@ -87,11 +87,20 @@ def overlay_page(runs: Sequence[RunSource]) -> dict[str, Any]:
     """
     read = [run.metrics()[0] for run in runs]
     settings = [run.settings()[0] for run in runs]
-    names = sorted({name for them in settings for name in them})
-    rows = [(name, [them.get(name, "–") for them in settings]) for name in names]
+    names = sorted({name for run_settings in settings for name in run_settings})
+    rows = [(name, [run_settings.get(name, "–") for run_settings in settings]) for name in names]
     groups = [
-        (title, sorted({it for metrics in read for it in metrics_of(metrics, shown)}))
-        for title, shown in GROUPS.items()
+        (
+            title,
+            sorted(
+                {
+                    name_of_metric
+                    for metrics in read
+                    for name_of_metric in metrics_of(metrics, names_of_panel)
+                }
+            ),
+        )
+        for title, names_of_panel in GROUPS.items()
     ]
     return {
         "panels": [(title, metrics) for title, metrics in groups if metrics],
@@ -136,8 +145,8 @@ def _points(metrics: RunMetrics, metric: str, view: OverlayView) -> tuple[Column
     values = metrics.columns.get(metric)
     if values is None:
         return np.empty(0), np.empty(0)
-    kept = np.isfinite(values)
-    return _axis(metrics, view.by)[kept], _smoothed(values[kept], view.smooth)
+    finite = np.isfinite(values)
+    return _axis(metrics, view.by)[finite], _smoothed(values[finite], view.smooth)
 
 
 def _axis(metrics: RunMetrics, by: str) -> Column:
@@ -166,7 +175,11 @@ def _seeds(runs: Sequence[RunSource]) -> list[list[int]]:
     groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for number, run in enumerate(runs):
         settings = run.settings()[0].items()
-        key = [it for it in settings if it[0].startswith("settings.") and it[0] not in _NO_SETTING]
+        key = [
+            setting
+            for setting in settings
+            if setting[0].startswith("settings.") and setting[0] not in _NO_SETTING
+        ]
         groups.setdefault(tuple(sorted(key)) or (("", str(number)),), []).append(number)
     return list(groups.values())
 
@@ -199,8 +212,8 @@ def _line(
 
 
 def _within(x: Column, y: Column, ends: tuple[float, float]) -> tuple[Column, Column]:
-    kept = (x >= ends[0]) & (x <= ends[1])
-    return x[kept], y[kept]
+    inside = (x >= ends[0]) & (x <= ends[1])
+    return x[inside], y[inside]
 
 
 def _thinned(x: Column, y: Column) -> tuple[Column, Column]:
@@ -208,9 +221,9 @@ def _thinned(x: Column, y: Column) -> tuple[Column, Column]:
     if len(x) <= _MOST_POINTS:
         return x, y
     width = math.ceil(2 * len(x) / _MOST_POINTS)
-    whole = len(x) // width * width
-    blocks = y[:whole].reshape(-1, width)
-    starts = np.arange(0, whole, width)
+    used = len(x) // width * width
+    blocks = y[:used].reshape(-1, width)
+    starts = np.arange(0, used, width)
     at = np.concatenate((starts + blocks.argmin(1), starts + blocks.argmax(1), [len(x) - 1]))
     at = np.unique(at)
     return x[at], y[at]

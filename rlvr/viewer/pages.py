@@ -104,8 +104,8 @@ def rows_page(source: Source, filters: Filters) -> dict[str, Any]:
         source: whose rows are shown.
         filters: which of them.
     """
-    found = summary(source, filters)
-    where, values = found["where"]
+    counts = summary(source, filters)
+    where, values = counts["where"]
     number = int(filters.page or 0)
     sql = f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY {filters.sort} LIMIT {_PAGE} OFFSET {number * _PAGE}"
     rows = _records(source, source.index.query(sql, values))
@@ -117,12 +117,12 @@ def rows_page(source: Source, filters: Filters) -> dict[str, Any]:
             "GROUP BY step, env ORDER BY step, env LIMIT 2000",
             [filters.task, filters.env, filters.env],
         )
-    pages = -(-found["total"] // _PAGE)
+    pages = -(-counts["total"] // _PAGE)
     before = None
     if isinstance(source, RunSource) and filters.step:
         before = max((step for step in source.steps if step < int(filters.step)), default=None)
     return {
-        "counts": found,
+        "counts": counts,
         "slices": _slices(source, filters, where, values),
         "rows": rows,
         "number": number,
@@ -141,14 +141,14 @@ def _slices(
     """Counts of reasons by slice; None unless they were asked for."""
     if not filters.by:
         return None
-    found = source.index.query(
+    counted = source.index.query(
         f"SELECT {SLICES[filters.by]} AS slice, outcome, reason, count(*) AS c FROM rows WHERE {where} "
         "AND error IS NULL GROUP BY ALL",
         values,
     )
     totals: dict[Any, int] = {}
     reasons: dict[tuple[Any, str], int] = {}
-    for name, outcome, reason, count in found:
+    for name, outcome, reason, count in counted:
         totals[name] = totals.get(name, 0) + count
         reasons[outcome, reason] = reasons.get((outcome, reason), 0) + count
     names = sorted(totals, key=lambda it: -totals[it])[:_MOST_SLICES]
@@ -157,7 +157,7 @@ def _slices(
     return {
         "names": names,
         "totals": totals,
-        "counts": {(name, outcome, reason): count for name, outcome, reason, count in found},
+        "counts": {(name, outcome, reason): count for name, outcome, reason, count in counted},
         "reasons": sorted(reasons, key=lambda it: -reasons[it])[:_MOST_VALUES],
         "left_out": len(totals) - len(names),
     }
@@ -166,13 +166,13 @@ def _slices(
 def _records(source: Source, found: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
     """The rows of a list, each with the beginning of its completion."""
     names = _ROW.split(", ")
-    rows = [dict(zip(names, it, strict=True)) for it in found]
-    whole = source.index.rows([row["n"] for row in rows])
+    rows = [dict(zip(names, values, strict=True)) for values in found]
+    rows_by_number = source.index.rows([row["n"] for row in rows])
     for row in rows:
-        it = whole.get(row["n"], "")
-        text = it if isinstance(it, str) else as_text(it.get("completion"))
+        full_row = rows_by_number.get(row["n"], "")
+        text = full_row if isinstance(full_row, str) else as_text(full_row.get("completion"))
         row["start"] = " ".join(text[:400].split())[:160]
-        row["why"] = "" if isinstance(it, str) else as_text(it.get("why"))[:300]
+        row["why"] = "" if isinstance(full_row, str) else as_text(full_row.get("why"))[:300]
     return rows
 
 
@@ -195,23 +195,23 @@ def row_page(
         rendered: whether prompt and completion are shown as Markdown; None for yes, unless something in them would
             have been an element of the page.
     """
-    found = source.index.query(f"SELECT {_ROW} FROM rows WHERE n = ?", [n])
-    whole = source.index.rows([n]).get(n)
-    if not found or whole is None:
+    facts_found = source.index.query(f"SELECT {_ROW} FROM rows WHERE n = ?", [n])
+    full_row = source.index.rows([n]).get(n)
+    if not facts_found or full_row is None:
         return None
-    facts = dict(zip(_ROW.split(", "), found[0], strict=True))
-    row = {} if isinstance(whole, str) else dict(whole)
-    text = whole if isinstance(whole, str) else as_text(row.get("completion"))
+    facts = dict(zip(_ROW.split(", "), facts_found[0], strict=True))
+    row = {} if isinstance(full_row, str) else dict(full_row)
+    text = full_row if isinstance(full_row, str) else as_text(row.get("completion"))
     answer = row.get("answer")
     mark = answer_at(text, answer)
     [(before, after)] = source.index.query(
         "SELECT (SELECT max(n) FROM rows WHERE n < ?), (SELECT min(n) FROM rows WHERE n > ?)",
         [n, n],
     )
-    prompt, shown = _prompt(row), piece(text, start or 0, mark)
+    prompt, piece_shown = _prompt(row), piece(text, start or 0, mark)
     if rendered is None:
-        rendered = not isinstance(whole, str) and _reads_as_markdown([text], [text, prompt])
-    others = {
+        rendered = not isinstance(full_row, str) and _reads_as_markdown([text], [text, prompt])
+    other_columns = {
         name: excerpt(as_text(row[name]), _NOTE)
         for name in (
             "reference",
@@ -234,15 +234,15 @@ def row_page(
         "answer": None if answer is None else excerpt(as_text(answer), _NOTE),
         "mark": mark,
         "prompt": excerpt(prompt, _NOTE),
-        "text": shown,
-        "rendered": _rendered(text, shown.start, shown.end, mark) if rendered else None,
+        "text": piece_shown,
+        "rendered": _rendered(text, piece_shown.start, piece_shown.end, mark) if rendered else None,
         "rendered_prompt": _rendered(prompt, 0, _NOTE, None) if rendered else None,
         "tokens": coloured(row, colour, token) if colour else None,
         "has_tokens": bool(row.get("tokens")),
         "turns": turns_of(row),
         "formulas": formulas(row),
         "case": failed_case(row),
-        "others": others,
+        "others": other_columns,
         "before": before,
         "after": after,
     }
@@ -276,11 +276,14 @@ def diff_page(source: Source, first: int, second: int) -> dict[str, Any] | None:
         source: whose rows they are.
         first, second: their numbers.
     """
-    found = source.index.rows([first, second])
-    if not {first, second} <= found.keys():
+    rows_by_number = source.index.rows([first, second])
+    if not {first, second} <= rows_by_number.keys():
         return None
-    rows = [found[first], found[second]]
-    texts = [it if isinstance(it, str) else as_text(it.get("completion")) for it in rows]
+    rows = [rows_by_number[first], rows_by_number[second]]
+    texts = [
+        full_row if isinstance(full_row, str) else as_text(full_row.get("completion"))
+        for full_row in rows
+    ]
     return {"diff": word_diff(*texts), "cut": max(map(len, texts)) > PIECE}
 
 
@@ -303,11 +306,11 @@ def turns_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "text": "",
                 "calls": [],
                 "user": "",
-                "reward": it.get("reward"),
-                "tokens": (it.get("start"), it.get("stop")),
+                "reward": turn.get("reward"),
+                "tokens": (turn.get("start"), turn.get("stop")),
             }
-            for it in (rewards if isinstance(rewards, list) else [])
-            if isinstance(it, Mapping)
+            for turn in (rewards if isinstance(rewards, list) else [])
+            if isinstance(turn, Mapping)
         ]
     return [
         {
@@ -338,12 +341,12 @@ def row_text(source: Source, n: int, name: str) -> str | None:
         n: its number.
         name: of the column; the text of a broken row is its completion.
     """
-    whole = source.index.rows([n]).get(n)
-    if isinstance(whole, str):
-        return whole if name == "completion" else None
-    if whole is None:
+    full_row = source.index.rows([n]).get(n)
+    if isinstance(full_row, str):
+        return full_row if name == "completion" else None
+    if full_row is None:
         return None
-    value = _prompt(whole) if name == "prompt" else whole.get(name)
+    value = _prompt(full_row) if name == "prompt" else full_row.get(name)
     return None if value is None or value == "" else as_text(value)
 
 
@@ -384,20 +387,20 @@ def _sides(
     source: Source, where: str, values: Sequence[Any], most: int, *, rendered: bool | None = False
 ) -> list[dict[str, Any]]:
     """Rows as they stand side by side."""
-    found = source.index.query(
+    facts_found = source.index.query(
         f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY n LIMIT {most}", values
     )
-    whole = source.index.rows([it[0] for it in found])
+    rows_by_number = source.index.rows([values[0] for values in facts_found])
     rows: list[Mapping[str, Any]] = []
-    for n, *_ in found:
-        row = whole.get(n, {})
+    for n, *_ in facts_found:
+        row = rows_by_number.get(n, {})
         rows.append({"completion": row} if isinstance(row, str) else row)
     texts = [as_text(row.get("completion")) for row in rows]
     if rendered is None:
         rendered = _reads_as_markdown(texts, texts)
     sides = []
-    for it, row, text in zip(found, rows, texts, strict=True):
-        facts = dict(zip(_ROW.split(", "), it, strict=True))
+    for facts_row, row, text in zip(facts_found, rows, texts, strict=True):
+        facts = dict(zip(_ROW.split(", "), facts_row, strict=True))
         mark = answer_at(text, row.get("answer"))
         facts |= {
             "why": excerpt(as_text(row.get("why")), 500),
@@ -425,8 +428,10 @@ def run_page(source: RunSource, base: str | None) -> dict[str, Any]:
     steps = source.steps
     settings, why = source.settings()
     link = None if base is None else lambda step: f"{base}rows?step={step}"
-    shown = [name for name in _IN_TABLE if name in metrics.columns]
-    table = np.column_stack([metrics.columns[name][-_MOST_STEPS:] for name in ("step", *shown)])
+    columns_shown = [name for name in _IN_TABLE if name in metrics.columns]
+    table = np.column_stack(
+        [metrics.columns[name][-_MOST_STEPS:] for name in ("step", *columns_shown)]
+    )
     return {
         "panels": panels(metrics, steps, link),
         "steps": steps,
@@ -434,8 +439,8 @@ def run_page(source: RunSource, base: str | None) -> dict[str, Any]:
         "settings": settings,
         "lines": len(metrics),
         "last_step": metrics.last_step,
-        "shown": shown,
-        "table": [[None if math.isnan(it) else it for it in row] for row in table.tolist()],
+        "shown": columns_shown,
+        "table": [[None if math.isnan(cell) else cell for cell in row] for row in table.tolist()],
         "last": {
             name: float(column[-1])
             for name, column in metrics.columns.items()
@@ -463,5 +468,5 @@ def comparison(chosen: Sequence[Source]) -> Report:
 
     if len(chosen) < 2:
         raise UsageError("one is selected; select two or more to compare them")
-    entries = [Entry(it.name, [read_results(it.results, it.name)]) for it in chosen]
+    entries = [Entry(source.name, [read_results(source.results, source.name)]) for source in chosen]
     return told(compare(entries).as_dict())

@@ -115,48 +115,50 @@ def _is(tree: Any, kind: str) -> bool:
 
 
 def _audit(tree: Mapping[str, Any]) -> Report:
-    found = Report(f"Audit of {tree['env']}")
+    report = Report(f"Audit of {tree['env']}")
     total = tree["total"]
     matrix = [
         ("labelled right", total["true_positive"], total["false_negative"]),
         ("labelled wrong", total["false_positive"], total["true_negative"]),
     ]
     head: tuple[str, ...] = (f"column {tree['label']}", "said correct", "said not")
-    found.tables.append(
+    report.tables.append(
         ReportTable("verdicts against labels", head, matrix, frozenset(((0, 2), (1, 1))))
     )
     rates = [(name, _rate(rate)) for name, rate in total["rates"].items()]
-    found.tables.append(ReportTable("rates, 95 % interval (Wilson)", ("rate", "value"), rates))
-    found.lines.append(f"Not scored, by a failure of ours: {total['unscored']:,}.")
+    report.tables.append(ReportTable("rates, 95 % interval (Wilson)", ("rate", "value"), rates))
+    report.lines.append(f"Not scored, by a failure of ours: {total['unscored']:,}.")
     for column, values in tree["slices"].items():
         rows = [
             (
                 value,
-                _rate(it["rates"]["false positives"]),
-                _rate(it["rates"]["false negatives"]),
-                it["unscored"],
+                _rate(slice_of_value["rates"]["false positives"]),
+                _rate(slice_of_value["rates"]["false negatives"]),
+                slice_of_value["unscored"],
             )
-            for value, it in values.items()
+            for value, slice_of_value in values.items()
         ]
         head = (column, "false positives", "false negatives", "unscored")
-        found.tables.append(ReportTable(f"by {column}", head, rows))
+        report.tables.append(ReportTable(f"by {column}", head, rows))
     for kind, reasons in tree["reasons"].items():
-        found.tables.append(ReportTable(f"{kind}: why", ("reason", "count"), list(reasons.items())))
-    found.cases += _cases(tree["cases"])
+        report.tables.append(
+            ReportTable(f"{kind}: why", ("reason", "count"), list(reasons.items()))
+        )
+    report.cases += _cases(tree["cases"])
     if (second := tree.get("disagreement")) is not None:
-        found.lines.append(f"Against {second['against']}: they differ in {_rate(second['rate'])}.")
+        report.lines.append(f"Against {second['against']}: they differ in {_rate(second['rate'])}.")
         accepted = [("both", second["both"]), (tree["env"], second["only_first"]),
                 (second["against"], second["only_second"]), ("neither", second["neither"])]  # fmt: skip
-        found.tables.append(
+        report.tables.append(
             ReportTable(f"against {second['against']}", ("accepted by", "count"), accepted)
         )
-        found.cases += _cases(second["cases"])
+        report.cases += _cases(second["cases"])
     if (ranking := tree.get("reward_model")) is not None:
-        found.tables.append(_ranking(ranking))
+        report.tables.append(_ranking(ranking))
     if left_out := tree["left_out"]:
-        found.lines.append(f"Rows left out: {len(left_out):,}.")
-        found.cases.append(("rows left out", [_left_out(left_out)]))
-    return found
+        report.lines.append(f"Rows left out: {len(left_out):,}.")
+        report.cases.append(("rows left out", [_left_out(left_out)]))
+    return report
 
 
 def _cases(
@@ -166,9 +168,9 @@ def _cases(
     for case in cases:
         facts = [tuple(map(_cut, (case["reference"], case["answer"], case["why"], case["label"])))]
         table = ReportTable("", ("reference", "answer", "reason", "label"), facts)
-        said = f"{case['id']}, task {case['task']}: {case['why'][:200]}"
+        case_line = f"{case['id']}, task {case['task']}: {case['why'][:200]}"
         kinds.setdefault(f"{case['kind']}: cases", []).append(
-            (said, table, _shown(case["completion"]))
+            (case_line, table, _shown(case["completion"]))
         )
     return list(kinds.items())
 
@@ -180,9 +182,9 @@ def _left_out(rows: Sequence[str]) -> tuple[str, ReportTable, str]:
         row, _, why = text.partition(": ")
         by_reason.add(row, why)
     counts = [(count, _cut(example)) for example, count in by_reason.reasons(reasons)]
-    rest = [f"… {len(rows) - listed:,} more"] if len(rows) > listed else []
+    last_line = [f"… {len(rows) - listed:,} more"] if len(rows) > listed else []
     table = ReportTable("by reason", ("rows", "such as"), counts)
-    return f"{len(rows):,} rows", table, "\n".join([*map(_cut, rows[:listed]), *rest])
+    return f"{len(rows):,} rows", table, "\n".join([*map(_cut, rows[:listed]), *last_line])
 
 
 def _ranking(ranking: Mapping[str, Any]) -> ReportTable:
@@ -212,28 +214,28 @@ def _rate(rate: Mapping[str, Any]) -> str:
 
 
 def _check(tree: Mapping[str, Any]) -> Report:
-    found = Report(f"Check of {tree['env']}")
+    report = Report(f"Check of {tree['env']}")
     count = {
-        name: sum(it["severity"] == name for it in tree["findings"])
+        name: sum(finding["severity"] == name for finding in tree["findings"])
         for name in ("hole", "warning", "note")
     }
     holes, warnings = count["hole"], count["warning"]
-    found.lines.append(
+    report.lines.append(
         "It passes: no holes, no warnings."
         if not holes + warnings
         else f"Holes: {holes}. Warnings: {warnings}."
     )
-    found.lines.append(
+    report.lines.append(
         f"{tree['completions']:,} completions for {tree['tasks']:,} tasks; a score takes {tree['median_ms']:.2g} ms "
         f"(median), {tree['slowest_ms']:.3g} ms at most."
     )
     rows = [
-        (it["severity"], it["hole"], it["what"], it["count"], it["tried"])
-        for it in tree["findings"]
+        (finding["severity"], finding["hole"], finding["what"], finding["count"], finding["tried"])
+        for finding in tree["findings"]
     ]
     if rows:
         bad = frozenset((at, 0) for at, row in enumerate(rows) if row[0] == "hole")
-        found.tables.append(
+        report.tables.append(
             ReportTable("findings", ("severity", "hole", "what", "found", "of"), rows, bad)
         )
     guess, floor = tree.get("guess"), tree.get("floor")
@@ -243,80 +245,89 @@ def _check(tree: Mapping[str, Any]) -> Report:
         ("seed of the sample", tree.get("seed", 0)),
         *((f"option {name}", _cut(value)) for name, value in tree.get("config", {}).items()),
     ]
-    found.tables.append(ReportTable("figures", ("figure", "value"), figures))
+    report.tables.append(ReportTable("figures", ("figure", "value"), figures))
     cases = [
         (
-            f"{it['severity']} {it['hole']}: {it['what']}",
+            f"{finding['severity']} {finding['hole']}: {finding['what']}",
             ReportTable(
                 "",
                 ("task", "got", "wanted"),
-                [(_cut(it["task"]), _cut(it["got"]), _cut(it["wanted"]))],
+                [(_cut(finding["task"]), _cut(finding["got"]), _cut(finding["wanted"]))],
             ),
-            _shown(it["completion"]),
+            _shown(finding["completion"]),
         )
-        for it in tree["findings"]
+        for finding in tree["findings"]
     ]
-    found.cases += [("first case of each finding", cases)] if cases else []
-    return found
+    report.cases += [("first case of each finding", cases)] if cases else []
+    return report
 
 
 def _evaluation(tree: Mapping[str, Any]) -> Report:
-    found = Report(f"Evaluation of {tree.get('model') or 'a model'}")
-    found.lines.append(
+    report = Report(f"Evaluation of {tree.get('model') or 'a model'}")
+    report.lines.append(
         f"Mean length {tree['length']:.1f} tokens, {tree['truncated']:.1%} truncated, {tree['unscored']:,} unscored."
     )
     rows = [
-        (name, f"{it['value']:.4f}", f"{it['low']:.4f} to {it['high']:.4f}", it["tasks"])
-        for name, it in tree["metrics"].items()
+        (
+            name,
+            f"{metric['value']:.4f}",
+            f"{metric['low']:.4f} to {metric['high']:.4f}",
+            metric["tasks"],
+        )
+        for name, metric in tree["metrics"].items()
     ]
-    found.tables.append(ReportTable("metrics", ("metric", "value", "95 % interval", "tasks"), rows))
-    return found
+    report.tables.append(
+        ReportTable("metrics", ("metric", "value", "95 % interval", "tasks"), rows)
+    )
+    return report
 
 
 def _comparison(tree: Mapping[str, Any]) -> Report:
-    tables = [ReportTable(it["caption"], it["head"], it["rows"]) for it in tree["tables"]]
+    tables = [
+        ReportTable(table["caption"], table["head"], table["rows"]) for table in tree["tables"]
+    ]
     names = ", ".join(map(str, tree["results"]["names"]))
     return Report(_cut(f"Comparison of {names}"), list(map(str, tree["lines"])), tables)
 
 
 def _strength(tree: Mapping[str, Any]) -> Report:
-    found = Report(f"Strength of {tree['env']}")
+    report = Report(f"Strength of {tree['env']}")
     counts, states = tree["counts"], tree["states"]
-    found.lines.append(
+    report.lines.append(
         ", ".join(f"{name}: {count:,}" for name, count in states.items()) + " tasks."
     )
-    found.lines.append(", ".join(f"{name}: {count:,}" for name, count in counts.items()) + ".")
+    report.lines.append(", ".join(f"{name}: {count:,}" for name, count in counts.items()) + ".")
     rows = [
         (
-            one["task"],
-            one["state"],
-            one["wrong"],
-            one["paid"],
-            _ends(one["interval"]),
-            _cut(one["why"]),
+            row["task"],
+            row["state"],
+            row["wrong"],
+            row["paid"],
+            _ends(row["interval"]),
+            _cut(row["why"]),
         )
-        for one in tree["tasks"]
+        for row in tree["tasks"]
     ]
-    bad = frozenset((at, 3) for at, one in enumerate(tree["tasks"]) if one["paid"])
+    bad = frozenset((at, 3) for at, task_row in enumerate(tree["tasks"]) if task_row["paid"])
     head = ("task", "state", "wrong works", "paid", "strength, 95 %", "why")
-    found.tables.append(ReportTable("tasks, the weakest first", head, rows, bad))
+    report.tables.append(ReportTable("tasks, the weakest first", head, rows, bad))
     means = [
         (
             name,
-            one["wrong"],
-            one["paid"],
-            f"{one['mean']['value']:.3f}",
-            _ends([one["mean"]["low"], one["mean"]["high"]]),
+            operator["wrong"],
+            operator["paid"],
+            f"{operator['mean']['value']:.3f}",
+            _ends([operator["mean"]["low"], operator["mean"]["high"]]),
         )
-        for name, one in tree["operators"].items()
+        for name, operator in tree["operators"].items()
     ]
     columns = ("operator", "wrong works", "paid", "mean strength", "95 %")
-    found.tables.append(ReportTable("operators, over tasks", columns, means))
-    for one in tree["tasks"]:
+    report.tables.append(ReportTable("operators, over tasks", columns, means))
+    for task in tree["tasks"]:
         cases = [
             (f"{case['operator']}{', doubtful' if case['doubtful'] else ''}: {_cut(case['given'])}", _facts(case),
              case["diff"] or case["text"])
-            for case in one["cases"]
+            for case in task["cases"]
         ]  # fmt: skip
         cases += [
             (
@@ -324,10 +335,10 @@ def _strength(tree: Mapping[str, Any]) -> Report:
                 ReportTable("", ("why",), [(_cut(case["why"]),)]),
                 case["text"],
             )
-            for case in one["right_refused"]
+            for case in task["right_refused"]
         ]
-        found.cases += [(one["task"], cases)] if cases else []
-    return found
+        report.cases += [(task["task"], cases)] if cases else []
+    return report
 
 
 def _facts(case: Mapping[str, Any]) -> ReportTable:

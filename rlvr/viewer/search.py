@@ -19,7 +19,7 @@ def needles_of(text: str) -> list[bytes]:
         text: what is looked for.
     """
     written = {json.dumps(text, ensure_ascii=escaped)[1:-1] for escaped in (True, False)}
-    return sorted(it.encode("utf-8", "surrogatepass") for it in written)
+    return sorted(needle.encode("utf-8", "surrogatepass") for needle in written)
 
 
 def hits_in_lines(
@@ -33,29 +33,29 @@ def hits_in_lines(
         start, end: bytes of the file that are looked at; both are ends of lines.
         most: stop after this many lines.
     """
-    found: list[int] = []
+    hits: list[int] = []
     longest = max(map(len, needles))
     with path.open("rb") as file:
         file.seek(start)
-        kept, skips = (
+        tail, skips = (
             b"",
             False,
         )  # the end of the chunk before; whether its last line has been found already
-        while start + len(kept) < end and len(found) < most:
-            raw = file.read(min(_CHUNK, end - start - len(kept)))
+        while start + len(tail) < end and len(hits) < most:
+            raw = file.read(min(_CHUNK, end - start - len(tail)))
             if not raw:
                 break
-            chunk = kept + raw
+            chunk = tail + raw
             at = 0
             if skips and (at := chunk.find(b"\n") + 1):
                 skips = False
-            while not skips and len(found) < most:
+            while not skips and len(hits) < most:
                 places = [place for needle in needles if (place := chunk.find(needle, at)) >= 0]
                 if not places:
                     break
-                found.append(start + min(places))
+                hits.append(start + min(places))
                 at = chunk.find(b"\n", min(places)) + 1
                 skips = not at
-            kept = b"" if skips else chunk[max(at, len(chunk) - longest + 1) :]
-            start += len(chunk) - len(kept)
-    return found
+            tail = b"" if skips else chunk[max(at, len(chunk) - longest + 1) :]
+            start += len(chunk) - len(tail)
+    return hits

@@ -92,14 +92,14 @@ class Source:
         locked = _is_locked(self.path)  # first: it may become whole at any moment
         if not self.path.exists():
             if (done := self._finished()) is not None:
-                said = f"Ended: it is whole, and called {done.name} now."
-                return State(False, said, "ended")
+                text = f"Ended: it is whole, and called {done.name} now."
+                return State(False, text, "ended")
             return State(False, "Removed before its end: there is no such file now.", "removed")
         if locked is None:  # a file system that has no locks
             return _by_time(self.path)
         if locked:
-            said = f"Being written: it is called {self.path.stem} once it is whole."
-            return State(True, said, "running")
+            text = f"Being written: it is called {self.path.stem} once it is whole."
+            return State(True, text, "running")
         return State(False, "Stopped before its end: no process writes it now.", "stopped")
 
     def _finished(self) -> Path | None:
@@ -136,14 +136,14 @@ class RunSource(Source):
 
     def files(self) -> list[RowsFile]:
         """The files of rollouts, by step.  A link that leads out of the run's folder is not followed."""
-        folder, found = self.path / "rollouts", []
+        folder, found_files = self.path / "rollouts", []
         if folder.is_dir() and self._is_inside(folder):
             with os.scandir(folder) as entries:
                 for entry in entries:
                     name = _STEP.fullmatch(entry.name)
                     if name and (not entry.is_symlink() or self._is_inside(Path(entry.path))):
-                        found.append(RowsFile(Path(entry.path), int(name[1])))
-        return sorted(found, key=lambda file: file.step)
+                        found_files.append(RowsFile(Path(entry.path), int(name[1])))
+        return sorted(found_files, key=lambda file: file.step)
 
     def state(self) -> State:
         """Whether a process trains in it, and how far it has come."""
@@ -319,7 +319,11 @@ class Shown:
         if self._folders and any(source.holds(absolute) for source in self.all):
             return  # given by itself, and found in a folder
         names = {source.name for source in self.all}
-        name = next(it for it in (short, str(path), f"{path} ({len(self.all)})") if it not in names)
+        name = next(
+            candidate
+            for candidate in (short, str(path), f"{path} ({len(self.all)})")
+            if candidate not in names
+        )
         temporary = self._temporary / str(len(self.all))
         temporary.mkdir()
         source: Source
@@ -363,8 +367,8 @@ def _by_time(*paths: Path) -> State:
     for path in paths:
         with suppress(OSError):
             if abs(time.time() - path.stat().st_mtime) < _RECENT_S:
-                said = f"Changed less than {_RECENT_S:.0f} s ago; followed in case it grows."
-                return State(True, said, "running")
+                text = f"Changed less than {_RECENT_S:.0f} s ago; followed in case it grows."
+                return State(True, text, "running")
     return State(False, "")
 
 

@@ -83,7 +83,9 @@ def word_diff(first: str, second: str) -> Markup:
             parts.append(old)
             continue
         parts += [
-            Markup("<{0}>{1}</{0}>").format(*it) for it in (("del", old), ("ins", new)) if it[1]
+            Markup("<{0}>{1}</{0}>").format(*change)
+            for change in (("del", old), ("ins", new))
+            if change[1]
         ]
     return Markup("").join(parts)
 
@@ -161,9 +163,11 @@ def as_text(value: Any) -> str:
     if (
         isinstance(value, list)
         and value
-        and all(isinstance(it, dict) and "content" in it for it in value)
+        and all(isinstance(item, dict) and "content" in item for item in value)
     ):
-        return "\n\n".join(f"[{it.get('role', '?')}]\n{as_text(it['content'])}" for it in value)
+        return "\n\n".join(
+            f"[{item.get('role', '?')}]\n{as_text(item['content'])}" for item in value
+        )
     try:
         return json.dumps(value, indent=2, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):

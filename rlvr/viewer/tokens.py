@@ -86,7 +86,7 @@ def coloured(row: Mapping[str, Any], colour: str, start: int = 0) -> Tokens | No
         start: number of the first token that is shown.
     """
     texts = row.get("tokens")
-    if not isinstance(texts, list) or not texts or not all(isinstance(it, str) for it in texts):
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         return None
     columns = {
         name: values
@@ -103,11 +103,13 @@ def coloured(row: Mapping[str, Any], colour: str, start: int = 0) -> Tokens | No
     for i in range(start, end):
         value = value_of(columns, i) if mask[i] else None
         level = (
-            "" if value is None else next((name for least, name, _ in levels if value >= least), "")
+            ""
+            if value is None
+            else next((name for lowest, name, _ in levels if value >= lowest), "")
         )
-        shown = Markup('<span class="t {}" title="{}">{}</span>')
+        span = Markup('<span class="t {}" title="{}">{}</span>')
         parts.append(
-            shown.format(level, _said(columns, i, mask[i]), escape(inert(texts[i])) or Markup("·"))
+            span.format(level, _said(columns, i, mask[i]), escape(inert(texts[i])) or Markup("·"))
         )
     legend = [(name, meaning) for _, name, meaning in levels]
     return Tokens(Markup("").join(parts), colour, legend, start, end, len(texts))
@@ -117,11 +119,11 @@ def _said(columns: Mapping[str, Sequence[float]], i: int, trained: bool) -> str:
     """The numbers of a token in words."""
     if not trained:
         return f"token {i}: not the policy's, or not trained on"
-    said = [f"token {i}"]
+    parts = [f"token {i}"]
     if "behaviour_logprobs" in columns:
-        said.append(f"log-probability {columns['behaviour_logprobs'][i]:.3f}")
+        parts.append(f"log-probability {columns['behaviour_logprobs'][i]:.3f}")
     if "logprobs" in columns:
-        said.append(f"after the step {columns['logprobs'][i]:.3f}")
+        parts.append(f"after the step {columns['logprobs'][i]:.3f}")
     if "advantages" in columns:
-        said.append(f"advantage {columns['advantages'][i]:+.3f}")
-    return ", ".join(said)
+        parts.append(f"advantage {columns['advantages'][i]:+.3f}")
+    return ", ".join(parts)

@@ -58,22 +58,26 @@ def failed_case(row: Mapping[str, Any]) -> dict[str, Any] | None:
     Returns:
         `name`, `why`, and those of `input`, `expected`, `got` that are known.
     """
-    found = _CASE.match(as_text(row.get("why")))
-    if found is None or not str(row.get("verifier")).startswith("code"):
+    match = _CASE.match(as_text(row.get("why")))
+    if match is None or not str(row.get("verifier")).startswith("code"):
         return None
-    place = int(found[1]) - 1
+    place = int(match[1]) - 1
     reference, detail = row.get("reference"), row.get("detail")
     tests = detail.get("tests") if isinstance(detail, Mapping) else None
     test = _at(tests, place)
-    known: Mapping[str, Any] = test if isinstance(test, Mapping) else {}
+    fields: Mapping[str, Any] = test if isinstance(test, Mapping) else {}
     columns: Mapping[str, Any] = reference if isinstance(reference, Mapping) else {}
-    told = {
+    values = {
         "input": _at(columns.get("inputs"), place),
-        "expected": known.get("expected", _at(columns.get("outputs"), place)),
-        "got": known.get("got"),
+        "expected": fields.get("expected", _at(columns.get("outputs"), place)),
+        "got": fields.get("got"),
     }
-    shown = {name: excerpt(as_text(it), _LONGEST) for name, it in told.items() if it is not None}
-    return {"name": f"case {place + 1}", "why": found[2][:_LONGEST], **shown}
+    excerpts = {
+        name: excerpt(as_text(value), _LONGEST)
+        for name, value in values.items()
+        if value is not None
+    }
+    return {"name": f"case {place + 1}", "why": match[2][:_LONGEST], **excerpts}
 
 
 def _at(values: Any, place: int) -> Any:

@@ -417,10 +417,10 @@ class _AsyncWorker(_Worker):
 
     def _look(self) -> None:
         """Whether its event loop has hung for longer than an item may take."""
-        now = time.monotonic()
+        looked_at = time.monotonic()
         # The time in which this process was stopped, by Ctrl-Z for example, counts against no limit.
-        self._silent_s += min(now - self._looked, 2 * TICK_S)
-        self._looked = now
+        self._silent_s += min(looked_at - self._looked, 2 * TICK_S)
+        self._looked = looked_at
         if not self._open:
             return
         if self._waiting and self._silent_s > self._wall_s + GRACE_S:
@@ -433,13 +433,13 @@ class _AsyncWorker(_Worker):
         if not self._open:
             return
         guilty = self._mark.read()
-        known = guilty in self._waiting
+        is_known = guilty in self._waiting
         waiting, self._waiting = self._waiting, {}
         self._end(before_its_time=True)
         for number, future in waiting.items():
             if not future.done():
                 future.set_result(
-                    _Reply(lost=error, own=not known or number == guilty, harmful=True)
+                    _Reply(lost=error, own=not is_known or number == guilty, harmful=True)
                 )
 
     def _end(self, *, before_its_time: bool) -> None:

@@ -53,9 +53,9 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
     Raises:
         OSError: see `os.write`; a part may have been written.
     """
-    rest = memoryview(data)
-    while rest:
-        rest = rest[_write(fd, rest) :]
+    unwritten = memoryview(data)
+    while unwritten:
+        unwritten = unwritten[_write(fd, unwritten) :]
 
 
 def read_frame(fd: int, most: int | None = None) -> bytes | None:

@@ -25,17 +25,17 @@ def once_per_process(make: Callable[_P, _T]) -> Callable[_P, _T]:
     Args:
         make: a function of hashable arguments.
     """
-    made: dict[tuple[Any, ...], _T] = {}
+    results: dict[tuple[Any, ...], _T] = {}
 
     @wraps(make)
     def get(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         key = os.getpid(), args, tuple(sorted(kwargs.items()))
         with _lock:
             if (
-                key not in made
+                key not in results
             ):  # what a parent made stays in here unused: it is not this process's to close
-                made[key] = make(*args, **kwargs)
-            return made[key]
+                results[key] = make(*args, **kwargs)
+            return results[key]
 
     return get
 

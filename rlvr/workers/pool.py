@@ -178,13 +178,13 @@ class WorkerPool:
         unbegun = 0
         while len(results) < len(items):
             # After a bad start the next item goes alone: it may be the one that cannot be unpacked.
-            rest = items[len(results) : len(results) + 1 if unbegun else None]
+            remaining = items[len(results) : len(results) + 1 if unbegun else None]
             request = framed(
-                shipped(rest)
+                shipped(remaining)
             )  # before a worker is taken, which would be lost if this raises
             with self._checkout() as worker:
                 begun, lost = worker.run(
-                    request, len(rest), wall_s, cpu_s, self._start_s, note, give_up
+                    request, len(remaining), wall_s, cpu_s, self._start_s, note, give_up
                 )
             if lost is not None and self._closed:
                 raise _pool_closed()  # it was our own kill, which says nothing about the item
@@ -260,17 +260,17 @@ class WorkerPool:
                     worker
                 )  # the next caller gets this one, whose caches are warm
                 return
-            wanted = len(self._all)
+            target = len(self._all)
             self._all.discard(worker)
             if not (worker.fit and worker.ready):  # else it was only due to be replaced
                 self.lost += 1
-                wanted = min(wanted, self.workers) + self.spares
+                target = min(target, self.workers) + self.spares
         worker.kill()
         with self._lock:
             if (
                 not self._closed and worker.ready
             ):  # one that never got ready is not replaced: it would loop
-                self._top_up(wanted)
+                self._top_up(target)
 
     def _top_up(self, wanted: int) -> None:
         if self._closed:

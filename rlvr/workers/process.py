@@ -176,8 +176,8 @@ def _limit_memory(memory_mib: int) -> None:
 
     # RLIMIT_DATA counts private memory that can be written to; RLIMIT_AS would count also the libraries and the
     # address space that allocators only reserve.
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = memory_mib << 20 if most == resource.RLIM_INFINITY else min(memory_mib << 20, most)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = memory_mib << 20 if hard == resource.RLIM_INFINITY else min(memory_mib << 20, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

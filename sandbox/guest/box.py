@@ -86,17 +86,19 @@ def main(
             code = 1
             request = json.loads(message)
             cases = _Cases(request, fds)
-            for case, asked, own in cases:
+            for case, case_request, case_fds in cases:
                 if case:
                     level.enter_run()
                 random.seed()  # else every run would draw the same random numbers, the zygote's
-                run = _WATCHES[request.get("watch", "")](asked, own, meters, score, config, level)
-                found = {**run.reply(buffer), "case": case}
-                reply = buffer.filled(found)
+                run = _WATCHES[request.get("watch", "")](
+                    case_request, case_fds, meters, score, config, level
+                )
+                figures = {**run.reply(buffer), "case": case}
+                reply = buffer.filled(figures)
                 clean = level.leave_run("partner_cpu_s" in request)
                 again = clean and run.over and level.again()
                 runs += 1
-                if not again or cases.ends(found, own, run, buffer):
+                if not again or cases.ends(figures, case_fds, run, buffer):
                     break
                 cases.note(reply)
                 buffer.wipe()

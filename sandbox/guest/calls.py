@@ -142,9 +142,9 @@ def main(namespace: dict[str, Any], calls_fd: int, results_fd: int) -> None:
 
 
 def _called(namespace: dict[str, Any], line: bytes) -> Any:
-    name, args, kwargs, then = read(line, other=partial(_made, namespace))
+    name, args, kwargs, functions = read(line, other=partial(_made, namespace))
     value = resolve(namespace, name)(*args, **kwargs)
-    for function in then:
+    for function in functions:
         value = THEN[function](value)
     return value
 
@@ -152,10 +152,10 @@ def _called(namespace: dict[str, Any], line: bytes) -> Any:
 def _made(namespace: dict[str, Any], tag: str, new: list[Any]) -> Any:
     """The object that an argument asks for."""
     name, args, kwargs, attributes = new
-    made = namespace[name](*args, **kwargs)
+    instance = namespace[name](*args, **kwargs)
     for attribute, value in attributes.items():
-        setattr(made, attribute, value)
-    return made
+        setattr(instance, attribute, value)
+    return instance
 
 
 def serve(namespace: dict[str, Any], fd: int) -> None:
@@ -189,10 +189,10 @@ def _reply(
     except NotAValue as error:
         return write([i, "error", "NotAValue", str(error)])
     except BaseException as error:  # noqa: BLE001  SystemExit too is that call's error
-        told: list[Any] = [i, "error", name_of(type(error)), _message(error)]
+        fields: list[Any] = [i, "error", name_of(type(error)), _message(error)]
         if other is not None:
-            told += [type(error), list(error.args), dict(vars(error))]
-        return write(told, other)
+            fields += [type(error), list(error.args), dict(vars(error))]
+        return write(fields, other)
 
 
 class _Server:
@@ -208,16 +208,18 @@ class _Server:
         self.numbers: dict[int, int] = {}
 
     def answer(self, i: int, question: bytes) -> bytes:
-        given: list[Any] = []
-        what, *rest = read(question, other=lambda tag, number: self.objects[number])
+        changeable: list[Any] = []
+        what, *arguments = read(question, other=lambda tag, number: self.objects[number])
         if what != "call":
-            return _reply(i, lambda: getattr(self, "do_" + what)(*rest), self.tree)
-        owner, method, args, kwargs = rest
-        given = [arg for arg in (*args, *kwargs.values()) if type(arg) in CHANGED]
-        before = [write(arg, self.tree) for arg in given]
+            return _reply(i, lambda: getattr(self, "do_" + what)(*arguments), self.tree)
+        owner, method, args, kwargs = arguments
+        changeable = [arg for arg in (*args, *kwargs.values()) if type(arg) in CHANGED]
+        before = [write(arg, self.tree) for arg in changeable]
 
         def changed() -> list[Any]:
-            return [[k, arg] for k, arg in enumerate(given) if write(arg, self.tree) != before[k]]
+            return [
+                [k, arg] for k, arg in enumerate(changeable) if write(arg, self.tree) != before[k]
+            ]
 
         return _reply(i, lambda: self.called(owner, method, args, kwargs), self.tree, changed)
 
@@ -236,9 +238,9 @@ class _Server:
         return value
 
     def do_global(self, name: str) -> Any:
-        module, _, own = name.rpartition(".")
+        module, _, attribute = name.rpartition(".")
         if module:
-            return _of_module(module, own)
+            return _of_module(module, attribute)
         if name not in self.namespace:
             raise NameError(f"name {name!r} is not defined")
         return self.namespace[name]
@@ -247,9 +249,9 @@ class _Server:
         return resolve(self.namespace, name)
 
     def do_set(self, owner: Any, name: str, value: Any) -> None:
-        module, _, own = name.rpartition(".")
+        module, _, attribute = name.rpartition(".")
         if owner is None and module:
-            setattr(importlib.import_module(module), own, value)
+            setattr(importlib.import_module(module), attribute, value)
         elif owner is None:
             self.namespace[name] = value
         else:
@@ -338,10 +340,10 @@ def resolve(namespace: dict[str, Any], name: str) -> Any:
 def _listed(value: Any) -> Any:
     """Python's own iterators and dict views as the list of their items; any other value as it is."""
     kind = type(value)
-    own = kind.__module__ in ("builtins", "itertools") and any(
+    is_iterator = kind.__module__ in ("builtins", "itertools") and any(
         "__next__" in vars(base) for base in mro(kind)
     )
-    if not own and kind not in _VIEWS:
+    if not is_iterator and kind not in _VIEWS:
         return value
     items = list(itertools.islice(value, _ITEMS + 1))
     if len(items) > _ITEMS:
@@ -369,8 +371,8 @@ def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any], Sequence[
         NotAValue: an argument is no plain value.
     """
     return b"".join(
-        write([name, list(args), dict(kwargs), list(then)], _refuse) + b"\n"
-        for name, args, kwargs, then in calls
+        write([name, list(args), dict(kwargs), list(functions)], _refuse) + b"\n"
+        for name, args, kwargs, functions in calls
     )
 
 

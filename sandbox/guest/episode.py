@@ -44,10 +44,12 @@ class Episode(Watch):
     def reply(self, buffer: Buffer) -> dict[str, Any]:
         """Answer calls until the session is over; returns the reply to the request that began it."""
         self.control = socket.socket(fileno=os.dup(self.fds["control"]))
-        self.program, theirs = socket.socketpair()
+        self.program, program_end = socket.socketpair()
         self.program.setblocking(False)
-        told = self._start({**self.fds, "channel": theirs.fileno(), "results": self.fds["code"]})
-        theirs.close()
+        notice = self._start(
+            {**self.fds, "channel": program_end.fileno(), "results": self.fds["code"]}
+        )
+        program_end.close()
         self.text = self.fds["stdout"]
         self.words, self.before = b"", 0.0
         self.status: int | None = None  # of the program, once it has ended
@@ -65,7 +67,7 @@ class Episode(Watch):
             self.killed = "memory"  # what the kernel killed was the program's own process
         figures["cpu_s"] = max(0.0, self._reaped_cpu() - self.before)  # now of all its processes
         if over:
-            self._listen_to(told, buffer)
+            self._listen_to(notice, buffer)
             last = {"over": True, "killed": self.killed, "told": buffer.text()}
             self._tell({**figures, **last, "ended": ended if self.status is None else self.status})
         self.control.close()
@@ -120,28 +122,32 @@ class Episode(Watch):
 
         No link is followed, at the end of the path or within it.
         """
-        kept = [
+        descriptors = [
             os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         ]  # where we are: the program may have moved the folder
         size = -1
         with contextlib.suppress(OSError):
             for name in path[:-1]:
-                kept.append(
-                    os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=kept[-1])
+                descriptors.append(
+                    os.open(
+                        name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptors[-1]
+                    )
                 )
-            kept.append(
-                os.open(path[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=kept[-1])
+            descriptors.append(
+                os.open(
+                    path[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=descriptors[-1]
+                )
             )
-            found = os.fstat(kept[-1])
-            if stat.S_ISREG(found.st_mode) and found.st_size <= most:
-                size = found.st_size
+            status = os.fstat(descriptors[-1])
+            if stat.S_ISREG(status.st_mode) and status.st_size <= most:
+                size = status.st_size
         self._tell({"size": size})
         while size > 0:
-            part = os.pread(kept[-1], min(size, _PART_BYTES), found.st_size - size)
+            part = os.pread(descriptors[-1], min(size, _PART_BYTES), status.st_size - size)
             part += bytes(min(size, _PART_BYTES) - len(part))  # it was cut meanwhile
             self._tell({"part": part.hex()})
             size -= len(part)
-        for fd in kept:
+        for fd in descriptors:
             os.close(fd)
 
     def _send_names(self, most: int) -> None:
@@ -151,11 +157,11 @@ class Episode(Watch):
             for name in names:
                 path = os.path.join(folder, name)[2:]
                 with contextlib.suppress(OSError, UnicodeError):
-                    found = os.lstat(path)
-                    if not stat.S_ISREG(found.st_mode) or len(path.encode()) > _PATH_BYTES:
+                    status = os.lstat(path)
+                    if not stat.S_ISREG(status.st_mode) or len(path.encode()) > _PATH_BYTES:
                         continue
                     if count < most:
-                        self._tell({"name": path, "bytes": found.st_size})
+                        self._tell({"name": path, "bytes": status.st_size})
                     count += 1
         self._tell({"names": count})
 
@@ -165,28 +171,28 @@ class Episode(Watch):
         No link is followed.  All processes of the session are stopped meanwhile.
         """
         folders = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-        kept = [os.open(".", os.O_RDONLY | os.O_DIRECTORY)]
+        descriptors = [os.open(".", os.O_RDONLY | os.O_DIRECTORY)]
         written = 0
         try:
             for name in path[:-1]:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=kept[-1])
-                kept.append(os.open(name, folders, dir_fd=kept[-1]))
+                    os.mkdir(name, dir_fd=descriptors[-1])
+                descriptors.append(os.open(name, folders, dir_fd=descriptors[-1]))
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-            kept.append(os.open(path[-1], flags, 0o644, dir_fd=kept[-1]))
-            if not stat.S_ISREG(os.fstat(kept[-1]).st_mode):
+            descriptors.append(os.open(path[-1], flags, 0o644, dir_fd=descriptors[-1]))
+            if not stat.S_ISREG(os.fstat(descriptors[-1]).st_mode):
                 return False
-            os.ftruncate(kept[-1], 0)
+            os.ftruncate(descriptors[-1], 0)
             while written < size:
                 part = os.pread(self.fds["code"], min(size - written, _WRITE_BYTES), written)
-                done = os.write(kept[-1], part)
+                done = os.write(descriptors[-1], part)
                 if not done:
                     return False
                 written += done
         except OSError:  # a link, no folder, no room
             return False
         finally:
-            for fd in kept:
+            for fd in descriptors:
                 os.close(fd)
         return True
 
@@ -287,17 +293,17 @@ class Episode(Watch):
     def _listened(self, number: int) -> int | None:
         """The status of the call of this number, if the program says it; all else that it says is dropped."""
         try:
-            said = self.program.recv(_MESSAGE_BYTES)
+            received = self.program.recv(_MESSAGE_BYTES)
         except OSError:
             return None
-        if not said:  # it cannot answer any more: it has ended, or it closed its end
+        if not received:  # it cannot answer any more: it has ended, or it closed its end
             deadline = time.monotonic() + _DYING_S
             while self.status is None and time.monotonic() < deadline:
                 time.sleep(0.001)
                 self._reap()
             self.killed = "" if self.status is not None else "channel"
             return None
-        lines = (self.words + said).split(b"\n")
+        lines = (self.words + received).split(b"\n")
         self.words = lines.pop()[-_WORDS_BYTES:]
         for line in lines:
             match line[:_WORDS_BYTES].split():

@@ -71,16 +71,18 @@ class Talk(Watch):
         self.still: Stillness | None = None
         self.looks, self.looked = 0, time.monotonic()
         self.pipe = os.fstat(fds["stdin"]).st_ino
-        told = super()._start(fds)
+        notice = super()._start(fds)
         none = os.memfd_create("none")
         for name in self.lent:
             os.dup2(none, self.fds[name])  # not closed: `box` does that
         os.close(none)
-        return told
+        return notice
 
     def _pause(self) -> float:
-        least, most = _LOOK_S
-        return min(super()._pause(), max(least, min(most, (time.monotonic() - self.started) / 10)))
+        shortest, longest = _LOOK_S
+        return min(
+            super()._pause(), max(shortest, min(longest, (time.monotonic() - self.started) / 10))
+        )
 
     def _exceeded(self) -> str:
         self._note()
@@ -91,16 +93,16 @@ class Talk(Watch):
 
     def _note(self) -> None:
         """Look at the program, write down what it does, and let its wall clock stand still while it has to wait."""
-        before, now = self.still, time.monotonic()
+        before, noted_at = self.still, time.monotonic()
         self.still = look(self.level.living(), self.pipe)
         self.looks += 1
         state, mark = (self.still.state, self.still.mark) if self.still else (BUSY, 0)
         os.pwrite(self.fds["board"], _ENTRY.pack(state, self.looks, mark), self.side * _PLACE)
         if self.still is None:
-            self.idle = min(now - self.started, self.request.get("blind_s", 0.0))
+            self.idle = min(noted_at - self.started, self.request.get("blind_s", 0.0))
         elif before and before.state != BUSY != state and self._must_wait():
-            self.idle += now - self.looked
-        self.looked = now
+            self.idle += noted_at - self.looked
+        self.looked = noted_at
 
     def _must_wait(self) -> bool:
         """While both are idle the program's clock runs on."""
@@ -121,7 +123,7 @@ class Relay(Talk):
 
     def reply(self, buffer: Buffer) -> dict[str, Any]:
         """See `Watch`; the box ends afterwards, as it has seen what was said."""
-        found = super().reply(buffer)
+        facts = super().reply(buffer)
         idle = self._other()[0] != BUSY and self.still is not None and self.still.state != BUSY
         figures = (
             self.asked,
@@ -135,7 +137,7 @@ class Relay(Talk):
         os.pwrite(self.fds["board"], OUTCOME.pack(self.order, *figures), OUTCOME_AT)
         os.pwrite(self.fds["stdout"], bytes(self.transcript), 0)
         self.over = False
-        return found
+        return facts
 
     def _start(self, fds: Mapping[str, int]) -> int:
         self.asked = self.closed = self.told = self.unread = False
@@ -146,7 +148,7 @@ class Relay(Talk):
         from_program, to_program = (os.dup(fds[name]) for name in self.lent)
         stdin, words = os.pipe()
         answers, stdout = os.pipe()
-        told = super()._start({**fds, "stdin": stdin, "stdout": stdout})
+        notice = super()._start({**fds, "stdin": stdin, "stdout": stdout})
         os.close(stdin)
         os.close(stdout)
         self.children = wake_up()
@@ -154,20 +156,20 @@ class Relay(Talk):
         self.words = _Lane(self, b"> ", from_program, words)
         self.answers = _Lane(self, b"< ", answers, to_program, ending=True)
         self.answers.listen()
-        return told
+        return notice
 
     def _wait(self) -> int:
         lanes = (self.words, self.answers)
         looks_at = 0.0
         while True:
-            if (now := time.monotonic()) >= looks_at:
+            if (current_time := time.monotonic()) >= looks_at:
                 self.killed = self._exceeded()
                 if self.killed:
                     self.unread = self.words.unread()
                     self._command(STOP)
                     return self._end_all()
-                looks_at = now + self._pause()
-            ready = self._polled(max(0.0, looks_at - now))
+                looks_at = current_time + self._pause()
+            ready = self._polled(max(0.0, looks_at - current_time))
             for lane in lanes:
                 lane.carry(ready)
             if self.children in ready:
@@ -186,12 +188,12 @@ class Relay(Talk):
             self._command(FLOOD)
         elif self.answers.total > self.limits["output"]:
             return "output"
-        found = super()._exceeded()
+        limit_name = super()._exceeded()
         cpu = self._cpu()
         if self.words.total != self.heard:
             self.heard, self.heard_cpu_s = self.words.total, cpu
         self.since_s = cpu - self.heard_cpu_s
-        return found
+        return limit_name
 
     def _note(self) -> None:
         super()._note()

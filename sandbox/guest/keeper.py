@@ -111,9 +111,9 @@ def _make_room() -> None:
     Stacks of threads are set back to 8 MiB later (`user.prepare`).
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
-    wanted = _STACK_BYTES if hard == resource.RLIM_INFINITY else min(_STACK_BYTES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
+    size = _STACK_BYTES if hard == resource.RLIM_INFINITY else min(_STACK_BYTES, hard)
+    if soft != resource.RLIM_INFINITY and soft < size:
+        resource.setrlimit(resource.RLIMIT_STACK, (size, hard))
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
@@ -156,9 +156,9 @@ class _Keeper:
             _tell(self.control, {"failed": str(error), "errno": error.errno})
             return
         finally:
-            for one in (fd, go[0], ready[1], *meters):
-                if one >= 0:
-                    os.close(one)
+            for descriptor in (fd, go[0], ready[1], *meters):
+                if descriptor >= 0:
+                    os.close(descriptor)
         self.zygotes[pid] = order["cgroups"]
         try:
             for procs in order["procs"]:

@@ -142,10 +142,12 @@ def read_only(target: str) -> None:
     class Attributes(ctypes.Structure):
         _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns")]
 
-    wanted = Attributes(_ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV, 0, 0, 0)
-    size = ctypes.c_size_t(ctypes.sizeof(wanted))
+    attributes = Attributes(_ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV, 0, 0, 0)
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
     path = ctypes.c_char_p(os.fsencode(target))
-    done = _libc.syscall(_SYS_MOUNT_SETATTR, -100, path, _AT_RECURSIVE, ctypes.byref(wanted), size)
+    done = _libc.syscall(
+        _SYS_MOUNT_SETATTR, -100, path, _AT_RECURSIVE, ctypes.byref(attributes), size
+    )
     if done < 0:  # before Linux 5.12: one mount at a time, and those below it keep what they have
         mount("none", target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
@@ -225,10 +227,10 @@ def landlock_ruleset(files: int, network: int, scoped: int) -> int:
         scoped: LANDLOCK_SCOPE_… that end at the processes that enter it, and theirs.
     """
     attributes = struct.pack("<QQQ", files, network, scoped)
-    made = _libc.syscall(
+    descriptor = _libc.syscall(
         _SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0
     )
-    return _checked(made, "landlock_create_ruleset")
+    return _checked(descriptor, "landlock_create_ruleset")
 
 
 def landlock_rule(ruleset: int, access: int, folder: int) -> None:
@@ -358,8 +360,10 @@ def system_call_listener(code: bytes) -> Callable[[], int]:
     address = ctypes.byref(program)
 
     def load() -> int:
-        made = _libc.syscall(_SYS_SECCOMP, _SECCOMP_SET_MODE_FILTER, _SECCOMP_LISTENER, address)
-        return _checked(made, "seccomp with a listener")
+        descriptor = _libc.syscall(
+            _SYS_SECCOMP, _SECCOMP_SET_MODE_FILTER, _SECCOMP_LISTENER, address
+        )
+        return _checked(descriptor, "seccomp with a listener")
 
     return load
 
@@ -375,8 +379,8 @@ def ioctl(fd: int, request: int, data: bytearray) -> int:
     Returns:
         0 or the errno.
     """
-    there = (ctypes.c_char * len(data)).from_buffer(data)
-    return ctypes.get_errno() if _libc.ioctl(fd, ctypes.c_ulong(request), there) < 0 else 0
+    buffer = (ctypes.c_char * len(data)).from_buffer(data)
+    return ctypes.get_errno() if _libc.ioctl(fd, ctypes.c_ulong(request), buffer) < 0 else 0
 
 
 def signal_descriptor(number: int) -> int:

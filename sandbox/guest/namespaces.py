@@ -93,8 +93,8 @@ class Namespaces:
         else:
             with contextlib.suppress(OSError):
                 # Drawn, as programs can read it, and a process number of the host would be none of their business
-                drawn = int.from_bytes(os.urandom(4), "little") >> (32 - _USER_BITS)
-                _write(f"/proc/{pid}/uid_map", f"1000 {_FIRST_USER + drawn} 1")
+                user_number = int.from_bytes(os.urandom(4), "little") >> (32 - _USER_BITS)
+                _write(f"/proc/{pid}/uid_map", f"1000 {_FIRST_USER + user_number} 1")
                 uid = -1
         if uid >= 0:
             _write(f"/proc/{pid}/uid_map", f"1000 {uid} 1")

@@ -116,8 +116,8 @@ class _Decoder:
         """A dict of these keys and values in turn, put into an empty one of some class."""
         if type(items) is not list or len(items) % 2:
             raise BadValue("malformed: no list of keys and values")
-        each = iter(items)
-        pairs = zip(each, each)  # noqa: B905  it has as many keys as values
+        iterator = iter(items)
+        pairs = zip(iterator, iterator)  # noqa: B905  it has as many keys as values
         if type(empty) is Counter:  # whose own update adds
             dict.update(empty, pairs)
         else:
@@ -158,9 +158,9 @@ class _Decoder:
             or max(above.bit_length(), below.bit_length()) > FRACTION_BITS
         ):
             raise BadValue("malformed: no Fraction")
-        made: Any = _new(Fraction)  # in half the time that it takes to call the class
-        made._numerator, made._denominator = above, below
-        return made
+        fraction: Any = _new(Fraction)  # in half the time that it takes to call the class
+        fraction._numerator, fraction._denominator = above, below
+        return fraction
 
     def to_timedelta(self, payload: Any) -> Any:
         days, seconds, microseconds = _ints(3, payload)
@@ -203,14 +203,14 @@ class _Decoder:
         """
         if type(payload) is not list:
             raise BadValue("malformed: no list")
-        made = set(payload)
-        if len(made) != len(payload):
+        values = set(payload)
+        if len(values) != len(payload):
             raise BadValue("malformed: a key twice")
-        if len(made) > 1 and list(made) != payload:
-            again = set(made)
+        if len(values) > 1 and list(values) != payload:
+            again = set(values)
             if list(again) == payload:
                 return again
-        return made
+        return values
 
     def to_deque(self, payload: Any) -> Any:
         maxlen, *items = _exact(list, payload)

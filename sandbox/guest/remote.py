@@ -312,11 +312,11 @@ def _equal(one: Object, other: Object) -> bool:
             return False
         state = remote.ask("state", one)
         stored = list(state.values()) if type(state) is dict else []
-        given = [arg for x in fresh for arg in vars(x)["_rlvr_args"]]
+        arguments = [arg for x in fresh for arg in vars(x)["_rlvr_args"]]
         return (
             bool(stored)
             and state == remote.ask("state", other)
-            and all(arg in stored for arg in given)
+            and all(arg in stored for arg in arguments)
         )
     finally:
         for x in fresh:  # being compared is no use
@@ -376,11 +376,11 @@ def _is_change(pair: Any) -> bool:
 
 def _number(value: Any, plain: Any) -> Any:
     """What stands for an object of the program in a question.  An object of the tests is no value."""
-    known = vars(value).get("_rlvr") if isinstance(value, (Object, type)) else None
-    if known is not None:
+    number = vars(value).get("_rlvr") if isinstance(value, (Object, type)) else None
+    if number is not None:
         if isinstance(value, Object):
             vars(value)["_rlvr_fresh"] = False
-        return {"object": known[1]}
+        return {"object": number[1]}
     if type(value) is Opaque:
         return {"opaque": value.type_name}
     if type(value) is _Items:
@@ -410,20 +410,22 @@ def _error_class(
     Python's own class where it is one.  One that does more than let a test fail, by ending a loop or the tests, becomes
     a RuntimeError of the same name.
     """
-    own = getattr(builtins, base, None)
-    if not isinstance(own, type) or not issubclass(own, BaseException):
-        own = Exception
-    if not issubclass(own, (Exception, SystemExit)) or issubclass(
-        own, (StopIteration, StopAsyncIteration)
+    error_base = getattr(builtins, base, None)
+    if not isinstance(error_base, type) or not issubclass(error_base, BaseException):
+        error_base = Exception
+    if not issubclass(error_base, (Exception, SystemExit)) or issubclass(
+        error_base, (StopIteration, StopAsyncIteration)
     ):
-        own, number = RuntimeError, number or None
+        error_base, number = RuntimeError, number or None
         name = name or "RuntimeError"
     elif name == base and number is None:
-        return own
+        return error_base
     names: dict[str, Any] = {"__module__": "solution", "__str__": _error_text}
     if number is not None:
         names["_rlvr"] = (*number, "type")
-    return type(name[:100].replace("\0", "?").encode("utf-8", "replace").decode(), (own,), names)
+    return type(
+        name[:100].replace("\0", "?").encode("utf-8", "replace").decode(), (error_base,), names
+    )
 
 
 def _error_text(self: Any) -> str:

@@ -49,7 +49,7 @@ def serve(namespace: dict[str, Any], channel: int, code: int) -> NoReturn:
     """
     channel, code = _aside(channel), _aside(code)
     os_read, os_write = os.read, os.write  # the code may change `os`
-    told = done = reported = status = 0
+    call_number = done = reported = status = 0
     while True:
         try:
             while True:  # within the try: a jump back to the try itself is not protected by it
@@ -57,14 +57,14 @@ def serve(namespace: dict[str, Any], channel: int, code: int) -> NoReturn:
                     _flush()  # again, if an interrupt struck in it: the next call gets nothing of this one
                     os_write(channel, b"%d %d\n" % (done, status))
                     reported = done
-                if told == done:
-                    told = int(os_read(channel, 64).split()[-1])
+                if call_number == done:
+                    call_number = int(os_read(channel, 64).split()[-1])
                     continue
                 source = _order(code)[1]
-                done, status = told, _INTERRUPTED
-                status = _run(source, f"<call {told}>", namespace)
+                done, status = call_number, _INTERRUPTED
+                status = _run(source, f"<call {call_number}>", namespace)
         except KeyboardInterrupt:  # wherever it strikes, no order, report or text is lost
-            told = _order(code)[0]
+            call_number = _order(code)[0]
         except (OSError, IndexError):  # the box closed the channel, or the code did
             os._exit(1)
 

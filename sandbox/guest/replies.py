@@ -103,12 +103,12 @@ def unpacked(message: bytes) -> dict[str, Any]:
         By name; "case" is the number of the run, when a request asked for several.
     """
     if message[0] != _MARK:
-        said: dict[str, Any] = json.loads(message)
-        return said
-    _, number, status, killed, rss_kib, cpu_s, wall_s, starved_s, case, told = _RECORD.unpack_from(
-        message
+        message_dict: dict[str, Any] = json.loads(message)
+        return message_dict
+    _, number, status, killed, rss_kib, cpu_s, wall_s, starved_s, case, text_size = (
+        _RECORD.unpack_from(message)
     )
-    text = message[_RECORD.size : _RECORD.size + told].decode(errors="replace")
+    text = message[_RECORD.size : _RECORD.size + text_size].decode(errors="replace")
     return {
         "id": number,
         "status": status,

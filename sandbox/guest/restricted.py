@@ -164,12 +164,12 @@ class Restricted:
         ]:
             with contextlib.suppress(FileNotFoundError), _opened(path) as fd:
                 landlock_rule(ruleset, access & _allowed(fd), fd)
-        kept = {
+        paths = {
             os.path.realpath(source)
             for source, _ in (*plan["binds"], *plan["caches"], *plan["packages"])
         }
-        kept |= {path for path in (_OPENSSL,) if os.path.exists(path)}
-        self._rules = [(_READ, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in sorted(kept)]
+        paths |= {path for path in (_OPENSSL,) if os.path.exists(path)}
+        self._rules = [(_READ, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in sorted(paths)]
         for name in _DEVICES:
             fd = os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC)
             landlock_rule(ruleset, _READ_FILE, fd)
@@ -232,18 +232,18 @@ class Restricted:
         self._limits = limits  # they are looked at
 
     def start(self) -> int:
-        ours, theirs = socket.socketpair()
+        parent_end, child_end = socket.socketpair()
         dumpable(
             True
         )  # or the program's process, until it says so itself, would look as one that hides
         pid = clone(0)
         if pid == 0:
-            self._asks = theirs
+            self._asks = child_end
             return 0
         dumpable(False)
-        theirs.close()
-        with ours:
-            _, fds, _, _ = socket.recv_fds(ours, 1, 1)  # nothing if it failed before
+        child_end.close()
+        with parent_end:
+            _, fds, _, _ = socket.recv_fds(parent_end, 1, 1)  # nothing if it failed before
         [self._forks] = fds or [-1]
         self._ready = select.poll()
         for fd in (self._forks, self._ended):
@@ -294,7 +294,7 @@ class Restricted:
     def _looked(self) -> tuple[float, list[int], int]:
         """The descendants of this process, and how many threads they have."""
         if time.monotonic() > self._tasks[0] + _FRESH_S:
-            found: list[int] = []
+            pids: list[int] = []
             threads, todo = 0, [os.getpid()]
             while todo:
                 pid = todo.pop()
@@ -303,8 +303,8 @@ class Restricted:
                         threads += 1
                         with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                             todo += map(int, file.read().split())
-                found.append(pid)
-            self._tasks = time.monotonic(), found[1:], threads - 1
+                pids.append(pid)
+            self._tasks = time.monotonic(), pids[1:], threads - 1
         return self._tasks
 
     def signal_all(self, number: int) -> None:
@@ -333,18 +333,18 @@ class Restricted:
     def exceeded(self) -> str:
         if self._hides(self._looked()[1]):
             return "hidden"
-        now = time.monotonic()
-        if now > self._scanned_at + max(_SCAN_S, 20 * self._scan_s):
+        checked_at = time.monotonic()
+        if checked_at > self._scanned_at + max(_SCAN_S, 20 * self._scan_s):
             over = self.overfull()
             self._scanned_at = time.monotonic()
-            self._scan_s = self._scanned_at - now
+            self._scan_s = self._scanned_at - checked_at
             return over
         return ""
 
     def overfull(self) -> str:
-        most = self._limits["files"] + len(_FOLDERS)
-        used, files = _scanned(self._scratch, most)
-        if files > most:
+        limit = self._limits["files"] + len(_FOLDERS)
+        used, files = _scanned(self._scratch, limit)
+        if files > limit:
             return "files"
         return (
             "disk"
@@ -369,10 +369,10 @@ class Restricted:
 
     def _deleted(self, processes: list[int]) -> int:
         """Bytes of files of the scratch that have no name any more, but are open or mapped."""
-        device, found = os.stat(self._scratch).st_dev, {}
-        for it in self._open_files(processes):
-            if stat.S_ISREG(it.st_mode) and it.st_nlink == 0 and it.st_dev == device:
-                found[it.st_ino] = it.st_blocks * 512
+        device, sizes = os.stat(self._scratch).st_dev, {}
+        for status in self._open_files(processes):
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 0 and status.st_dev == device:
+                sizes[status.st_ino] = status.st_blocks * 512
         for pid in processes:
             with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
                 for line in file:
@@ -380,8 +380,8 @@ class Restricted:
                         span, _, offset, _, number, *_ = line.split()
                         first, last = (int(address, 16) for address in span.split(b"-"))
                         end = int(offset, 16) + last - first
-                        found[int(number)] = max(found.get(int(number), 0), end)
-        return sum(found.values())
+                        sizes[int(number)] = max(sizes.get(int(number), 0), end)
+        return sum(sizes.values())
 
     def _open_files(self, processes: list[int]) -> Iterator[os.stat_result]:
         for pid in processes:
@@ -394,10 +394,12 @@ class Restricted:
         return 0  # it is no memory of ours
 
     def socket_bytes(self) -> int:
-        found = {
-            it.st_ino for it in self._open_files(self._looked()[1]) if stat.S_ISSOCK(it.st_mode)
+        sockets = {
+            status.st_ino
+            for status in self._open_files(self._looked()[1])
+            if stat.S_ISSOCK(status.st_mode)
         }
-        return len(found) * _SOCKET_BYTES
+        return len(sockets) * _SOCKET_BYTES
 
     def leave_run(self, partner: bool) -> bool:
         os.chdir("/")
@@ -426,9 +428,9 @@ class Restricted:
         ruleset = landlock_ruleset(_FILES, _TCP, _SCOPES)
         for access, fd in self._rules:
             landlock_rule(ruleset, access & _allowed(fd), fd)
-        own = f"/proc/{os.getpid()}"
+        own_proc = f"/proc/{os.getpid()}"
         for name in _OWN:
-            fd = os.open(f"{own}/{name}", os.O_PATH)
+            fd = os.open(f"{own_proc}/{name}", os.O_PATH)
             landlock_rule(ruleset, (_READ_FILE | _READ_DIR) & _allowed(fd), fd)
             os.close(fd)
         landlock_enter(ruleset)
@@ -466,7 +468,7 @@ def _readable(plan: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     def parts(path: str) -> Iterator[tuple[str, int]]:
         if path in hidden:
             return
-        if not any(other.startswith(path + "/") for other in hidden):
+        if not any(hidden_path.startswith(path + "/") for hidden_path in hidden):
             yield path, _READ
             return
         yield path, _READ_DIR

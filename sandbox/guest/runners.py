@@ -121,12 +121,12 @@ def _lend_names(session: SuiteRun, text: str) -> None:
     That is needed because pytest imports the file as an ordinary module, without `session._Fallback`.
     """
     table = symtable.symtable(text, "<test>", "exec")
-    own = {
+    bound = {
         symbol.get_name()
         for symbol in table.get_symbols()
         if symbol.is_assigned() or symbol.is_imported()
     }
-    for name in sorted(_globals(table) - own - set(dir(builtins))):
+    for name in sorted(_globals(table) - bound - set(dir(builtins))):
         with contextlib.suppress(Exception):  # then the test that uses it fails
             setattr(builtins, name, _found(session, name))
     session.remote.asked = False  # by the tests themselves

@@ -101,12 +101,12 @@ def _check(session: SuiteRun) -> None:
     text = session.spec["test"]
     session.compiled(text, "<test>")
     tree = ast.parse(text)
-    own = [node for node in tree.body if _calls_check(node)]
+    own_calls = [node for node in tree.body if _calls_check(node)]
     tree.body = [node for node in tree.body if not _calls_check(node)]
     session.run(session.compiled(ast.unparse(tree), "<test>", shown=True))
     if "check" not in session.names:
         session.broken("the test defines no check()")
-    calls = [ast.unparse(node) for node in own] or ["check(candidate)"]
+    calls = [ast.unparse(node) for node in own_calls] or ["check(candidate)"]
     for i, call in enumerate(calls):
         _attempt(
             session,
@@ -165,10 +165,10 @@ def read_results(data: bytes) -> Results:
     cases: list[Case] = []
     for line in data.split(b"\n")[:-1]:  # what follows the last line end is incomplete
         try:
-            said = read(line)
+            record = read(line)
         except ValueError:
             break
-        match said:
+        match record:
             case ["case", str(name), str(outcome), str(message)] if (
                 outcome in OUTCOMES and len(cases) < CASES
             ):

@@ -239,12 +239,12 @@ class _ProgramModule(types.ModuleType):
             vars(self).update(__path__=[])
 
     def __getattr__(self, name: str) -> Any:
-        whole = vars(self)["_rlvr_prefix"] + name
-        if isinstance(sys.modules.get(whole), _ProgramModule):
-            return sys.modules[whole]
+        full_name = vars(self)["_rlvr_prefix"] + name
+        if isinstance(sys.modules.get(full_name), _ProgramModule):
+            return sys.modules[full_name]
         if not name.startswith("__"):
             try:
-                return vars(self)["_rlvr_remote"].name(whole)
+                return vars(self)["_rlvr_remote"].name(full_name)
             except NameError:
                 pass
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
@@ -253,5 +253,5 @@ class _ProgramModule(types.ModuleType):
         if name.startswith("__"):
             super().__setattr__(name, value)
         else:
-            whole = vars(self)["_rlvr_prefix"] + name
-            vars(self)["_rlvr_remote"].ask("set", None, whole, value)
+            full_name = vars(self)["_rlvr_prefix"] + name
+            vars(self)["_rlvr_remote"].ask("set", None, full_name, value)

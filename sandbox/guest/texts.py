@@ -70,10 +70,10 @@ class _Asserts(ast.NodeTransformer):
             ast.NamedExpr(target=ast.Name(id=right.id, ctx=ast.Store()), value=test.comparators[0])
         ]
         sign = ast.Constant(_SIGNS[type(test.ops[0])])
-        said = [node.msg] if node.msg is not None else []
+        message = [node.msg] if node.msg is not None else []
         node.msg = ast.Call(
             func=ast.Name(id="_rlvr_said", ctx=ast.Load()),
-            args=[left, sign, right, *said],
+            args=[left, sign, right, *message],
             keywords=[],
         )
         return node

@@ -190,10 +190,10 @@ def _arrange(fds: Mapping[str, int], tell: int) -> int:
 
     All other descriptors are closed.
     """
-    wanted = [
+    ordered = [
         fds[name] for name in ("stdin", "stdout", "stderr", "channel", "results") if name in fds
     ] + [tell]
-    aside = [fcntl.fcntl(fd, fcntl.F_DUPFD, _SPARE_FD) for fd in wanted]
+    aside = [fcntl.fcntl(fd, fcntl.F_DUPFD, _SPARE_FD) for fd in ordered]
     for target, fd in enumerate(aside):
         os.dup2(fd, target)
     os.closerange(len(aside), 1 << 16)
@@ -306,9 +306,9 @@ def _ending(run: Callable[[], Any], judging: bool) -> int:
 def _exit(code: int) -> NoReturn:
     """End as an interpreter does: wait for threads, run atexit functions, flush, drop what `__main__` holds."""
     try:
-        ours: Any = threading
-        if _thread._count() or ours._threading_atexits:
-            ours._shutdown()  # what the interpreter itself calls
+        threads: Any = threading
+        if _thread._count() or threads._threading_atexits:
+            threads._shutdown()  # what the interpreter itself calls
         atexit._run_exitfuncs()
     except BaseException:  # noqa: BLE001  the program's own
         code = code or 1

@@ -99,8 +99,8 @@ class New:
         self.attributes: dict[str, Any] = {}
 
     def __repr__(self) -> str:
-        given = [
+        arguments = [
             *map(repr, self.args),
             *(f"{name}={value!r}" for name, value in self.kwargs.items()),
         ]
-        return f"{self.name}({', '.join(given)})"
+        return f"{self.name}({', '.join(arguments)})"

@@ -103,7 +103,7 @@ class Watch:
 
     def reply(self, buffer: Buffer) -> dict[str, Any]:
         """Run it, and return the reply to the host but for what the program's process told, which is in the buffer."""
-        told = self._start(self.fds)
+        notice = self._start(self.fds)
         status = self._wait()
         wall = time.monotonic() - self.started
         self.killed = self.killed or self.level.overfull()  # since the last look
@@ -116,7 +116,7 @@ class Watch:
             self.killed = "cpu"
         if "artifact" in self.fds and not self.killed and status == 0:
             self._collect(self.request["collect"])
-        self._listen_to(told, buffer)
+        self._listen_to(notice, buffer)
         return {
             "id": self.request["id"],
             "rss_kib": self.rss_kib,
@@ -130,7 +130,7 @@ class Watch:
     def _start(self, fds: Mapping[str, int]) -> int:
         """Start the program with these descriptors; returns one from which `_listen_to` reads why it could not run."""
         self.level.limit(self.limits)
-        told, tell = os.pipe()
+        notice, tell = os.pipe()
         self.usage_before, self.kills_before = self._usage(), self._kills()
         self._oom(_OOM_PROGRAM)
         self.started = time.monotonic()
@@ -139,7 +139,7 @@ class Watch:
             user.main(self.request, fds, tell, self.config, self.level)
         self._oom(_OOM_BOX)
         os.close(tell)
-        return told
+        return notice
 
     def _listen_to(self, told: int, buffer: Buffer) -> None:
         """Take in what the program's process told before the program's first instruction; nothing if all went well."""
@@ -157,9 +157,11 @@ class Watch:
     def _polled(self, seconds: float) -> dict[int, int]:
         """What is ready in `poll`, without what the level answers at once."""
         ready = dict(self.poll.poll(seconds * 1000))
-        asked = self.level.listening()
-        if (event := ready.pop(asked, 0)) and (event & select.POLLHUP or not self.level.answer()):
-            self.poll.unregister(asked)
+        listener = self.level.listening()
+        if (event := ready.pop(listener, 0)) and (
+            event & select.POLLHUP or not self.level.answer()
+        ):
+            self.poll.unregister(listener)
         return ready
 
     def _oom(self, score: bytes) -> None:
@@ -256,8 +258,8 @@ class Watch:
         evaded = self._usage() - self.usage_before
         if self.exact >= 0:
             return max(total, evaded)
-        others: float = self.request.get("partner_cpu_s", 0.0)
-        return max(total, (evaded - _EVADED_S - others) / 2)
+        partner_s: float = self.request.get("partner_cpu_s", 0.0)
+        return max(total, (evaded - _EVADED_S - partner_s) / 2)
 
     def _starved(self) -> float:
         """Seconds in which the program could have run and had no core; its wall clock stands still meanwhile.
@@ -274,15 +276,17 @@ class Watch:
         ran = sum(ran for ran, _ in self.threads.values())
         waited = sum(waited for _, waited in self.threads.values())
         cpu = self._cpu()
-        own: float = waited * max(1.0, cpu / ran) if ran and cpu > _WAITED_S else waited
+        own_s: float = waited * max(1.0, cpu / ran) if ran and cpu > _WAITED_S else waited
         if "clocks" not in self.fds:
-            return own
+            return own_s
         at = (
             self.request["clock"] * _CLOCK.size
         )  # two programs wait for each other: each has the other's time as well
-        os.pwrite(self.fds["clocks"], _CLOCK.pack(own), at)
-        other: float = _CLOCK.unpack(os.pread(self.fds["clocks"], _CLOCK.size, _CLOCK.size - at))[0]
-        return own + other
+        os.pwrite(self.fds["clocks"], _CLOCK.pack(own_s), at)
+        partner_s: float = _CLOCK.unpack(
+            os.pread(self.fds["clocks"], _CLOCK.size, _CLOCK.size - at)
+        )[0]
+        return own_s + partner_s
 
     def _kills(self) -> bytes:
         """How often the kernel killed for want of memory in the slot's cgroup, as text.
@@ -325,7 +329,7 @@ class Watch:
         if quick > self.limits["memory"]:
             distinct: list[int] = []
             for pid in map(_member, self.level.living()):
-                if not any(same_memory(pid, other) for other in distinct):
+                if not any(same_memory(pid, process) for process in distinct):
                     distinct.append(pid)
             return extra + sum(_proportional(pid) for pid in distinct)
         # Pages of a shared mapping may be held without being in any process's count: then the whole host's has grown
@@ -361,9 +365,9 @@ class Watch:
         except OSError:
             return
         try:
-            found = os.fstat(source)
-            if stat.S_ISREG(found.st_mode) and found.st_size <= self.limits["disk"]:
-                left = found.st_size
+            status = os.fstat(source)
+            if stat.S_ISREG(status.st_mode) and status.st_size <= self.limits["disk"]:
+                left = status.st_size
                 while left > 0:
                     sent = os.sendfile(self.fds["artifact"], source, None, left)
                     if not sent:
@@ -386,11 +390,11 @@ class _Seldom:
 
     def figure(self) -> int:
         """As found at the last look."""
-        now = time.monotonic()
-        if now > self._at + max(_SELDOM_S, self._took / _SELDOM_SHARE):
+        measured_at = time.monotonic()
+        if measured_at > self._at + max(_SELDOM_S, self._took / _SELDOM_SHARE):
             self._found = self._find()
             self._at = time.monotonic()
-            self._took = self._at - now
+            self._took = self._at - measured_at
         return self._found
 
 
@@ -442,20 +446,20 @@ def _member(pid: int) -> int:
 def _resident(pid: int) -> int:
     """Bytes in RAM and in swap, and of page tables."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
-        found = (
+        resident = (
             sum(_kib(line) for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:")))
             << 10
         )
-        return found or (_resident(member) if (member := _member(pid)) != pid else 0)
+        return resident or (_resident(member) if (member := _member(pid)) != pid else 0)
     return 0
 
 
 def _proportional(pid: int) -> int:
     """The same, with a page that n processes share counted as 1/n in each."""
     total = 0
-    for name, wanted in (("smaps_rollup", (b"Pss:", b"SwapPss:")), ("status", (b"VmPTE:",))):
+    for name, prefixes in (("smaps_rollup", (b"Pss:", b"SwapPss:")), ("status", (b"VmPTE:",))):
         with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/{name}", "rb") as file:
-            total += sum(_kib(line) for line in file if line.startswith(wanted)) << 10
+            total += sum(_kib(line) for line in file if line.startswith(prefixes)) << 10
     return total
 
 

@@ -129,13 +129,13 @@ class _Encoder:
             if _fields(value, kind) is not None:
                 encoder = _Encoder.named
             elif self.other is not None and "numpy" not in str(getattr(kind, "__module__", "")):
-                found = encoder
-                said = self.other(value, lambda: found(self, value))
-                if said is not None:
-                    return said
+                encode = encoder
+                tree = self.other(value, lambda: encode(self, value))
+                if tree is not None:
+                    return tree
             return encoder(self, value)
-        said = self.other(value, None) if self.other is not None else None
-        return {"opaque": name_of(kind)} if said is None else said
+        tree = self.other(value, None) if self.other is not None else None
+        return {"opaque": name_of(kind)} if tree is None else tree
 
     def items(self, owner: Any, items: list[Any]) -> list[Any]:
         """The trees of some items, as a new list."""
@@ -198,8 +198,8 @@ class _Encoder:
         return self.tagged("ordered", value, chain.from_iterable(OrderedDict.items(value)))
 
     def defaultdict(self, value: Any) -> Any:
-        made = _FACTORY(value)
-        name = next((name for name, kind in FACTORIES.items() if kind is made), None)
+        factory = _FACTORY(value)
+        name = next((name for name, kind in FACTORIES.items() if kind is factory), None)
         return {
             "defaultdict": [name, *self.items(value, list(chain.from_iterable(dict.items(value))))]
         }
@@ -216,8 +216,8 @@ class _Encoder:
         name = name_of(value)
         if TYPES.get(name) is value:
             return {"type": name}
-        said = self.other(value, None) if self.other is not None else None
-        return {"opaque": name_of(type(value))} if said is None else said
+        tree = self.other(value, None) if self.other is not None else None
+        return {"opaque": name_of(type(value))} if tree is None else tree
 
     def scalar(self, value: Any) -> Any:
         """A numpy scalar whose class is not derived from a Python number, as int64; float64 derives from float."""
@@ -263,10 +263,10 @@ def _zone(owner: Any, value: Any) -> Any:
     zone = owner.__dict__["tzinfo"].__get__(value)
     if zone is None:
         return None
-    known = type(zone) is timezone or type(zone) is getattr(
+    is_standard = type(zone) is timezone or type(zone) is getattr(
         sys.modules.get("zoneinfo"), "ZoneInfo", timezone
     )
-    offset = owner.utcoffset(value) if known else None
+    offset = owner.utcoffset(value) if is_standard else None
     if offset is None:
         raise NotAValue("not a value: a time zone of its own kind")
     return _get(timedelta, "days seconds microseconds", offset)

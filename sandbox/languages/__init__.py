@@ -63,17 +63,17 @@ def register(name: str, path: str | Path) -> ProgramLanguage:
     if not isinstance(row, ProgramLanguage):
         raise UsageError(f"the language {name!r}: {str(path)!r} sets no ROW to a ProgramLanguage")
     _add(name, row)
-    known = [entry for entry in os.environ.get(_VARIABLE, "").split(",") if entry]
+    entries = [entry for entry in os.environ.get(_VARIABLE, "").split(",") if entry]
     entry = f"{name}={file}"
-    if entry not in known:
-        os.environ[_VARIABLE] = ",".join([*known, entry])
+    if entry not in entries:
+        os.environ[_VARIABLE] = ",".join([*entries, entry])
     return row
 
 
 def _add(name: str, row: ProgramLanguage) -> None:
     LANGUAGES[name] = row
-    for other, standard in row.standards.items():
-        LANGUAGES[other] = dataclasses.replace(row, standard=standard, standards={})
+    for variant, standard in row.standards.items():
+        LANGUAGES[variant] = dataclasses.replace(row, standard=standard, standards={})
 
 
 def table() -> str:
@@ -84,7 +84,7 @@ def table() -> str:
     ]
     for module in _MODULES:
         name, row = module.__name__.rpartition(".")[2], module.ROW
-        names = ", ".join(f'`"{it}"`' for it in (name, *row.standards))
+        names = ", ".join(f'`"{fence}"`' for fence in (name, *row.standards))
         main = f"`{row.main}`" + (", or as its public class" if row.entry else "")
         fences, tool = ", ".join(row.fences), f"`{row.tool}`" if row.tool else ""
         lines.append(

@@ -48,10 +48,12 @@ def _first_called(test: str, setup: str) -> str | None:
         trees = ast.parse(setup), ast.parse(test)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None  # the process that runs the tests reports the error
-    own = {name for tree in trees for node in ast.walk(tree) for name in _given(node)}
+    own_names = {name for tree in trees for node in ast.walk(tree) for name in _given(node)}
     calls = [node.func for node in ast.walk(trees[1]) if isinstance(node, ast.Call)]
     names = [node.id for node in calls if isinstance(node, ast.Name)]
-    return next((name for name in names if name not in own and not hasattr(builtins, name)), None)
+    return next(
+        (name for name in names if name not in own_names and not hasattr(builtins, name)), None
+    )
 
 
 def _given(node: ast.AST) -> list[str]:
@@ -125,21 +127,27 @@ class _Reader:
 
     def body_of_check(self, module: list[ast.stmt]) -> list[ast.stmt]:
         """The body of `def check(candidate):`, if the module has that and otherwise only binds names."""
-        rest = [node for node in module if not isinstance(node, ast.FunctionDef)]
+        other_nodes = [node for node in module if not isinstance(node, ast.FunctionDef)]
         # Some files call it in their last line; the process that runs the tests does not call it twice either.
         if (
-            rest
-            and ast.unparse(rest[-1]) == f"check({self.entry_point})"
-            and module[-1] is rest[-1]
+            other_nodes
+            and ast.unparse(other_nodes[-1]) == f"check({self.entry_point})"
+            and module[-1] is other_nodes[-1]
         ):
-            rest.pop()
-        if list(self.cases(rest)):
+            other_nodes.pop()
+        if list(self.cases(other_nodes)):
             raise NotPlain
         match [node for node in module if isinstance(node, ast.FunctionDef)]:
             case [ast.FunctionDef(name="check", decorator_list=[], args=args, body=body)]:
-                given = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
+                arguments = [
+                    *args.posonlyargs,
+                    *args.args,
+                    *args.kwonlyargs,
+                    args.vararg,
+                    args.kwarg,
+                ]
                 if (
-                    [arg for arg in given if arg] != args.args
+                    [arg for arg in arguments if arg] != args.args
                     or len(args.args) != 1
                     or args.defaults
                 ):
@@ -152,30 +160,30 @@ class _Reader:
 
     def cases(self, statements: Iterable[ast.stmt]) -> Iterator[CallCase]:
         """The cases of some statements, which are run in order as far as they are known."""
-        known = self.expressions
+        expressions = self.expressions
         for node in statements:
-            known.step()
+            expressions.step()
             match node:
                 case ast.Assert():
                     yield from self.asserted(node.test)
                 case ast.For(target=target, iter=items, body=body, orelse=[]):
-                    for item in known.iterated(items):
+                    for item in expressions.iterated(items):
                         self.bind(target, item)
                         yield from self.cases(body)
                 case ast.If(test=test, body=body, orelse=other):
                     yield from self.cases(body if self.known(test) else other)
                 case ast.Import(names=names) if all(_is_standard(n.name) for n in names):
-                    known.opaque.update((n.asname or n.name).partition(".")[0] for n in names)
+                    expressions.opaque.update((n.asname or n.name).partition(".")[0] for n in names)
                 case ast.ImportFrom(module=str() as module, names=names, level=0) if _is_standard(
                     module
                 ):
-                    known.opaque.update(n.asname or n.name for n in names)
-                    if "*" in known.opaque:
+                    expressions.opaque.update(n.asname or n.name for n in names)
+                    if "*" in expressions.opaque:
                         raise NotPlain
                 case ast.FunctionDef(
                     name=name, decorator_list=[], args=ast.arguments(defaults=[], kw_defaults=[])
                 ):
-                    known.opaque.add(name)
+                    expressions.opaque.add(name)
                 case ast.Assign(targets=[target], value=value):
                     self.bind(target, self.known(value))
                 case ast.Pass() | ast.Expr(value=ast.Constant()):
@@ -206,16 +214,16 @@ class _Reader:
             ):
                 yield replace(self.call(left), rule="is", expected=value)
             case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
-                called, other = (left, right) if self.is_call(left) else (right, left)
-                yield replace(self.call(called), expected=self.known(other))
+                called, compared = (left, right) if self.is_call(left) else (right, left)
+                yield replace(self.call(called), expected=self.known(compared))
             case ast.Compare(left=left, ops=[ast.In()], comparators=[right]):
                 expected = self.known(right)
                 if not isinstance(expected, list | tuple):
                     raise NotPlain
                 yield replace(self.call(left), rule="in", expected=expected)
             case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE() as sign], comparators=[right]):
-                called, other = self.difference(left)
-                expected, tolerance = self.known(other), self.known(right)
+                called, compared = self.difference(left)
+                expected, tolerance = self.known(compared), self.known(right)
                 if not _is_real(expected) or not _is_real(tolerance):
                     raise NotPlain
                 yield replace(
@@ -233,25 +241,27 @@ class _Reader:
             case ast.Call(
                 func=function, args=[ast.BinOp(left=left, op=ast.Sub(), right=right)], keywords=[]
             ):
-                known = self.expressions
+                expressions = self.expressions
                 by_name = (
                     isinstance(function, ast.Name)
                     and function.id == "abs"
                     and not self.hidden("abs")
                 )
-                if by_name or (ast.unparse(function) == "math.fabs" and "math" in known.opaque):
+                if by_name or (
+                    ast.unparse(function) == "math.fabs" and "math" in expressions.opaque
+                ):
                     return (left, right) if self.is_call(left) else (right, left)
         raise NotPlain
 
     def call(self, node: ast.expr) -> CallCase:
         """The call of the entry point that an expression consists of, with the functions around it."""
-        then: list[str] = []
+        functions: list[str] = []
         while not self.is_entry(node):
             match node:
                 case ast.Call(func=ast.Name(id=name), args=[inner], keywords=[]) if name in THEN:
                     if self.hidden(name):
                         raise NotPlain
-                    then.insert(0, name)
+                    functions.insert(0, name)
                     node = inner
                 case _:
                     raise NotPlain
@@ -266,7 +276,7 @@ class _Reader:
         self.passed.update((id(part), part) for part in _mutable([args, kwargs]))
         if len(self.passed) > _CASES * 10:
             raise NotPlain
-        return CallCase(self.entry_point, args, kwargs, then=tuple(then))
+        return CallCase(self.entry_point, args, kwargs, then=tuple(functions))
 
     def is_entry(self, node: ast.expr) -> bool:
         """True for a call of the entry point; False if the tests define that name themselves."""
@@ -282,8 +292,8 @@ class _Reader:
         return any(isinstance(part, ast.expr) and self.is_entry(part) for part in ast.walk(node))
 
     def hidden(self, name: str) -> bool:
-        known = self.expressions
-        return name in self.foreign or name in known.opaque or name in known.names
+        expressions = self.expressions
+        return name in self.foreign or name in expressions.opaque or name in expressions.names
 
     def known(self, node: ast.expr) -> Any:
         """The value of an expression in which the program has no part.

@@ -283,22 +283,22 @@ def _checker(given: Any, name: str | None) -> CheckerProgram | None:
 
 
 def _interactor(reference: Mapping[str, Any]) -> Interactor | None:
-    given = reference.get("interactor")
-    if given is None:
+    value = reference.get("interactor")
+    if value is None:
         return None
-    for other in ("fn_name", "checker", "test"):
-        if reference.get(other) is not None:
+    for decider in ("fn_name", "checker", "test"):
+        if reference.get(decider) is not None:
             raise DataError(
-                f"the reference has both 'interactor' and {other!r}; an interactor alone decides"
+                f"the reference has both 'interactor' and {decider!r}; an interactor alone decides"
             )
     limits = ("cpu_s", "memory_mib")
-    program = _helper("interactor", given, limits)
+    program = _helper("interactor", value, limits)
     solution = reference.get("solution")
     return Interactor(
         program,
-        given.get("protocol", "testlib"),
-        given.get("cpu_s"),
-        given.get("memory_mib"),
+        value.get("protocol", "testlib"),
+        value.get("cpu_s"),
+        value.get("memory_mib"),
         None if solution is None else _helper("solution", solution, ()),
     )
 
@@ -351,15 +351,15 @@ def _joined(given: Any, what: str) -> str:
 def _calls(name: str, inputs: list[Any], outputs: list[Any]) -> list[CallCase]:
     """Cases of calls; arguments are a list, or a text with one JSON value per line and the expected value as JSON."""
     calls = []
-    for given, expected in zip(inputs, outputs, strict=True):
-        if isinstance(given, str):
-            args = [_json(line, name) for line in given.splitlines() if line.strip()]
+    for input_value, expected in zip(inputs, outputs, strict=True):
+        if isinstance(input_value, str):
+            args = [_json(line, name) for line in input_value.splitlines() if line.strip()]
             expected = _json(expected, name) if isinstance(expected, str) else expected
-        elif isinstance(given, list):
-            args = given
+        elif isinstance(input_value, list):
+            args = input_value
         else:
             raise DataError(
-                f"an input of {name} is {brief(given)}; it must be the list of its arguments"
+                f"an input of {name} is {brief(input_value)}; it must be the list of its arguments"
             )
         calls.append((args, expected))
     wrapped = all(isinstance(expected, list) and len(expected) == 1 for _, expected in calls)

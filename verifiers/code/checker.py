@@ -139,8 +139,8 @@ class _Read:
 
     def _lost(self, why: str, stdin: Output, expected: Output | None) -> Finding:
         """The reader was lost with an output; that may be the fault of a user's comparator."""
-        own = isinstance(self.compare, str)
-        if expected is not None and not own:
+        is_builtin = isinstance(self.compare, str)
+        if expected is not None and not is_builtin:
             [again] = self._read([(stdin, expected)], [expected], True)
             if isinstance(again, str):
                 return Finding(_IE, f"the comparator fails, and on the expected output too: {why}")
@@ -149,13 +149,13 @@ class _Read:
     def _read(
         self, texts: Sequence[tuple[Output, Output | None]], outputs: Sequence[Output], stop: bool
     ) -> list[Any]:
-        asked = [
+        items = [
             (stdin.lent(), output.lent(), None if expected is None else expected.lent())
             for (stdin, expected), output in zip(texts, outputs, strict=True)
         ]
         loads = self.compare if isinstance(self.compare, bytes) else None
-        args = self.compare, asked, stop
-        return self.runner.read_each(compared, len(asked), *args, loads=loads).records
+        args = self.compare, items, stop
+        return self.runner.read_each(compared, len(items), *args, loads=loads).records
 
 
 def _finding(verdict: str, why: str, got: str) -> Finding:
@@ -177,18 +177,22 @@ class _Boxed:
             yield self._checked(case, run)
 
     def _checked(self, case: StdioCase, run: Run) -> Finding:
-        said = self._run(case, run.output)
-        if said is None:
+        checker_run = self._run(case, run.output)
+        if checker_run is None:
             return _LATE
-        if said.ending is Ending.IE:
-            return Finding(_IE, f"the checker: {said.why}")
-        if said.ending is Ending.CE:
-            return Finding(_IE, f"the checker does not compile: {first_line(said)}")
-        found = said_by(said, self.checker)
-        if found is not None:
-            return found
+        if checker_run.ending is Ending.IE:
+            return Finding(_IE, f"the checker: {checker_run.why}")
+        if checker_run.ending is Ending.CE:
+            return Finding(_IE, f"the checker does not compile: {first_line(checker_run)}")
+        finding = said_by(checker_run, self.checker)
+        if finding is not None:
+            return finding
         # how much time was left is not for records
-        why = "over its time" if said.ending is Ending.TLE else first_line(said) or said.why
+        why = (
+            "over its time"
+            if checker_run.ending is Ending.TLE
+            else first_line(checker_run) or checker_run.why
+        )
         if case.stdout is not None:
             again = self._run(case, case.stdout)
             if again is None:
@@ -201,8 +205,10 @@ class _Boxed:
     def _run(self, case: StdioCase, output: str | bytes | Output) -> Run | None:
         files = dict(zip(_FILES, (case.stdin, output, case.stdout or ""), strict=True))
         args = _FILES if self.checker.protocol == "testlib" else (_FILES[0], _FILES[2], _FILES[1])
-        own = self.checker.program
-        program = Program(own.language, files={**own.files, **files}, args=args)
+        checker_program = self.checker.program
+        program = Program(
+            checker_program.language, files={**checker_program.files, **files}, args=args
+        )
         return self.runner.aside(program, with_room(self.limits, files))
 
 
@@ -259,5 +265,5 @@ def first_line(run: Run) -> str:
     Args:
         run: of a checker or an interactor.
     """
-    said = (run.errors.head(1000).strip() or run.output.head(1000).strip()).partition(b"\n")[0]
-    return one_line(said.decode("utf-8", "replace"))
+    line = (run.errors.head(1000).strip() or run.output.head(1000).strip()).partition(b"\n")[0]
+    return one_line(line.decode("utf-8", "replace"))

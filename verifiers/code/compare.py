@@ -80,9 +80,9 @@ def unordered(input: str, output: str, expected: str) -> bool | str:
         input, output, expected: see `Comparator`.
     """
     output, expected = output.rstrip(_SPACE), expected.rstrip(_SPACE)
-    got, wanted = output.count("\n") + bool(output), expected.count("\n") + bool(expected)
-    if got != wanted:  # before a flood of lines is taken apart
-        return f"{got} lines, not {wanted}"
+    got, due = output.count("\n") + bool(output), expected.count("\n") + bool(expected)
+    if got != due:  # before a flood of lines is taken apart
+        return f"{got} lines, not {due}"
     # Sorted rather than counted: no choice of lines makes sorting slow, as it can a hash table.
     return _first_difference(
         "sorted line", zip(sorted(_lines(output)), sorted(_lines(expected)), strict=True)
@@ -181,11 +181,11 @@ def _first_difference(
     same: Callable[[str, str], bool] = str.__eq__,
 ) -> bool | str:
     """The first difference.  Both sides are read only as far as they agree, so that a huge output costs no time."""
-    for number, (got, wanted) in enumerate(pairs, 1):
-        if got is None or wanted is None:
-            return f"{what} {number}: {'nothing' if got is None else _cut(got)}, not {_cut(wanted)}"
-        if not same(got, wanted):
-            return f"{what} {number}: {_cut(got)}, not {_cut(wanted)}"
+    for number, (got, due) in enumerate(pairs, 1):
+        if got is None or due is None:
+            return f"{what} {number}: {'nothing' if got is None else _cut(got)}, not {_cut(due)}"
+        if not same(got, due):
+            return f"{what} {number}: {_cut(got)}, not {_cut(due)}"
     return True
 
 

@@ -82,5 +82,5 @@ def preceded(imports: str, code: str) -> str:
         imports: Python code.
         code: the program.
     """
-    end = max((found.end() for found in _FUTURE.finditer(code)), default=0)
+    end = max((match.end() for match in _FUTURE.finditer(code)), default=0)
     return f"{code[:end]}{imports}\n{code[end:]}"

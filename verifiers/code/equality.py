@@ -114,15 +114,15 @@ def _key_as_text(key: Any) -> Any:
 
 def _is_small(value: Any) -> bool:
     """True if the value has at most a thousand parts: showing millions would take longer than judging them."""
-    left, rest = _PARTS, [value]
-    while rest and left >= 0:
-        part = rest.pop()
+    left, stack = _PARTS, [value]
+    while stack and left >= 0:
+        part = stack.pop()
         if isinstance(part, dict):
             left -= len(part)
-            rest += [*part.keys(), *part.values()] if left >= 0 else []
+            stack += [*part.keys(), *part.values()] if left >= 0 else []
         elif isinstance(part, list | tuple | set | frozenset | deque):
             left -= len(part)
-            rest += part if left >= 0 else []
+            stack += part if left >= 0 else []
         elif isinstance(part, str | bytes | bytearray):
             left -= len(part) // 100
     return left >= 0

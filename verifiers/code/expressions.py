@@ -182,8 +182,10 @@ class Expressions:
 
     def _called(self, func: ast.expr, args: list[ast.expr], keywords: list[ast.keyword]) -> Any:
         values = [self.value(arg) for arg in args]
-        given = {keyword.arg: self.value(keyword.value) for keyword in keywords if keyword.arg}
-        if len(given) != len(keywords):  # f(**more)
+        named_values = {
+            keyword.arg: self.value(keyword.value) for keyword in keywords if keyword.arg
+        }
+        if len(named_values) != len(keywords):  # f(**more)
             raise NotPlain
         match func:
             case ast.Attribute(value=ast.Name(id="math"), attr=name) if (
@@ -195,7 +197,7 @@ class Expressions:
                     self._sized(value)
                 if name == "range" and (not values or len(range(*values)) > _LONGEST):
                     raise NotPlain
-                if given.keys() - {"reverse", "start", "strict"} or any(
+                if named_values.keys() - {"reverse", "start", "strict"} or any(
                     isinstance(value, New) for value in values
                 ):
                     raise NotPlain
@@ -213,7 +215,7 @@ class Expressions:
                     raise NotPlain
                 if name == "bytes" and not all(isinstance(value, list) for value in values):
                     raise NotPlain
-                value = _FUNCTIONS[name](*values, **given)
+                value = _FUNCTIONS[name](*values, **named_values)
                 return (
                     list(value) if name in ("enumerate", "reversed", "zip") else self._sized(value)
                 )
@@ -221,21 +223,21 @@ class Expressions:
                 if (
                     not hasattr(builtins, name) and name not in STANDARD_NAMES
                 ):  # or tests mean Python's own
-                    return New(name, values, given)
+                    return New(name, values, named_values)
         raise NotPlain
 
     def _items(self, elt: ast.expr, generators: list[ast.comprehension]) -> Iterator[Any]:
         if not generators:
             yield self.value(elt)
             return
-        first, *rest = generators
+        first, *later = generators
         if first.is_async:
             raise NotPlain
         before = dict(self.names)
         for item in self.iterated(first.iter):
             self.bind(first.target, item)
             if all(self._data(test) for test in first.ifs):
-                yield from self._items(elt, rest)
+                yield from self._items(elt, later)
         self.names = before
 
     def iterated(self, node: ast.expr) -> list[Any]:
@@ -285,9 +287,9 @@ class Expressions:
             case ast.Name(id=name) if isinstance(self.names.get(name), New):
                 return self.names[name]  # type: ignore[no-any-return]
             case ast.Attribute(value=owner, attr=name):
-                found = self._made(owner).attributes.get(name)
-                if isinstance(found, New):
-                    return found
+                attribute = self._made(owner).attributes.get(name)
+                if isinstance(attribute, New):
+                    return attribute
         raise NotPlain
 
 
@@ -296,13 +298,13 @@ def _evaluated(op: type[ast.operator], left: Any, right: Any) -> Any:
     repeated = isinstance(left, str | bytes | list | tuple) or isinstance(
         right, str | bytes | list | tuple
     )
-    most = _LONGEST if repeated or op is ast.Pow else _LARGEST
+    largest = _LONGEST if repeated or op is ast.Pow else _LARGEST
     for value in (left, right):
         size = len(value) if isinstance(value, str | bytes | list | tuple) else value
         if (
             isinstance(size, bool)
             or not isinstance(size, int | float | complex)
-            or not abs(size) <= most
+            or not abs(size) <= largest
         ):
             raise NotPlain
     if op is ast.Mod and not isinstance(left, int | float):  # a text's own formatting

@@ -41,12 +41,12 @@ class Meeting:
         self, interactor: Interactor, case: StdioCase, runner: CaseRunner, limits: Limits
     ) -> None:
         self._interactor, self._runner = interactor, runner
-        own = interactor.program
+        program = interactor.program
         files: dict[str, str | bytes | Output] = {_INPUT: case.stdin, _ANSWER: case.stdout or ""}
         if interactor.protocol == "icpc":
             files[f"{_FOLDER}/judgemessage.txt"] = ""  # the folder has to be there
         self._program = Program(
-            own.language, files={**own.files, **files}, args=_ARGS[interactor.protocol]
+            program.language, files={**program.files, **files}, args=_ARGS[interactor.protocol]
         )
         words_mib = int(_KEPT * runner.limits.output_mib)
         room = with_room(limits, files)
@@ -77,35 +77,35 @@ class Meeting:
         Args:
             done: from `talk`.
         """
-        program, theirs = done.program, done.interactor
+        program, interactor_run = done.program, done.interactor
         if program.ending is Ending.IE:
             return Finding(_IE, program.why)
-        if theirs.ending is Ending.IE:
-            return Finding(_IE, f"the interactor: {theirs.why}")
-        if theirs.ending is Ending.CE:
-            return Finding(_IE, f"the interactor does not compile: {first_line(theirs)}")
+        if interactor_run.ending is Ending.IE:
+            return Finding(_IE, f"the interactor: {interactor_run.why}")
+        if interactor_run.ending is Ending.CE:
+            return Finding(_IE, f"the interactor does not compile: {first_line(interactor_run)}")
         if done.stuck == "interactor":
             return Finding(_IE, "the interactor waits for what no program can bring")
         if done.stuck:
             return Finding(
                 _ILE, "it and the interactor waited for each other (is its output flushed?)"
             )
-        said = said_by(theirs, self._interactor)
+        finding = said_by(interactor_run, self._interactor)
         failed = program.ending is not Ending.OK and not done.stopped
-        if failed and (done.ended_early or (said is not None and said.verdict is _AC)):
+        if failed and (done.ended_early or (finding is not None and finding.verdict is _AC)):
             return Finding(None)
-        if said is not None:
-            return said
+        if finding is not None:
+            return finding
         if failed and program.ending is not Ending.RE:
             return Finding(None)  # over a limit of its own, and the interactor was ended with it
         return self._died(done)
 
     def _died(self, done: Interaction) -> Finding:
-        theirs = done.interactor
+        interactor_run = done.interactor
         message = one_line(
-            theirs.errors.tail(1000).decode("utf-8", "replace").strip().rpartition("\n")[2]
+            interactor_run.errors.tail(1000).decode("utf-8", "replace").strip().rpartition("\n")[2]
         )
-        why = message or theirs.why
+        why = message or interactor_run.why
         if not done.asked and not done.ended_early:
             return Finding(_IE, f"the interactor failed before it asked for a word: {why}")
         solution = self._interactor.solution

@@ -165,8 +165,8 @@ def _described(runner: CaseRunner, run: Run) -> tuple[str, str, str]:
     reading = runner.read(described, run.output.lent(), run.errors.lent())
     if reading.lost:
         return "", reading.lost, ""
-    got, said, tail = reading.records[0]
-    return got, said, tail
+    got, error_line, tail = reading.records[0]
+    return got, error_line, tail
 
 
 # ------------------------------------------------------------------------------------------------ standard output
@@ -189,8 +189,8 @@ def _fed(
         findings = checker.check([case for case, _ in ended], [run for _, run in ended], stop)
         for case, run in zip(batch, runs, strict=False):
             at += 1
-            found = next(findings) if _ended(run) else Finding(None)
-            yield _result(runner, at, case, run, found)
+            finding = next(findings) if _ended(run) else Finding(None)
+            yield _result(runner, at, case, run, finding)
         many = min(2 * many, _TOGETHER)
 
 
@@ -217,12 +217,12 @@ def _late(number: int, case: StdioCase) -> _Judged:
 def _result(runner: CaseRunner, number: int, case: StdioCase, run: Run, found: Finding) -> _Judged:
     """The result of a case; what the program wrote is described only where it is of use."""
     name, (verdict, why, points, got) = f"case {number}", found
-    said = tail = ""
+    error_line = tail = ""
     if verdict is not _AC or got is None:
-        output, said, tail = _described(runner, run)
+        output, error_line, tail = _described(runner, run)
         got = output if got is None else got
     if verdict is None:
-        verdict, why = _verdict_on(run), one_line(_reason(run, runner.limits, said))
+        verdict, why = _verdict_on(run), one_line(_reason(run, runner.limits, error_line))
     result = CaseResult(name, verdict, why, run.cpu_s, run.memory_mib, points=points)
     return result, Failure(name, cut(case.stdin), cut(case.stdout or ""), got, tail)
 
@@ -244,8 +244,8 @@ def _talked(
         if done is None:
             yield _late(number, case)
             continue
-        found = meeting.decide(done)._replace(got=cut(done.transcript))
-        result, failure = _result(runner, number, case, done.program, found)
+        finding = meeting.decide(done)._replace(got=cut(done.transcript))
+        result, failure = _result(runner, number, case, done.program, finding)
         yield dataclasses.replace(result, interactor_cpu_s=done.interactor.cpu_s), failure
 
 
@@ -256,27 +256,27 @@ def _called(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Iterat
     """The cases in one process; if the program ends during a case, a new process begins with the next case."""
     at = deaths = 0
     while at < len(cases):
-        rest = cases[at:]
-        calls = [Call(case.name, case.args, case.kwargs, case.then) for case in rest]
-        look = partial(_has_failed, runner, rest) if stop and len(rest) > 1 else None
+        remaining = cases[at:]
+        calls = [Call(case.name, case.args, case.kwargs, case.then) for case in remaining]
+        look = partial(_has_failed, runner, remaining) if stop and len(remaining) > 1 else None
         done = runner.call(calls, look)
         if done is None:
-            for number, case in enumerate(rest, at + 1):
+            for number, case in enumerate(remaining, at + 1):
                 yield _failed(number, case, _TLE, _LATE)
             return
         for record in runner.read_each(
-            judged_replies, len(rest), rest, done.results.lent()
+            judged_replies, len(remaining), remaining, done.results.lent()
         ).records:
             at += 1
             yield _answered(at, cases[at - 1], record)
         if at == len(cases):
             return  # how the program ends after its last answer does not matter
         deaths += 1
-        _, said, tail = _described(runner, done.run)
+        _, error_line, tail = _described(runner, done.run)
         why = (
             "it ended before it answered"
             if done.run.ending is Ending.OK
-            else _reason(done.run, runner.limits, said)
+            else _reason(done.run, runner.limits, error_line)
         )
         for _ in range(len(cases) - at if deaths > _RESTARTS else 1):
             at += 1
@@ -330,13 +330,13 @@ def _suite(runner: CaseRunner, suite: TestSuite) -> Judgement:
 def _tested(runner: CaseRunner, done: TestRun) -> Iterator[_Judged]:
     """The results that the process of the tests reported; the suite is complete only if that process ended."""
     name = "the suite"
-    _, said, tail = _described(runner, done.run)
+    _, error_line, tail = _described(runner, done.run)
     for case in done.cases:
         if case.outcome in _OUTCOMES:  # a skipped test gives no result
             name = f"after {case.name}"
             result = CaseResult(case.name, _OUTCOMES[case.outcome], one_line(case.message))
             yield result, Failure(case.name, "", "", cut(case.message), tail)
-    broken = _broken(runner, done, said, tested=name != "the suite")
+    broken = _broken(runner, done, error_line, tested=name != "the suite")
     if broken is not None:
         verdict, why = broken
         yield CaseResult(name, verdict, one_line(why)), Failure(name, "", "", cut(why), tail)

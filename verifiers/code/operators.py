@@ -128,7 +128,7 @@ def mutants(source: str) -> Iterator[Mutant]:
         SyntaxError: it is none.
     """
     tree = ast.parse(source)
-    seen = {ast.unparse(tree)}
+    texts = {ast.unparse(tree)}
     for edit in list(_edits(tree)):
         before = getattr(edit.node, edit.field)
         setattr(edit.node, edit.field, edit.value)
@@ -139,8 +139,8 @@ def mutants(source: str) -> Iterator[Mutant]:
             continue
         finally:
             setattr(edit.node, edit.field, before)
-        if text not in seen:
-            seen.add(text)
+        if text not in texts:
+            texts.add(text)
             yield Mutant(text, edit.operator)
 
 
@@ -158,8 +158,8 @@ def some_mutants(source: str, count: int, rng: Random) -> list[Mutant]:
     by_operator: dict[str, list[Mutant]] = {}
     for mutant in mutants(source):
         by_operator.setdefault(mutant.operator, []).append(mutant)
-    for drawn in by_operator.values():
-        rng.shuffle(drawn)
+    for mutants_of_operator in by_operator.values():
+        rng.shuffle(mutants_of_operator)
     order = sorted(by_operator)
     rng.shuffle(order)
     longest = max(map(len, by_operator.values()), default=0)
@@ -393,8 +393,8 @@ def _of_node(node: ast.AST) -> Iterator[_Edit]:
     match node:
         case ast.Compare(ops=ops):
             for at, op in enumerate(ops):
-                for other in _COMPARISONS.get(type(op), ()):
-                    yield _Edit("comparison", node, "ops", _with(ops, at, other()))
+                for replacement in _COMPARISONS.get(type(op), ()):
+                    yield _Edit("comparison", node, "ops", _with(ops, at, replacement()))
         case ast.BinOp(op=op) | ast.AugAssign(op=op):
             for operator in _ARITHMETIC.get(type(op), ()):
                 yield _Edit("arithmetic", node, "op", operator())
@@ -510,14 +510,14 @@ def _of_body(node: ast.AST, field: str, start: int) -> Iterator[_Edit]:
     """A statement left out; a branch taken always; an early return of a loop's first turn."""
     statements: list[ast.stmt] = getattr(node, field)
     for at in range(start, len(statements)):
-        one = statements[at]
-        if isinstance(one, ast.FunctionDef | ast.Import | ast.ImportFrom | ast.Pass):
+        statement = statements[at]
+        if isinstance(statement, ast.FunctionDef | ast.Import | ast.ImportFrom | ast.Pass):
             continue
-        rest = statements[:at] + statements[at + 1 :]
-        yield _Edit("dropped statement", node, field, rest or [ast.Pass()])
-        if isinstance(one, ast.For | ast.While):
-            again = copy.copy(one)
-            again.body = [*one.body, ast.Break()]
+        others_of_body = statements[:at] + statements[at + 1 :]
+        yield _Edit("dropped statement", node, field, others_of_body or [ast.Pass()])
+        if isinstance(statement, ast.For | ast.While):
+            again = copy.copy(statement)
+            again.body = [*statement.body, ast.Break()]
             yield _Edit("bounds", node, field, _with(statements, at, again))
 
 
@@ -553,9 +553,11 @@ def _rename(node: ast.AST) -> bool:
         return False  # a scope of its own, where a name may mean something else
     if any(name.id in _SCOPES for name in names):
         return False
-    kept = {part.arg for part in inside if isinstance(part, ast.arg)}
-    kept |= {part.name for part in inside if isinstance(part, ast.ExceptHandler) and part.name}
-    bound = {name.id for name in names if isinstance(name.ctx, ast.Store)} - kept
+    bound_outside = {part.arg for part in inside if isinstance(part, ast.arg)}
+    bound_outside |= {
+        part.name for part in inside if isinstance(part, ast.ExceptHandler) and part.name
+    }
+    bound = {name.id for name in names if isinstance(name.ctx, ast.Store)} - bound_outside
     tail = "_" + max((name.id for name in names), key=len, default="")  # of no name that is there
     new = {name: name + tail for name in bound}
     for name in names:

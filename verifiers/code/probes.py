@@ -54,8 +54,8 @@ class Probes:
             cases: of its reference.
         """
         cases = cases[:_CASES]
-        known = [case for case in cases if _words(case.stdout)]
-        for case in known:
+        usable = [case for case in cases if _words(case.stdout)]
+        for case in usable:
             finding = self._check(checker, case, case.stdout)
             if finding.verdict is not _AC:
                 yield "checker-rejects", f"the expected output: {finding.why}"
@@ -66,7 +66,7 @@ class Probes:
         for name, outputs in wrong.items():
             tries = list(zip(cases, outputs, strict=True))
             differs = any(_words(case.stdout) != _words(output) for case, output in tries)
-            if differs and all(self._check(checker, *it).verdict is _AC for it in tries):
+            if differs and all(self._check(checker, *tried).verdict is _AC for tried in tries):
                 yield "checker-accepts", name
 
     def of_interactor(

@@ -51,22 +51,22 @@ def find_program(
         prompt = prompt.replace("\r\n", "\n")
         if (code := _continuation(text, prompt)) is not None:
             return Answer(code, prompt, "continuation", _PYTHON)
-    found = find_answer(text, _form(languages, entry_point))
-    if isinstance(found, Verdict):
+    answer = find_answer(text, _form(languages, entry_point))
+    if isinstance(answer, Verdict):
         return None
-    named = _by_fence(languages).get(found.language)
-    begun = next((name for name in languages if _begins(name, found.text)), None)
-    if found.method == "bare" and begun is None:
+    named = _by_fence(languages).get(answer.language)
+    begun = next((name for name in languages if _begins(name, answer.text)), None)
+    if answer.method == "bare" and begun is None:
         return None
-    found = replace(found, language=named or begun or languages[0])
-    return found if prompt is None else _completed(found, prompt, entry_point)
+    answer = replace(answer, language=named or begun or languages[0])
+    return answer if prompt is None else _completed(answer, prompt, entry_point)
 
 
 def _continuation(text: str, prompt: str) -> str | None:
     """The prompt and the code that continues it; None if the text is no continuation."""
-    head, both = prompt.strip(), text.lstrip()
-    if head and both.startswith(head):  # some samplers return prompt and completion, stripped
-        return head + cut_at_top_level(both[len(head) :])
+    head, full_text = prompt.strip(), text.lstrip()
+    if head and full_text.startswith(head):  # some samplers return prompt and completion, stripped
+        return head + cut_at_top_level(full_text[len(head) :])
     if _starts_indented(text) and _begins(_PYTHON, text):
         return continued(prompt, cut_at_top_level(text))
     return None

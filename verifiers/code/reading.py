@@ -66,20 +66,20 @@ def compared(
 def _compared(
     compares: Comparator, stdin: Readable, stdout: Readable, expected: Readable | None
 ) -> tuple[str, str, str]:
-    given, wanted = _text(bytes_of(stdin)), _text(bytes_of(expected or b""))
+    input_text, expected_text = _text(bytes_of(stdin)), _text(bytes_of(expected or b""))
     data = bytes_of(stdout)
     got = cut(data)
     try:
-        why = _difference(compares, given, _text(data), wanted)
+        why = _difference(compares, input_text, _text(data), expected_text)
     except (UsageError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001  a comparator over the text of a program
         if expected is not None:
             try:
-                _difference(compares, given, wanted, wanted)
+                _difference(compares, input_text, expected_text, expected_text)
             except Exception:  # noqa: BLE001  the same over the reference
-                said = f"the comparator raised {_said(error)}, and on the expected output too"
-                return _IE, said, got
+                reason = f"the comparator raised {_said(error)}, and on the expected output too"
+                return _IE, reason, got
         return _WA, f"the comparator cannot read it: {_said(error)}", got
     return (_AC, "", got) if why is None else (_WA, one_line(why), got)
 
@@ -93,14 +93,14 @@ def _comparator(compare: Shipped) -> Comparator:
 
 
 def _difference(compare: Comparator, given: str, output: str, expected: str) -> str | None:
-    said = compare(given, output, expected)
-    if said is True:
+    result = compare(given, output, expected)
+    if result is True:
         return None
-    if said is not False and not isinstance(said, str):
+    if result is not False and not isinstance(result, str):
         raise UsageError(
-            f"the comparator returned {brief(said)}; it must be True, False, or a text: why not"
+            f"the comparator returned {brief(result)}; it must be True, False, or a text: why not"
         )
-    return said or "the output is not the expected one"
+    return result or "the output is not the expected one"
 
 
 def _text(data: bytes) -> str:
@@ -168,9 +168,9 @@ def described(stdout: Readable, stderr: Readable) -> Iterator[tuple[str, str, st
     Args:
         stdout, stderr: what a program wrote.
     """
-    said = bytes_of(stderr)
-    tail = said[-_TAIL:].decode("utf-8", "replace")
-    error = _ERROR.search(said[:_SAID])
+    errors = bytes_of(stderr)
+    tail = errors[-_TAIL:].decode("utf-8", "replace")
+    error = _ERROR.search(errors[:_SAID])
     line = (
         (error[1] or error[2]).decode("utf-8", "replace")
         if error

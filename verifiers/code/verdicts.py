@@ -63,9 +63,11 @@ class CaseResult:
         Args:
             index: of the case, counted from 1.
         """
-        own = {"interactor_cpu_s": round(self.interactor_cpu_s, 3)} if self.interactor_cpu_s else {}
+        extra = (
+            {"interactor_cpu_s": round(self.interactor_cpu_s, 3)} if self.interactor_cpu_s else {}
+        )
         if self.points is not None:
-            own["points"] = self.points
+            extra["points"] = self.points
         return {
             "index": index,
             "name": self.name,
@@ -73,7 +75,7 @@ class CaseResult:
             "why": self.why,
             "cpu_s": round(self.cpu_s, 3) if self.cpu_s else None,
             "memory_mib": round(self.memory_mib, 1) if self.memory_mib else None,
-            **own,
+            **extra,
             "expected": self.expected,
             "got": self.got,
         }

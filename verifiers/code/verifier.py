@@ -103,13 +103,13 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
         if not isinstance(self.compare, Program | CheckerProgram | Interactor):
             comparator(self.compare)
         for name in ("packages", "allow_missing"):
-            given = getattr(self, name)
-            if isinstance(given, str):
-                raise UsageError(f"{name} is {given!r}; it takes several names: ({given!r},)")
+            names = getattr(self, name)
+            if isinstance(names, str):
+                raise UsageError(f"{name} is {names!r}; it takes several names: ({names!r},)")
             object.__setattr__(
                 self,
                 name,
-                tuple(sorted(given)) if isinstance(given, frozenset | set) else tuple(given),
+                tuple(sorted(names)) if isinstance(names, frozenset | set) else tuple(names),
             )
 
     def read(self, reference: Any) -> CodeReference:
@@ -122,30 +122,32 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
             DataError: it cannot be read, needs another language or a compiler that is missing here, or a program that
                 does nothing would pass.
         """
-        asked = read(reference)
-        for program in _own_programs(asked):
+        code_reference = read(reference)
+        for program in _own_programs(code_reference):
             if error := missing(program.language):
                 raise DataError(f"the reference brings a program: {error}")
-        interactor = asked.checker if isinstance(asked.checker, Interactor) else None
-        wanted = [asked.memory_mib, None if interactor is None else interactor.memory_mib]
-        if (most := max(mib or 0 for mib in wanted)) > self.most_memory_mib:
+        interactor = (
+            code_reference.checker if isinstance(code_reference.checker, Interactor) else None
+        )
+        sizes = [code_reference.memory_mib, None if interactor is None else interactor.memory_mib]
+        if (peak := max(mib or 0 for mib in sizes)) > self.most_memory_mib:
             raise DataError(
-                f"the reference's memory_mib is {most}; references come from data, so the verifier's most_memory_mib, "
+                f"the reference's memory_mib is {peak}; references come from data, so the verifier's most_memory_mib, "
                 f"{self.most_memory_mib}, is the most that one may ask for"
             )
         fed = (
             []
-            if isinstance(asked.cases, TestSuite)
-            else [c for c in asked.cases if isinstance(c, StdioCase)]
+            if isinstance(code_reference.cases, TestSuite)
+            else [c for c in code_reference.cases if isinstance(c, StdioCase)]
         )
         if fed:
-            refuse_empty(asked.checker or self.compare, fed)
-        elif not self._languages_of(asked):
+            refuse_empty(code_reference.checker or self.compare, fed)
+        elif not self._languages_of(code_reference):
             raise DataError(
                 "the reference calls functions, which takes Python; "
                 f"the language is {', '.join(self._languages)}"
             )
-        return asked
+        return code_reference
 
     @property
     def _languages(self) -> tuple[str, ...]:
@@ -179,18 +181,18 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
         Raises:
             IsolationUnavailable, SandboxFailed: we failed.
         """
-        found = find_program(
+        program = find_program(
             answer,
             self._languages_of(reference),
             prompt=reference.prompt,
             entry_point=reference.entry_point,
         )
-        if found is None:
+        if program is None:
             return Verdict(Outcome.UNPARSED, why="no-program")
-        judgement = self._judged(found.text, reference, found.language)
+        judgement = self._judged(program.text, reference, program.language)
         if judgement.verdict is CaseVerdict.IE:
             raise SandboxFailed(judgement.why)
-        return self._verdict(judgement, found.text)
+        return self._verdict(judgement, program.text)
 
     def judge_program(self, source: str, reference: Any) -> Judgement:
         """Judge a program that need not be searched for; the result has more details than a verdict.
@@ -202,8 +204,8 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
         Raises:
             DataError, IsolationUnavailable: see `verify`.
         """
-        asked = reference if isinstance(reference, CodeReference) else self.read(reference)
-        return self._judged(source, asked, self._languages_of(asked)[0])
+        code_reference = reference if isinstance(reference, CodeReference) else self.read(reference)
+        return self._judged(source, code_reference, self._languages_of(code_reference)[0])
 
     def _judged(self, source: str, asked: CodeReference, language: str) -> Judgement:
         return run_cases(
@@ -235,12 +237,14 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
         Raises:
             DataError, IsolationUnavailable: see `verify`.
         """
-        asked = self.read(reference)
-        judge = asked.checker or self.compare
-        if isinstance(asked.cases, TestSuite) or not isinstance(asked.cases[0], StdioCase):
+        code_reference = self.read(reference)
+        judge = code_reference.checker or self.compare
+        if isinstance(code_reference.cases, TestSuite) or not isinstance(
+            code_reference.cases[0], StdioCase
+        ):
             return
-        cases = [case for case in asked.cases if isinstance(case, StdioCase)]
-        limits = self._limits(asked, self._languages[0])
+        cases = [case for case in code_reference.cases if isinstance(case, StdioCase)]
+        limits = self._limits(code_reference, self._languages[0])
         probes = Probes(self._shared_sandbox(), limits, self.total_cpu_s, self.total_wall_s)
         if isinstance(judge, Program):
             judge = CheckerProgram(judge)
@@ -256,8 +260,8 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
             limits = replace(limits, cpu_s=asked.cpu_s, wall_s=2 * asked.cpu_s + 1)
         if asked.memory_mib is not None:
             limits = replace(limits, memory_mib=asked.memory_mib)
-        least = LANGUAGES[language].least_memory_mib
-        return limits if limits.memory_mib >= least else replace(limits, memory_mib=least)
+        lowest = LANGUAGES[language].least_memory_mib
+        return limits if limits.memory_mib >= lowest else replace(limits, memory_mib=lowest)
 
     def _verdict(self, judgement: Judgement, code: str) -> Verdict:
         """The verdict, without times unless asked for: they differ from run to run, and records are replayed."""

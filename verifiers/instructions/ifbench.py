@@ -75,12 +75,12 @@ def _word_range(text: str, strict: bool, min_words: int, max_words: int) -> str:
 
 @kind("count:unique_word_count", _FAMILY, N=COUNT)
 def _different_words(text: str, strict: bool, N: int) -> str:  # noqa: N803  the data set's name
-    said = (
+    different = (
         set(words(text.lower()))
         if strict
         else {word.strip(PUNCTUATION + " ") for word in text.lower().split()}
     )
-    return _at_least(len(said), N, "different words")
+    return _at_least(len(different), N, "different words")
 
 
 _CONJUNCTIONS = frozenset("and but for nor or so yet".split())
@@ -88,10 +88,10 @@ _CONJUNCTIONS = frozenset("and but for nor or so yet".split())
 
 @kind("count:conjunctions", _FAMILY, small_n=COUNT)
 def _conjunctions(text: str, strict: bool, small_n: int) -> str:
-    said = {word for word in text.split() if _stripped(word).lower() in _CONJUNCTIONS}
+    used = {word for word in text.split() if _stripped(word).lower() in _CONJUNCTIONS}
     if strict:
-        said = set(words(text.lower())) & _CONJUNCTIONS
-    return _at_least(len(said), small_n, "different conjunctions")
+        used = set(words(text.lower())) & _CONJUNCTIONS
+    return _at_least(len(used), small_n, "different conjunctions")
 
 
 _NAMES = """Emma Liam Sophia Jackson Olivia Noah Ava Lucas Isabella Mason Mia Ethan Charlotte Alexander Amelia Benjamin
@@ -102,21 +102,21 @@ _NAMES = """Emma Liam Sophia Jackson Olivia Noah Ava Lucas Isabella Mason Mia Et
 
 @kind("count:person_names", _FAMILY, N=COUNT)
 def _names(text: str, strict: bool, N: int) -> str:  # noqa: N803
-    said = set(plain_words(text)) & set(_NAMES)
-    if strict and len(words(text)) < 2 * len(said):
+    used = set(plain_words(text)) & set(_NAMES)
+    if strict and len(words(text)) < 2 * len(used):
         return "little but names"
-    return _at_least(len(said), N, "of the names")
+    return _at_least(len(used), N, "of the names")
 
 
 @kind("count:numbers", _FAMILY, N=COUNT)
 def _numbers(text: str, strict: bool, N: int) -> str:  # noqa: N803
     # Strictly, 3.14 and 1,000 are one number each.
-    found = (
+    numbers = (
         re.findall(r"\d+(?:[.,]\d+)*", text)
         if strict
         else re.findall(r"\d+", without_punctuation(text))
     )
-    return _exactly(len(found), N, "numbers")
+    return _exactly(len(numbers), N, "numbers")
 
 
 _PRONOUNS = frozenset(
@@ -129,13 +129,13 @@ _PRONOUNS = frozenset(
 
 @kind("count:pronouns", _FAMILY, N=COUNT)
 def _pronouns(text: str, strict: bool, N: int) -> str:  # noqa: N803
-    said = (
+    tokens = (
         re.findall(r"[a-z]+", text.lower())
         if strict
         else reference_tokens(text.lower().replace("/", " "))
     )
-    count = sum(word in _PRONOUNS for word in said)
-    if strict and 2 * count > len(said):
+    count = sum(word in _PRONOUNS for word in tokens)
+    if strict and 2 * count > len(tokens):
         return "little but pronouns"
     return _at_least(count, N, "pronouns")
 
@@ -144,10 +144,10 @@ def _pronouns(text: str, strict: bool, N: int) -> str:  # noqa: N803
 def _every_mark(text: str, strict: bool) -> str:
     if not any(bang in text for bang in ("!?", "?!", "‽")):
         return "there is no interrobang"
-    rest = text.replace("?!", "", 1)
-    if len(rest) == len(text):
-        rest = text.replace("!?", "", 1)
-    missing = set(".,!?;:") - set(rest)
+    without_bang = text.replace("?!", "", 1)
+    if len(without_bang) == len(text):
+        without_bang = text.replace("!?", "", 1)
+    missing = set(".,!?;:") - set(without_bang)
     return f"no {min(missing)!r}" if missing else ""
 
 
@@ -161,21 +161,21 @@ def _every_mark(text: str, strict: bool) -> str:
     keyword5=WORD,
 )
 def _many_keywords(text: str, strict: bool, **keywords: str) -> str:
-    for word, asked in zip(
+    for word, due in zip(
         (keywords[f"keyword{n}"] for n in range(1, 6)), (1, 2, 3, 5, 7), strict=True
     ):
         count = count_word(word, text) if strict else text.lower().count(word.lower())
-        if count != asked:
-            return f"{count} times {word!r}, not {asked}"
+        if count != due:
+            return f"{count} times {word!r}, not {due}"
     return ""
 
 
 @kind("count:words_japanese", _FAMILY, N=POSITIVE)
 def _japanese(text: str, strict: bool, N: int) -> str:  # noqa: N803
-    said = text.split()
-    if strict and len(said) < N:
+    tokens = text.split()
+    if strict and len(tokens) < N:
         return f"fewer than {N} words"
-    for word in map(_stripped, said[N - 1 :: N]):
+    for word in map(_stripped, tokens[N - 1 :: N]):
         if word and not word.isdigit() and not re.search("[\u3040-\u30ff\u4e00-\u9fff]", word):
             return f"{word[:40]!r} is not Japanese"
     return ""
@@ -201,8 +201,8 @@ _STOP_WORDS = frozenset(
 @kind("ratio:stop_words", _FAMILY, percentage=PERCENTAGE)
 def _stop_words(text: str, strict: bool, percentage: float) -> str:
     total = len(words(text) if strict else plain_words(text))
-    said = words(text.lower()) if strict else reference_tokens(text.lower())
-    count = sum(word in _STOP_WORDS for word in said)
+    tokens = words(text.lower()) if strict else reference_tokens(text.lower())
+    count = sum(word in _STOP_WORDS for word in tokens)
     if not total:
         return "there are no words"
     return "" if 100 * count <= percentage * total else f"{count} of {total} words are stop words"
@@ -239,13 +239,13 @@ def _balanced(text: str, strict: bool) -> str:
 
 @kind("ratio:sentence_words", _FAMILY)
 def _equal_sentences(text: str, strict: bool) -> str:
-    found = _sentences(text, strict)
-    if len(found) != 3:
-        return f"{len(found)} sentences, not 3"
-    if len({len(sentence.strip()) for sentence in found}) > 1:
+    parts = _sentences(text, strict)
+    if len(parts) != 3:
+        return f"{len(parts)} sentences, not 3"
+    if len({len(sentence.strip()) for sentence in parts}) > 1:
         return "the sentences have different lengths"
-    said = words(text.casefold())
-    return "a word occurs twice" if strict and len(set(said)) < len(said) else ""
+    tokens = words(text.casefold())
+    return "a word occurs twice" if strict and len(set(tokens)) < len(tokens) else ""
 
 
 @kind("ratio:overlap", _FAMILY, reference_text=TEXT, percentage=PERCENTAGE)
@@ -255,8 +255,12 @@ def _overlap(text: str, strict: bool, reference_text: str, percentage: float) ->
         strict
     ):  # trigrams of words, as the instruction is read; the published checker takes characters
         units = (words(text.casefold()), words(reference_text.casefold()))
-    said, asked = (set(zip(one, one[1:], one[2:], strict=False)) for one in units)
-    share = 100 * len(said & asked) / len(said) if said else -100.0
+    answer_grams, reference_grams = (
+        set(zip(unit, unit[1:], unit[2:], strict=False)) for unit in units
+    )
+    share = (
+        100 * len(answer_grams & reference_grams) / len(answer_grams) if answer_grams else -100.0
+    )
     return (
         ""
         if abs(share - percentage) <= 2
@@ -296,10 +300,12 @@ def _clusters(text: str, strict: bool) -> str:
 
 @kind("words:palindrome", _FAMILY)
 def _palindromes(text: str, strict: bool) -> str:
-    said = [word for word in bare_words(text.lower()) if len(word) >= 5 and word == word[::-1]]
+    palindromes = [
+        word for word in bare_words(text.lower()) if len(word) >= 5 and word == word[::-1]
+    ]
     if strict:
-        said = list({word for word in said if word.isalpha() and len(set(word)) > 1})
-    return _at_least(len(said), 10, "palindromes")
+        palindromes = list({word for word in palindromes if word.isalpha() and len(set(word)) > 1})
+    return _at_least(len(palindromes), 10, "palindromes")
 
 
 _PRIMES = frozenset(n for n in range(2, 100) if all(n % d for d in range(2, n)))
@@ -336,15 +342,15 @@ def _syllables(text: str, strict: bool) -> str:
 
 @kind("words:last_first", _FAMILY)
 def _last_first(text: str, strict: bool) -> str:
-    found = _sentences(text, strict)
-    if strict and len(found) < 2:
+    parts = _sentences(text, strict)
+    if strict and len(parts) < 2:
         return _TWO_SENTENCES
-    for one, other in itertools.pairwise(found):
+    for sentence, following in itertools.pairwise(parts):
         if strict:
-            last, first = words(one.casefold())[-1:], words(other.casefold())[:1]
+            last, first = words(sentence.casefold())[-1:], words(following.casefold())[:1]
         else:
-            last = one.lower().rstrip(PUNCTUATION + " ").split()[-1:]
-            first = other.lower().lstrip(PUNCTUATION + " ").split()[:1]
+            last = sentence.lower().rstrip(PUNCTUATION + " ").split()[-1:]
+            first = following.lower().lstrip(PUNCTUATION + " ").split()[:1]
         if not last or last != first:
             return "a sentence does not begin with the last word of the one before"
     return ""
@@ -353,11 +359,11 @@ def _last_first(text: str, strict: bool) -> str:
 @kind("words:paragraph_last_first", _FAMILY)
 def _paragraph_ends(text: str, strict: bool) -> str:
     for paragraph in text.split("\n"):
-        said = (
+        tokens = (
             words(paragraph.casefold()) if strict else _stripped(paragraph.strip().lower()).split()
         )
-        if said and (said[0] != said[-1] or (strict and len(said) < 2)):
-            return f"a paragraph begins with {said[0][:40]!r} and ends with {said[-1][:40]!r}"
+        if tokens and (tokens[0] != tokens[-1] or (strict and len(tokens) < 2)):
+            return f"a paragraph begins with {tokens[0][:40]!r} and ends with {tokens[-1][:40]!r}"
     return ""
 
 
@@ -370,27 +376,27 @@ def _no_consecutive(text: str, strict: bool) -> str:
 
 @kind("words:keywords_specific_position", _FAMILY, keyword=WORD, n=POSITIVE, m=POSITIVE)
 def _position(text: str, strict: bool, keyword: str, n: int, m: int) -> str:
-    found = _sentences(text, strict)
-    if len(found) < n:
+    parts = _sentences(text, strict)
+    if len(parts) < n:
         return f"there is no sentence {n}"
-    said = words(found[n - 1])
+    tokens = words(parts[n - 1])
     if not strict:
-        said = [token for token in reference_tokens(found[n - 1]) if any(map(str.isalnum, token))]
-    if len(said) < m:
+        tokens = [token for token in reference_tokens(parts[n - 1]) if any(map(str.isalnum, token))]
+    if len(tokens) < m:
         return f"sentence {n} has no word {m}"
     return (
         ""
-        if said[m - 1].lower() == keyword.lower()
-        else f"word {m} of sentence {n} is {said[m - 1][:40]!r}"
+        if tokens[m - 1].lower() == keyword.lower()
+        else f"word {m} of sentence {n} is {tokens[m - 1][:40]!r}"
     )
 
 
 @kind("words:words_position", _FAMILY, keyword=WORD)
 def _second_words(text: str, strict: bool, keyword: str) -> str:
-    said = words(text.lower()) if strict else reference_tokens(text.lower())
-    if not strict and said and said[-1] in PUNCTUATION:
-        said.pop()
-    held = len(said) > (3 if strict else 1) and said[1] == said[-2] == keyword.lower()
+    tokens = words(text.lower()) if strict else reference_tokens(text.lower())
+    if not strict and tokens and tokens[-1] in PUNCTUATION:
+        tokens.pop()
+    held = len(tokens) > (3 if strict else 1) and tokens[1] == tokens[-2] == keyword.lower()
     return "" if held else f"the second word from either end is not {keyword!r}"
 
 
@@ -443,14 +449,14 @@ def _start_verb(text: str, strict: bool) -> str:
 
 @kind("sentence:alliteration_increment", _FAMILY)
 def _alliteration(text: str, strict: bool) -> str:
-    before, found = -1, _sentences(text, strict)
-    if strict and len(found) < 2:
+    before, parts = -1, _sentences(text, strict)
+    if strict and len(parts) < 2:
         return _TWO_SENTENCES
-    for sentence in found:
-        said = [
+    for sentence in parts:
+        tokens = [
             bare for word in sentence.lower().split() if (bare := word.lstrip(PUNCTUATION + " "))
         ]
-        runs = [len(list(run)) for _, run in itertools.groupby(word[0] for word in said)]
+        runs = [len(list(run)) for _, run in itertools.groupby(word[0] for word in tokens)]
         # The longest run, as the instruction says; the published checker adds up all runs.
         count = max(runs, default=0) if strict else sum(run for run in runs if run > 1)
         if count <= before:
@@ -461,22 +467,22 @@ def _alliteration(text: str, strict: bool) -> str:
 
 @kind("sentence:increment", _FAMILY, small_n=COUNT)
 def _increment(text: str, strict: bool, small_n: int) -> str:
-    found = _sentences(text, strict)
-    if strict and len(found) < 2:
+    parts = _sentences(text, strict)
+    if strict and len(parts) < 2:
         return _TWO_SENTENCES
-    lengths = [len(words(sentence) if strict else bare_words(sentence)) for sentence in found]
-    for one, other in itertools.pairwise(lengths):
-        if other != one + small_n:
-            return f"a sentence of {other} words follows one of {one}"
+    lengths = [len(words(sentence) if strict else bare_words(sentence)) for sentence in parts]
+    for length, following in itertools.pairwise(lengths):
+        if following != length + small_n:
+            return f"a sentence of {following} words follows one of {length}"
     return ""
 
 
 @kind("sentence:keyword", _FAMILY, word=WORD, N=POSITIVE)
 def _keyword_in(text: str, strict: bool, word: str, N: int) -> str:  # noqa: N803
-    found = _sentences(text, strict)
-    if len(found) < N:
+    parts = _sentences(text, strict)
+    if len(parts) < N:
         return f"there is no sentence {N}"
-    return "" if count_word(word, found[N - 1]) else f"sentence {N} does not have {word!r}"
+    return "" if count_word(word, parts[N - 1]) else f"sentence {N} does not have {word!r}"
 
 
 # ------------------------------------------------------------------------------------------------------- format
@@ -560,8 +566,10 @@ def _word_a_line(text: str, strict: bool) -> str:
 @kind("format:emoji", _FAMILY)
 def _emoji(text: str, strict: bool) -> str:
     is_emoji = import_optional("emoji", "instructions").is_emoji
-    found = [without_punctuation(one).strip() for one in reference_sentences(text)]
-    for at, sentence in enumerate(found):
+    parts = [
+        without_punctuation(raw_sentence).strip() for raw_sentence in reference_sentences(text)
+    ]
+    for at, sentence in enumerate(parts):
         if not sentence:
             return "a sentence of nothing but punctuation"
         if (
@@ -574,7 +582,7 @@ def _emoji(text: str, strict: bool) -> str:
             )
         else:
             ended = is_emoji(sentence[-1]) or is_emoji(sentence[-2:-1] or sentence)
-        follows = found[at + 1][:1] if at + 1 < len(found) else ""
+        follows = parts[at + 1][:1] if at + 1 < len(parts) else ""
         if not ended and not (follows and is_emoji(follows)):
             return "a sentence ends without an emoji"
     return ""
@@ -588,15 +596,15 @@ def _stairs(text: str, strict: bool) -> str:
         if len(lines) < 3:
             return "fewer than three lines"
     else:  # of two empty lines in a row the second stays
-        kept: list[str] = []
+        shown_lines: list[str] = []
         skip = False
         for line in lines:
             if skip or line.strip():
-                kept.append(line)
+                shown_lines.append(line)
                 skip = False
             else:
                 skip = True
-        lines = kept
+        lines = shown_lines
     indents = [len(line) - len(line.lstrip(" ")) for line in lines]
     return (
         ""
@@ -607,14 +615,14 @@ def _stairs(text: str, strict: bool) -> str:
 
 @kind("format:quote_unquote", _FAMILY)
 def _explained(text: str, strict: bool) -> str:
-    said = text.replace("“", '"').replace("”", '"') if strict else text
-    if strict and said.count('"') < 2:
+    answer = text.replace("“", '"').replace("”", '"') if strict else text
+    if strict and answer.count('"') < 2:
         return "nothing is quoted"
-    said = "".join(said.replace("'\"'", "").split())
-    if '""' in said:
+    answer = "".join(answer.replace("'\"'", "").split())
+    if '""' in answer:
         return "two quotations without an explanation between them"
-    rest = said.strip("0123456789" + PUNCTUATION.replace('"', ""))
-    return "the answer ends with a quotation" if rest.endswith('"') else ""
+    ending = answer.strip("0123456789" + PUNCTUATION.replace('"', ""))
+    return "the answer ends with a quotation" if ending.endswith('"') else ""
 
 
 @kind("format:list", _FAMILY, sep=WORD)
@@ -637,16 +645,16 @@ def _thesis(text: str, strict: bool) -> str:
             break
     else:
         return "nothing is in italics"
-    rest = text[start:]
-    stop = rest.find("</i>")
-    stop = rest.find("</em>") if stop < 0 else stop
+    after_start = text[start:]
+    stop = after_start.find("</i>")
+    stop = after_start.find("</em>") if stop < 0 else stop
     if stop < 0:
         return "the italics do not end"
-    thesis, after = rest[3:stop].removeprefix(">"), rest[stop + 4 :].removeprefix(">")
+    thesis, after = after_start[3:stop].removeprefix(">"), after_start[stop + 4 :].removeprefix(">")
     if strict:
         held = len(words(thesis)) > 2 and len(words(after)) > 2
     else:
-        held = bool(rest[3:stop].strip() and rest[stop + 4 :].strip())
+        held = bool(after_start[3:stop].strip() and after_start[stop + 4 :].strip())
     return "" if held else "no text follows a thesis in italics"
 
 
@@ -676,9 +684,9 @@ def _then_bullets(text: str, strict: bool) -> str:
                 continue
             return "text after the bullet points"
         else:
-            found = _sentences(line.strip(), strict)
+            parts = _sentences(line.strip(), strict)
             count += (
-                sum(one.rstrip("\"'”’)").endswith(".") for one in found) if strict else len(found)
+                sum(part.rstrip("\"'”’)").endswith(".") for part in parts) if strict else len(parts)
             )
     return _at_least(bullets, 2, "bullet points")
 
@@ -730,10 +738,10 @@ def _no_space(text: str, strict: bool) -> str:
 
 @kind("repeat:repeat_change", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT)
 def _changed(text: str, strict: bool, prompt_to_repeat: str) -> str:
-    said, asked = text.split(), prompt_to_repeat.split()
-    held = text != prompt_to_repeat and said[1:] == asked[1:]
+    answered, expected = text.split(), prompt_to_repeat.split()
+    held = text != prompt_to_repeat and answered[1:] == expected[1:]
     if strict:
-        held = held and said[:1] != asked[:1] and bool(words(said[0]))
+        held = held and answered[:1] != expected[:1] and bool(words(answered[0]))
     return "" if held else "the answer is not the request with another first word"
 
 
@@ -755,9 +763,9 @@ def _repeated(text: str, strict: bool) -> str:
     n_end=COUNT,
 )
 def _repeated_span(text: str, strict: bool, prompt_to_repeat: str, n_start: int, n_end: int) -> str:
-    asked = prompt_to_repeat[n_start : n_end + 1].strip()
-    held = text.strip() == asked if strict else text.strip().lower() == asked.lower()
-    return "" if held and asked else "the answer is not this span of the request"
+    span = prompt_to_repeat[n_start : n_end + 1].strip()
+    held = text.strip() == span if strict else text.strip().lower() == span.lower()
+    return "" if held and span else "the answer is not this span of the request"
 
 
 # --------------------------------------------------------------------------------------------- tasks of their own
@@ -765,10 +773,10 @@ def _repeated_span(text: str, strict: bool, prompt_to_repeat: str, n_start: int,
 
 @kind("custom:multiples", _FAMILY, least=1)
 def _multiples(text: str, strict: bool) -> str:
-    found = re.findall(r"\d+", text if strict else text.replace(",", ", "))
+    numbers = re.findall(r"\d+", text if strict else text.replace(",", ", "))
     return (
         ""
-        if found == ["14", "21", "28", "35", "42", "49"]
+        if numbers == ["14", "21", "28", "35", "42", "49"]
         else "not the multiples of 7 from 14 to 49"
     )
 
@@ -810,36 +818,36 @@ def _countries(text: str, strict: bool) -> str:
     start = next((at for at, line in enumerate(lines) if "Zimbabwe" in line), None)
     if start is None:
         return "Zimbabwe is missing"
-    said = [_ascii(line) for line in lines[start:]]
-    if len(said) < 52 or (strict and len(set(said)) < 52):
+    names = [_ascii(line) for line in lines[start:]]
+    if len(names) < 52 or (strict and len(set(names)) < 52):
         return "fewer than 52 countries"
-    return "" if said == sorted(said, reverse=True) else "the countries are not in reverse order"
+    return "" if names == sorted(names, reverse=True) else "the countries are not in reverse order"
 
 
 @kind("custom:word_reverse", _FAMILY, least=1)
 def _word_reverse(text: str, strict: bool) -> str:
-    said = " ".join(reversed(without_punctuation(text.lower().strip()).split()))
-    if "bald eagle" not in said:
+    reversed_text = " ".join(reversed(without_punctuation(text.lower().strip()).split()))
+    if "bald eagle" not in reversed_text:
         return "'bald eagle' is missing"
-    if strict and not 4 <= len(said.split()) <= 40:
+    if strict and not 4 <= len(reversed_text.split()) <= 40:
         return "not one sentence"
-    return "" if said in reference_sentences(said) else "not one sentence"
+    return "" if reversed_text in reference_sentences(reversed_text) else "not one sentence"
 
 
 @kind("custom:character_reverse", _FAMILY, least=1)
 def _character_reverse(text: str, strict: bool) -> str:
     if "elgae dlab" not in text.lower():
         return "'elgae dlab' is missing"
-    said = words(text.lower()[::-1])
-    return "not one sentence" if strict and not 4 <= len(said) <= 40 else ""
+    tokens = words(text.lower()[::-1])
+    return "not one sentence" if strict and not 4 <= len(tokens) <= 40 else ""
 
 
 @kind("custom:sentence_alphabet", _FAMILY)
 def _alphabet_story(text: str, strict: bool) -> str:
-    found = _sentences(text, strict)
-    if len(found) != 26:
-        return f"{len(found)} sentences, not 26"
-    for at, sentence in enumerate(found):
+    parts = _sentences(text, strict)
+    if len(parts) != 26:
+        return f"{len(parts)} sentences, not 26"
+    for at, sentence in enumerate(parts):
         first = "".join(words(sentence)[:1]) if strict else sentence.strip()
         if first[:1].lower() != chr(97 + at):
             return f"sentence {at + 1} begins with {first[:1]!r}"
@@ -853,10 +861,10 @@ _CAPITALS = """Reykjavik Helsinki Oslo Tallinn Stockholm Riga Moscow Copenhagen 
 
 @kind("custom:european_capitals_sort", _FAMILY)
 def _capitals(text: str, strict: bool) -> str:
-    said = [city.strip() for city in _ascii(text).split(",") if city.strip()]
-    if strict and said:
-        said[-1] = said[-1].rstrip(".")
-    return "" if said == _CAPITALS else "not the 27 capitals from north to south"
+    cities = [city.strip() for city in _ascii(text).split(",") if city.strip()]
+    if strict and cities:
+        cities[-1] = cities[-1].rstrip(".")
+    return "" if cities == _CAPITALS else "not the 27 capitals from north to south"
 
 
 def _table(text: str, delimiter: str) -> list[list[str]]:
@@ -891,13 +899,13 @@ def _csv_special(text: str, strict: bool) -> str:
         return "not this header"
     table = _table(text.replace('"', '"""'), ",")
     special = [any(re.match(r'".*[^\d\w\s].*"', field) for field in row) for row in table[1:]]
-    whole = [len(row) == 5 for row in table[1:]]
+    has_five = [len(row) == 5 for row in table[1:]]
     if len(table) != 15 or True not in special:
         return "not 14 rows with a special character in quotes"
-    seen = (
-        whole if strict else whole[: special.index(True) + 1]
+    checked_rows = (
+        has_five if strict else has_five[: special.index(True) + 1]
     )  # the published checker stops at the first
-    return "" if all(seen) else "a row has not five fields"
+    return "" if all(checked_rows) else "a row has not five fields"
 
 
 @kind("custom:csv_quotes", _FAMILY)

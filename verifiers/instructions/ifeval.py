@@ -114,12 +114,12 @@ def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str
     for word in forbidden_words:
         if strict:
             # Once more without marks within words: "**s**ea" shows the word.
-            found = has_word(word, text, inflected=True) or (
+            occurs = has_word(word, text, inflected=True) or (
                 bare != text and has_word(word, bare, inflected=True)
             )
         else:
-            found = bool(found_times(word, text) and _counter(rf"\b{word}\b")(text))
-        if found:
+            occurs = bool(found_times(word, text) and _counter(rf"\b{word}\b")(text))
+        if occurs:
             return f"the forbidden word {word!r} occurs"
     return ""
 
@@ -173,10 +173,10 @@ def _lowercase(text: str, strict: bool) -> str:
 )
 def _capital_words(text: str, strict: bool, capital_frequency: int, capital_relation: str) -> str:
     if strict:
-        said = (word for chunk in text.split() if not chunk.islower() for word in words(chunk))
+        tokens = (word for chunk in text.split() if not chunk.islower() for word in words(chunk))
         count = sum(
             1
-            for word in said
+            for word in tokens
             if len(word) > 1 and word.isupper() and not re.search(r"\d|-\w$", word)
         )
     else:
@@ -201,19 +201,19 @@ _REFERENCE_END = re.compile(
 def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str) -> str:
     if not strict:
         ends = [end.end() for end in _REFERENCE_END.finditer(text)]
-        rest = bool(text[ends[-1] if ends else 0 :].strip())
-        return compared(len(ends) + rest, relation, num_sentences, "sentences")
-    found = sentences(text)
+        has_tail = bool(text[ends[-1] if ends else 0 :].strip())
+        return compared(len(ends) + has_tail, relation, num_sentences, "sentences")
+    parts = sentences(text)
     longest = max(
-        (count_words(one) for one in found if len(one) > 2 * _LONGEST_SENTENCE), default=0
+        (count_words(part) for part in parts if len(part) > 2 * _LONGEST_SENTENCE), default=0
     )
     if longest > _LONGEST_SENTENCE:
         return f"a sentence of {longest} words"
-    least = (
+    fewest = (
         1 if relation in ("less than", "at most") else 2
     )  # words: "x! x! x!" is no text of three sentences
     return compared(
-        sum(has_words(one, least) for one in found), relation, num_sentences, "sentences"
+        sum(has_words(part, fewest) for part in parts), relation, num_sentences, "sentences"
     )
 
 
@@ -242,10 +242,10 @@ def _number_paragraphs(text: str, strict: bool, num_paragraphs: int) -> str:
         if not all(has_words(part, _PARAGRAPH_WORDS) for part in parts):
             return "a paragraph of fewer than three words"
     else:
-        found = split_paragraphs(text, at="***")
-        if found is None:
+        split_parts = split_paragraphs(text, at="***")
+        if split_parts is None:
             return "an empty paragraph"
-        parts = found
+        parts = split_parts
     return "" if len(parts) == num_paragraphs else f"{len(parts)} paragraphs, not {num_paragraphs}"
 
 
@@ -319,20 +319,20 @@ _POSTSCRIPTS = {
 def _postscript(text: str, strict: bool, postscript_marker: str) -> str:
     marker = postscript_marker.lower()
     if not strict:
-        own = _POSTSCRIPTS.get(marker)
-        found = own.search(text) if own else found_times(marker, text)
-        return "" if found else f"there is no {postscript_marker}"
+        pattern = _POSTSCRIPTS.get(marker)
+        match = pattern.search(text) if pattern else found_times(marker, text)
+        return "" if match else f"there is no {postscript_marker}"
     parts = [part.strip() for part in re.split(r"\n[ \t\r]*\n", text) if part.strip()][-3:]
     lines = [line.strip("*_ \t") for part in parts for line in part.split("\n")]
     begins = re.compile(
         re.escape(marker) + (r"(?!\w)" if marker[-1].isalnum() else ""), re.IGNORECASE
     )
-    said = [
+    written_lines = [
         line
         for line in lines
-        if (found := begins.match(line)) and len(words(line[found.end() :])) > 1
+        if (match := begins.match(line)) and len(words(line[match.end() :])) > 1
     ]
-    if not said:
+    if not written_lines:
         return f"no {postscript_marker} with text begins a line at the end"
     return (
         ""
@@ -347,7 +347,7 @@ _BULLET = re.compile(r"^([ \t]{0,20})(?:[*+•]|-)[ \t]+(?=[^\n]{0,20}\w)", re.M
 @kind("detectable_format:number_bullet_lists", FAMILY, num_bullets=COUNT)
 def _bullets(text: str, strict: bool, num_bullets: int) -> str:
     if strict:
-        depths = [len(found[1].expandtabs(4)) for found in _BULLET.finditer(text)]
+        depths = [len(match[1].expandtabs(4)) for match in _BULLET.finditer(text)]
         count = sum(
             1 for depth in depths if depth <= min(depths) + 1
         )  # those further in are points of a point
@@ -358,16 +358,16 @@ def _bullets(text: str, strict: bool, num_bullets: int) -> str:
 
 def _reference_bullets(text: str) -> int:
     r"""Lines with `^\s*\*[^*]` and lines with `^\s*-`; a line "*" takes the next line with it."""
-    count, taken = 0, False
+    count, is_taken = 0, False
     lines = text.split("\n")
     for index, line in enumerate(lines):
         bare = line.lstrip()
         count += bare.startswith("-")
-        if taken:
-            taken = False
+        if is_taken:
+            is_taken = False
             continue
         if bare == "*" and index + 1 < len(lines):
-            count, taken = count + 1, True
+            count, is_taken = count + 1, True
         elif bare.startswith("*") and bare[1:2] not in ("", "*"):
             count += 1
     return count
@@ -384,18 +384,20 @@ _OTHER_ANSWER = re.compile(r"\b(?:(yes|maybe)\b|(no)\b(?=\s*[.,;:!?\"'”’)*]|
 @kind("detectable_format:constrained_response", FAMILY, least=1, whole=True)
 def _constrained(text: str, strict: bool) -> str:
     if not strict:
-        found = any(option in text for option in _CONSTRAINED.values())
-        return "" if found else "the answer is not one of the three sentences"
-    said = text.strip(_ENDS)
+        holds = any(option in text for option in _CONSTRAINED.values())
+        return "" if holds else "the answer is not one of the three sentences"
+    answer = text.strip(_ENDS)
     chosen = [
         word
         for word, option in _CONSTRAINED.items()
-        if said.startswith(option) or said.endswith(option)
+        if answer.startswith(option) or answer.endswith(option)
     ]
-    if len(chosen) != 1 or said.lower().count("my answer") != 1:
+    if len(chosen) != 1 or answer.lower().count("my answer") != 1:
         return "the answer does not begin or end with one of the three sentences"
-    others = {(word[1] or word[2]).lower() for word in _OTHER_ANSWER.finditer(said)} - set(chosen)
-    return f"the answer says {min(others)!r} too" if others else ""
+    other_words = {(word[1] or word[2]).lower() for word in _OTHER_ANSWER.finditer(answer)} - set(
+        chosen
+    )
+    return f"the answer says {min(other_words)!r} too" if other_words else ""
 
 
 _HIGHLIGHT = re.compile(r"(\*(?<![\w*]\*)\*{0,2}+)(?=[^\s*])[^\n*]++(?<=[^\s*])\1(?![\w*])")
@@ -407,11 +409,11 @@ _TWO_STARS = re.compile(r"\*\*[^\n*]*\*\*")
 def _highlights(text: str, strict: bool, num_highlights: int) -> str:
     if strict:
         count = sum(
-            1 for found in _HIGHLIGHT.finditer(text) if len(re.sub(r"[\W\d_]", "", found[0])) > 1
+            1 for match in _HIGHLIGHT.finditer(text) if len(re.sub(r"[\W\d_]", "", match[0])) > 1
         )
     else:
-        count = sum(1 for found in _ONE_STAR.finditer(text) if found[0].strip("*").strip())
-        count += sum(1 for found in _TWO_STARS.finditer(text) if found[0][2:-2].strip())
+        count = sum(1 for match in _ONE_STAR.finditer(text) if match[0].strip("*").strip())
+        count += sum(1 for match in _TWO_STARS.finditer(text) if match[0][2:-2].strip())
     return compared(count, "at least", num_highlights, "highlighted parts")
 
 
@@ -447,11 +449,11 @@ def _no_constant(name: str) -> Any:
 
 def _depth(text: str) -> int:
     """An upper bound of the depth of nested brackets."""
-    depth = most = 0
+    depth = deepest = 0
     for sign in re.findall(r"[\[\]{}]", text):
         depth += 1 if sign in "[{" else -1
-        most = max(most, depth)
-    return most
+        deepest = max(deepest, depth)
+    return deepest
 
 
 _TITLE = re.compile(
@@ -463,7 +465,7 @@ _TITLE = re.compile(
 def _title(text: str, strict: bool) -> str:
     if strict:
         titles = "<<" in text and [
-            found[1] for found in _TITLE.finditer(text) if re.search(r"[^\W\d_]{2}", found[1])
+            match[1] for match in _TITLE.finditer(text) if re.search(r"[^\W\d_]{2}", match[1])
         ]
         return "" if titles else "no line begins with a title in <<double angular brackets>>"
     return "" if any(map(_angled, text.split("\n"))) else "there is no <<title>>"
@@ -493,19 +495,19 @@ def _two_responses(text: str, strict: bool) -> str:
     if inner[0] == inner[1]:
         return "the two answers are the same"
     if strict:
-        one, other = (set(words(part.casefold())) for part in inner)
-        if min(len(one), len(other)) < 5 or 10 * len(one & other) > 9 * len(one | other):
+        first, second = (set(words(part.casefold())) for part in inner)
+        if min(len(first), len(second)) < 5 or 10 * len(first & second) > 9 * len(first | second):
             return "the two answers hardly differ"
     return ""
 
 
 @kind("combination:repeat_prompt", FAMILY, prompt_to_repeat=TEXT)
 def _repeat_prompt(text: str, strict: bool, prompt_to_repeat: str) -> str:
-    said, asked = text.strip().lower(), prompt_to_repeat.strip().lower()
-    if not said.startswith(asked):
+    answer, request = text.strip().lower(), prompt_to_repeat.strip().lower()
+    if not answer.startswith(request):
         return "the answer does not begin with the request"
-    rest = said[len(asked) :]
-    if strict and len(different_words(rest, 5, set(words(asked)))) < 5:
+    after = answer[len(request) :]
+    if strict and len(different_words(after, 5, set(words(request)))) < 5:
         return "no answer follows the request"
     return ""
 
@@ -526,17 +528,17 @@ _QUOTES = {'"': '"', "“": "”", "„": "“”", "«": "»", "＂": "＂"}
 
 @kind("startend:quotation", FAMILY)
 def _quotation(text: str, strict: bool) -> str:
-    said = text.strip()
+    answer = text.strip()
     if not strict:
         return (
             ""
-            if len(said) > 1 and said[0] == said[-1] == '"'
+            if len(answer) > 1 and answer[0] == answer[-1] == '"'
             else "the answer is not in quotation marks"
         )
-    if len(said) < 3 or said[-1] not in _QUOTES.get(said[0], ()):
+    if len(answer) < 3 or answer[-1] not in _QUOTES.get(answer[0], ()):
         return "the answer is not in quotation marks"
-    inner = re.search(r'["”]', said[1:-1])
-    if inner and not said[inner.start()].isspace() and said[inner.start()] not in "([{":
+    inner = re.search(r'["”]', answer[1:-1])
+    if inner and not answer[inner.start()].isspace() and answer[inner.start()] not in "([{":
         return "the quotation ends before the answer does"
     return ""
 

@@ -83,37 +83,48 @@ def _copies(text: str, strict: bool, prompt_to_repeat: str, N: int) -> str:  # n
 )
 def _span(text: str, strict: bool, prompt_to_repeat: str, n_start: int, n_end: int) -> str:
     # The instruction says "and including" the last index, which the published checker leaves out.
-    asked = prompt_to_repeat[n_start : n_end + strict]
+    span = prompt_to_repeat[n_start : n_end + strict]
     return (
         ""
-        if asked.strip() and _same(text, asked, strict)
+        if span.strip() and _same(text, span, strict)
         else "the answer is not this span of the request"
     )
 
 
 @kind("copy:repeat_phrase", _FAMILY, least=1, phrase=TEXT, small_n=POSITIVE)
 def _repeat_phrase(text: str, strict: bool, phrase: str, small_n: int) -> str:
-    asked = phrase.split()
+    phrase_words = phrase.split()
     if strict:
-        asked = words(phrase.casefold())
-        said = words(text.casefold())
+        phrase_words = words(phrase.casefold())
+        answer_words = words(text.casefold())
         spans = [
-            said[at : at + len(asked)]
-            for at in range(len(said) - len(asked) + 1)
-            if said[at] == asked[0]
+            answer_words[at : at + len(phrase_words)]
+            for at in range(len(answer_words) - len(phrase_words) + 1)
+            if answer_words[at] == phrase_words[0]
         ]
-        near = [span for span in spans if span[-1] == asked[-1] and _differences(span, asked) <= 1]
+        near = [
+            span
+            for span in spans
+            if span[-1] == phrase_words[-1] and _differences(span, phrase_words) <= 1
+        ]
         if len(near) != small_n or len(set(map(tuple, near))) < small_n:
             return f"{len(near)} variants of the phrase, not {small_n} different ones"
-        return "" if asked not in near else "the phrase is repeated without a change"
-    found = [
-        one.split() for line in text.split("\n") for one in _between(line, asked[0], asked[-1])
+        return "" if phrase_words not in near else "the phrase is repeated without a change"
+    variants = [
+        variant.split()
+        for line in text.split("\n")
+        for variant in _between(line, phrase_words[0], phrase_words[-1])
     ]
-    if len(found) != small_n:
-        return f"{len(found)} variants of the phrase, not {small_n}"
-    if any(len(one) > len(asked) or _differences(one, asked) > 1 for one in found):
+    if len(variants) != small_n:
+        return f"{len(variants)} variants of the phrase, not {small_n}"
+    if any(
+        len(variant) > len(phrase_words) or _differences(variant, phrase_words) > 1
+        for variant in variants
+    ):
         return "a variant differs in more than one word"
-    return "" if _differences(found[-1], asked) == 1 else "the last variant does not differ"
+    return (
+        "" if _differences(variants[-1], phrase_words) == 1 else "the last variant does not differ"
+    )
 
 
 def _differences(one: list[str], other: list[str]) -> int:
@@ -122,14 +133,14 @@ def _differences(one: list[str], other: list[str]) -> int:
 
 def _between(line: str, first: str, last: str) -> list[str]:
     """What `first .*? last` finds in a line, in linear time."""
-    found, at = [], 0
+    pieces, at = [], 0
     while (start := line.find(f"{first} ", at)) >= 0:
         stop = line.find(f" {last}", start + len(first) + 1)
         if stop < 0:
             break
         at = stop + 1 + len(last)
-        found.append(line[start:at])
-    return found
+        pieces.append(line[start:at])
+    return pieces
 
 
 # ----------------------------------------------------------------------------------------------------- keywords
@@ -147,49 +158,49 @@ renamed("keywords:letter_frequency", "letters:letter_counting2", _FAMILY)
 
 @kind("keywords:exclude_word_harder", _FAMILY, keyword=WORD)
 def _exclude(text: str, strict: bool, keyword: str) -> str:
-    found = count_word(keyword, squeezed_spaces(text)) if strict else f" {keyword} " in text
-    return f"the word {keyword!r} occurs" if found else ""
+    occurs = count_word(keyword, squeezed_spaces(text)) if strict else f" {keyword} " in text
+    return f"the word {keyword!r} occurs" if occurs else ""
 
 
 @kind("keywords:no_adjacent_consecutive", _FAMILY)
 def _no_neighbours(text: str, strict: bool) -> str:
     first = [word[0].lower()[:1] for word in (words(text) if strict else text.split())]
-    for one, other in itertools.pairwise(first):
-        if ord(other) - ord(one) == 1:
-            return f"words that begin with {one!r} and {other!r} are neighbours"
+    for letter, following in itertools.pairwise(first):
+        if ord(following) - ord(letter) == 1:
+            return f"words that begin with {letter!r} and {following!r} are neighbours"
     return ""
 
 
 @kind("keywords:palindrome", _FAMILY)
 def _palindrome(text: str, strict: bool) -> str:
     if strict:
-        found = any(
+        occurs = any(
             len(word) > 2 and len(set(word)) > 1 and word == word[::-1]
             for word in words(text.casefold())
         )
     else:
-        found = any(word == word[::-1] for word in text.split())
-    return "" if found else "there is no palindrome"
+        occurs = any(word == word[::-1] for word in text.split())
+    return "" if occurs else "there is no palindrome"
 
 
 @kind("keywords:keyword_specific_position", _FAMILY, keyword=WORD, n=POSITIVE, m=POSITIVE)
 def _at_position(text: str, strict: bool, keyword: str, n: int, m: int) -> str:
-    found = sentences(text) if strict else reference_sentences(text)
-    if len(found) < n:
+    parts = sentences(text) if strict else reference_sentences(text)
+    if len(parts) < n:
         return f"there is no sentence {n}"
-    said = words(found[n - 1]) if strict else reference_tokens(found[n - 1])
-    if len(said) < m:
+    tokens = words(parts[n - 1]) if strict else reference_tokens(parts[n - 1])
+    if len(tokens) < m:
         return f"sentence {n} has no word {m}"
-    same = said[m - 1].casefold() == keyword.casefold() if strict else said[m - 1] == keyword
-    return "" if same else f"word {m} of sentence {n} is {said[m - 1][:40]!r}"
+    same = tokens[m - 1].casefold() == keyword.casefold() if strict else tokens[m - 1] == keyword
+    return "" if same else f"word {m} of sentence {n} is {tokens[m - 1][:40]!r}"
 
 
 @kind("keywords:start_end", _FAMILY)
 def _start_end(text: str, strict: bool) -> str:
-    said = words(text) if strict else reference_tokens(text)
-    held = len(said) > 1 and said[0].lower() == said[-1].lower()
+    tokens = words(text) if strict else reference_tokens(text)
+    held = len(tokens) > 1 and tokens[0].lower() == tokens[-1].lower()
     if held and strict:
-        held = text.rstrip().endswith(said[-1])
+        held = text.rstrip().endswith(tokens[-1])
     return "" if held else "the answer does not begin and end with the same word"
 
 
@@ -199,47 +210,47 @@ def _start_end(text: str, strict: bool) -> str:
 @kind("first_word:first_word_sent", _FAMILY, first_word=WORD)
 def _first_of_each(text: str, strict: bool, first_word: str) -> str:
     for sentence in sentences(text) if strict else reference_sentences(text):
-        said = _first(sentence) if strict else (sentence.lower().split() or [""])[0]
-        if said != first_word.lower():
-            return f"a sentence begins with {said[:40]!r}"
+        opening = _first(sentence) if strict else (sentence.lower().split() or [""])[0]
+        if opening != first_word.lower():
+            return f"a sentence begins with {opening[:40]!r}"
     return ""
 
 
 @kind("first_word:first_word_answer", _FAMILY, first_word=WORD)
 def _first_of_answer(text: str, strict: bool, first_word: str) -> str:
-    said = _first(text) if strict else text.split()[0].lower()
-    return "" if said == first_word.lower() else f"the answer begins with {said[:40]!r}"
+    opening = _first(text) if strict else text.split()[0].lower()
+    return "" if opening == first_word.lower() else f"the answer begins with {opening[:40]!r}"
 
 
 @kind("last_word:last_word_sent", _FAMILY, last_word=WORD)
 def _last_of_each(text: str, strict: bool, last_word: str) -> str:
     for sentence in sentences(text) if strict else reference_sentences(text):
-        said = (
+        ending = (
             _last(sentence)
             if strict
             else re.sub(r"[^\w\s]", "", (sentence.split() or [""])[-1]).lower()
         )
-        if said != last_word.lower():
-            return f"a sentence ends with {said[:40]!r}"
+        if ending != last_word.lower():
+            return f"a sentence ends with {ending[:40]!r}"
     return ""
 
 
 @kind("last_word:last_word_answer", _FAMILY, last_word=WORD)
 def _last_of_answer(text: str, strict: bool, last_word: str) -> str:
-    said = _last(text) if strict else re.sub(r"[^\w\s]", "", text.split()[-1]).lower()
-    return "" if said == last_word.lower() else f"the answer ends with {said[:40]!r}"
+    ending = _last(text) if strict else re.sub(r"[^\w\s]", "", text.split()[-1]).lower()
+    return "" if ending == last_word.lower() else f"the answer ends with {ending[:40]!r}"
 
 
 # ------------------------------------------------------------------------------------------------------- formats
 
 
 def _two(text: str, strict: bool, divider: str) -> str:
-    found = split_paragraphs(text, at=divider)
-    if found is None or len(found) != 2:
+    parts = split_paragraphs(text, at=divider)
+    if parts is None or len(parts) != 2:
         return "not two paragraphs"
     return (
         "a paragraph of fewer than three words"
-        if strict and min(len(words(p)) for p in found) < _FEW
+        if strict and min(len(words(p)) for p in parts) < _FEW
         else ""
     )
 
@@ -258,11 +269,11 @@ def _two_by_breaks(text: str, strict: bool) -> str:
 def _hyphens(text: str, strict: bool) -> str:
     pieces = text.split("-")
     if strict:
-        whole = all(piece == piece.strip() and len(sentences(piece)) == 1 for piece in pieces)
+        single = all(piece == piece.strip() and len(sentences(piece)) == 1 for piece in pieces)
         ends = all(piece.endswith((".", "!", "?")) for piece in pieces[:-1])
         return (
             ""
-            if len(pieces) > 1 and whole and ends
+            if len(pieces) > 1 and single and ends
             else "the sentences are not joined by hyphens alone"
         )
     for piece, sentence in zip(pieces, reference_sentences(text.replace("-", " ")), strict=False):
@@ -288,13 +299,13 @@ def _brackets(text: str, strict: bool) -> str:
 @kind("detectable_format:bigram_wrapping", _FAMILY)
 def _bigrams(text: str, strict: bool) -> str:
     if not strict:
-        said = text.split()
-        pairs = zip(said[::2], said[1::2], strict=False)
-        held = all(one.startswith("<<") and other.endswith(">>") for one, other in pairs)
+        tokens = text.split()
+        pairs = zip(tokens[::2], tokens[1::2], strict=False)
+        held = all(left.startswith("<<") and right.endswith(">>") for left, right in pairs)
         return "" if held else "a pair of words is not in <<double angular brackets>>"
     inside = re.findall(r"<<([^<>]*)>>", text)
     outside = words(re.sub(r"<<[^<>]*>>", " ", text))
-    lengths = [len(one.split()) for one in inside]
+    lengths = [len(pair_text.split()) for pair_text in inside]
     if (
         not inside
         or any(length != 2 for length in lengths[:-1])
@@ -349,10 +360,10 @@ def _composition(text: str, strict: bool, n_sent: int, n_words: int) -> str:
     if len(parts) != 3:
         return f"{len(parts)} paragraphs, not 3"
     for part in parts:
-        found = sentences(part) if strict else reference_sentences(part)
-        if len(found) != n_sent:
-            return f"a paragraph of {len(found)} sentences, not {n_sent}"
-        for sentence in found:
+        part_sentences = sentences(part) if strict else reference_sentences(part)
+        if len(part_sentences) != n_sent:
+            return f"a paragraph of {len(part_sentences)} sentences, not {n_sent}"
+        for sentence in part_sentences:
             count = len(words(sentence) if strict else reference_tokens(sentence))
             if count != n_words:
                 return f"a sentence of {count} words, not {n_words}"
@@ -361,14 +372,14 @@ def _composition(text: str, strict: bool, n_sent: int, n_words: int) -> str:
 
 @kind("count:count_unique", _FAMILY)
 def _unique(text: str, strict: bool) -> str:
-    said = words(text.casefold()) if strict else reference_tokens(text)
-    return "" if len(said) == len(set(said)) else "a word is repeated"
+    tokens = words(text.casefold()) if strict else reference_tokens(text)
+    return "" if len(tokens) == len(set(tokens)) else "a word is repeated"
 
 
 @kind("count:count_increment_word", _FAMILY, keyword1=WORD, keyword2=WORD)
 def _one_and_two(text: str, strict: bool, keyword1: str, keyword2: str) -> str:
-    for word, asked in ((keyword1, 1), (keyword2, 2)):
+    for word, due in ((keyword1, 1), (keyword2, 2)):
         count = count_word(word, text) if strict else found_times(word, text)
-        if count != asked:
-            return f"{count} times {word!r}, not {asked}"
+        if count != due:
+            return f"{count} times {word!r}, not {due}"
     return ""

@@ -58,14 +58,14 @@ def is_language(text: str, code: str, *, undetectable: bool) -> bool:
     letters = _LETTER.findall(text)
     if not letters:
         return undetectable
-    asked = code.partition("-")[0].lower()
+    base_code = code.partition("-")[0].lower()
     scripts = Counter(map(_script, letters[:: max(1, len(letters) // 500)]))
     if scripts["HIRAGANA"] + scripts["KATAKANA"] > 0.05 * scripts.total():
-        return asked == "ja"
-    most, count = scripts.most_common(1)[0]
-    if count > 0.5 * scripts.total() and most in _ONLY:
-        return asked == _ONLY[most]
-    return bool(_langid().classify(text)[0] == asked)
+        return base_code == "ja"
+    main_script, count = scripts.most_common(1)[0]
+    if count > 0.5 * scripts.total() and main_script in _ONLY:
+        return base_code == _ONLY[main_script]
+    return bool(_langid().classify(text)[0] == base_code)
 
 
 def mostly_latin(text: str) -> bool:

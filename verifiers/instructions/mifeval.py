@@ -45,8 +45,8 @@ _NO_NEWS: Final = (
 
 def _add_renamed() -> None:
     """IFEval's kinds under the prefixes."""
-    for name, known in list(KINDS.items()):
-        if known.family == ifeval.FAMILY and not name.endswith(_NO_NEWS):
+    for name, instruction_kind in list(KINDS.items()):
+        if instruction_kind.family == ifeval.FAMILY and not name.endswith(_NO_NEWS):
             for prefix in ("es", "fr", "ja"):
                 renamed(name, f"{prefix}:{name}", FAMILY)
     for name in (
@@ -81,10 +81,10 @@ _add_renamed()
 
 def _chosen(text: str, options: tuple[str, ...], strict: bool) -> str:
     """Why an answer is not one of these sentences; under the published rule it has to contain one."""
-    said = [option for option in options if option in text]
-    if len(said) == 1 and (not strict or text.strip(" \n*\"'«»「」") == said[0]):
+    occurring = [option for option in options if option in text]
+    if len(occurring) == 1 and (not strict or text.strip(" \n*\"'«»「」") == occurring[0]):
         return ""
-    return "" if said and not strict else f"the answer is not one of {', '.join(options)}"
+    return "" if occurring and not strict else f"the answer is not one of {', '.join(options)}"
 
 
 @kind("es:detectable_format:constrained_response", FAMILY, least=1, whole=True)
@@ -149,10 +149,10 @@ def _exclamations(text: str, strict: bool) -> str:
 
 @kind("fr:detectable_content:informal_address", FAMILY)
 def _informal(text: str, strict: bool) -> str:
-    said = {word.lower() for word in re.findall(r"[^\W\d_]+", text)}
-    if formal := said & {"vous", "votre", "vos", "vôtre", "vôtres"}:
+    lowered = {word.lower() for word in re.findall(r"[^\W\d_]+", text)}
+    if formal := lowered & {"vous", "votre", "vos", "vôtre", "vôtres"}:
         return f"{min(formal)!r} is formal"
-    informal = said & set("tu te toi ton ta tes t tien tienne tiens tiennes".split())
+    informal = lowered & set("tu te toi ton ta tes t tien tienne tiens tiennes".split())
     return "" if informal else "nobody is addressed by tu"
 
 
@@ -164,7 +164,7 @@ def _no_digits(text: str, strict: bool) -> str:
 def _spellings(value: Any) -> tuple[tuple[str, str], ...]:
     """Each word without and with its accents; a data set with one schema has other rows' words as None."""
     pairs = value.items() if isinstance(value, Mapping) else value  # pairs, once they were read
-    read = tuple((WORD.read(one), WORD.read(two)) for one, two in pairs if two is not None)
+    read = tuple((WORD.read(plain), WORD.read(two)) for plain, two in pairs if two is not None)
     if not read:
         raise ValueError
     return read
@@ -175,11 +175,11 @@ _SPELLINGS: Final = Argument("a mapping from words without accents to those with
 
 @kind("fr:special_character:accents", FAMILY, least=1, whole=True, word_to_accentuate=_SPELLINGS)
 def _accents(text: str, strict: bool, word_to_accentuate: tuple[tuple[str, str], ...]) -> str:
-    said = text.lower()
+    lowered = text.lower()
     for plain, accented in word_to_accentuate:
-        if re.search(rf"\b{re.escape(plain.lower())}\b", said):
+        if re.search(rf"\b{re.escape(plain.lower())}\b", lowered):
             return f"{plain!r} has no accent"
-        if strict and accented.lower() not in said:
+        if strict and accented.lower() not in lowered:
             return f"{accented!r} is missing"
     return ""
 
@@ -207,7 +207,7 @@ _SENTENCE: Final = re.compile(r"[^。！？!?\n]+[。！？!?]?")
 
 
 def _ja_sentences(text: str) -> list[str]:
-    return [one.strip() for one in _SENTENCE.findall(text) if re.search(r"\w", one)]
+    return [sentence.strip() for sentence in _SENTENCE.findall(text) if re.search(r"\w", sentence)]
 
 
 def _ja_kind(name: str, **arguments: Any) -> Callable[..., Any]:
@@ -228,8 +228,8 @@ def _ja_existence(text: str, strict: bool, keywords: tuple[str, ...]) -> str:
 
 @_ja_kind("keywords:forbidden_words", forbidden_words=WORDS)
 def _ja_forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str:
-    said = [word for word in forbidden_words if word in text]
-    return f"the forbidden word {said[0]!r} occurs" if said else ""
+    occurring = [word for word in forbidden_words if word in text]
+    return f"the forbidden word {occurring[0]!r} occurs" if occurring else ""
 
 
 @_ja_kind("keywords:frequency", keyword=WORD, frequency=COUNT, relation=RELATION)
@@ -250,7 +250,7 @@ def _ja_letters(text: str, strict: bool, num_letters: int, relation: str) -> str
 
 @_ja_kind("detectable_format:number_highlighted_sections", num_highlights=COUNT)
 def _ja_highlights(text: str, strict: bool, num_highlights: int) -> str:
-    count = sum(1 for found in re.finditer(r"《([^\n《》]+)》", text) if found[1].strip())
+    count = sum(1 for match in re.finditer(r"《([^\n《》]+)》", text) if match[1].strip())
     return compared(count, "at least", num_highlights, "highlighted parts")
 
 
@@ -281,22 +281,26 @@ def _ja_title(text: str, strict: bool) -> str:
 
 @_ja_kind("detectable_format:nominal_ending", count=POSITIVE)
 def _nominal(text: str, strict: bool, count: int) -> str:
-    ends = (re.sub(r"[\W_]+$", "", one) for one in _ja_sentences(text))
+    ends = (re.sub(r"[\W_]+$", "", sentence) for sentence in _ja_sentences(text))
     nominal = sum(bool(re.search(rf"[{_KANJI}{_KATAKANA}ー]$", end)) for end in ends)
     return compared(nominal, "at least", count, "sentences that end in a noun")
 
 
 @_ja_kind("startend:quotation")
 def _ja_quotation(text: str, strict: bool) -> str:
-    said = text.strip()
-    enclosed = len(said) > 2 and said[0] == "「" and said[-1] == "」"
+    answer = text.strip()
+    enclosed = len(answer) > 2 and answer[0] == "「" and answer[-1] == "」"
     return "" if enclosed else "the answer is not in 「」"
 
 
 @_ja_kind("startend:sentence_unified_end", ending=WORD)
 def _unified_end(text: str, strict: bool, ending: str) -> str:
-    other = [one for one in _ja_sentences(text) if not one.rstrip("。！？!?").endswith(ending)]
-    return f"a sentence does not end with {ending!r}" if other else ""
+    differing = [
+        sentence
+        for sentence in _ja_sentences(text)
+        if not sentence.rstrip("。！？!?").endswith(ending)
+    ]
+    return f"a sentence does not end with {ending!r}" if differing else ""
 
 
 @_ja_kind("punctuation:no_comma")
@@ -317,14 +321,14 @@ def _furigana(text: str, strict: bool) -> str:
 
 @_ja_kind("letters:hiragana_only")
 def _hiragana_only(text: str, strict: bool) -> str:
-    other = re.search(rf"[{_KANJI}{_KATAKANA}]" + ("|[A-Za-z]" if strict else ""), text)
-    return f"{other[0]!r} is no hiragana" if other else ""
+    match = re.search(rf"[{_KANJI}{_KATAKANA}]" + ("|[A-Za-z]" if strict else ""), text)
+    return f"{match[0]!r} is no hiragana" if match else ""
 
 
 @_ja_kind("letters:katakana_only")
 def _katakana_only(text: str, strict: bool) -> str:
-    other = re.search(rf"[{_KANJI}{_HIRAGANA}]" + ("|[A-Za-z]" if strict else ""), text)
-    return f"{other[0]!r} is no katakana" if other else ""
+    match = re.search(rf"[{_KANJI}{_HIRAGANA}]" + ("|[A-Za-z]" if strict else ""), text)
+    return f"{match[0]!r} is no katakana" if match else ""
 
 
 @_ja_kind("letters:no_hiragana")

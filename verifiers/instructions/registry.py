@@ -161,26 +161,26 @@ def _read_again(name: str, items: tuple[tuple[str, type, Any], ...]) -> Instruct
 
 
 def _read(name: Any, arguments: Mapping[str, Any] | None) -> Instruction:
-    found = KINDS.get(name) if isinstance(name, str) else None
-    if found is None:
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
         raise DataError(f"there is no instruction {name!r}{nearest(name, KINDS)}")
     if not isinstance(arguments, Mapping | None):
         raise DataError(f"{name}: the arguments are {brief(arguments)}; they must be a mapping")
-    given = {key: value for key, value in (arguments or {}).items() if value is not None}
-    if odd := given.keys() ^ found.arguments.keys():
-        what = "has no argument" if next(iter(odd)) in given else "needs the argument"
+    values = {key: value for key, value in (arguments or {}).items() if value is not None}
+    if odd := values.keys() ^ kind.arguments.keys():
+        what = "has no argument" if next(iter(odd)) in values else "needs the argument"
         raise DataError(
-            f"{name} {what} {min(odd)!r}; it takes {', '.join(found.arguments) or 'none'}"
+            f"{name} {what} {min(odd)!r}; it takes {', '.join(kind.arguments) or 'none'}"
         )
     read = {}
-    for key, argument in found.arguments.items():
+    for key, argument in kind.arguments.items():
         try:
-            read[key] = argument.read(given[key])
+            read[key] = argument.read(values[key])
         except (TypeError, ValueError):
             raise DataError(
-                f"{name}: {key} is {brief(given[key])}; it must be {argument.rule}"
+                f"{name}: {key} is {brief(values[key])}; it must be {argument.rule}"
             ) from None
-    return Instruction(found, read)
+    return Instruction(kind, read)
 
 
 # ------------------------------------------------------------------------------------------- types of arguments

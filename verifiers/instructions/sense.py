@@ -84,16 +84,16 @@ def least_words(prompt: str) -> int:
     Args:
         prompt: the request; "" if unknown.
     """
-    asked = prompt[:_LOOKED_AT]
-    if not asked.strip():
+    request = prompt[:_LOOKED_AT]
+    if not request.strip():
         return 8
-    if _HAIKU.search(asked):
+    if _HAIKU.search(request):
         return 5
-    if _SHORT.search(asked):
+    if _SHORT.search(request):
         return 1
-    if _LONG.search(asked):
+    if _LONG.search(request):
         return 8
-    return 1 if _NAMES.search(asked) else 5
+    return 1 if _NAMES.search(request) else 5
 
 
 def topic_share(text: str, prompt: str) -> float | None:
@@ -103,15 +103,21 @@ def topic_share(text: str, prompt: str) -> float | None:
         text: the answer.
         prompt: the request.
     """
-    asked = _beginnings(prompt)
+    beginnings = _beginnings(prompt)
     text = text[:_LOOKED_AT].lower()
-    return round(sum(one in text for one in asked) / len(asked), 2) if asked else None
+    return (
+        round(sum(beginning in text for beginning in beginnings) / len(beginnings), 2)
+        if beginnings
+        else None
+    )
 
 
 @lru_cache(maxsize=1024)
 def _beginnings(prompt: str) -> tuple[str, ...]:
-    found = (word[:5] for word in _WORD.findall(prompt[:_LOOKED_AT].lower()) if len(word) > 4)
-    return tuple(dict.fromkeys(one for one in found if one not in _FUNCTION))[:8]
+    beginnings = (word[:5] for word in _WORD.findall(prompt[:_LOOKED_AT].lower()) if len(word) > 4)
+    return tuple(
+        dict.fromkeys(beginning for beginning in beginnings if beginning not in _FUNCTION)
+    )[:8]
 
 
 def senseless(
@@ -154,16 +160,16 @@ def _without_code(text: str) -> str:
     for block in fenced_blocks(text):
         parts.append(text[at : block.start])
         at = min(block.end, len(text))
-    kept = "".join([*parts, text[at:]]).replace("```", "").replace("~~~", "")
-    return kept if kept.strip() else ""
+    without = "".join([*parts, text[at:]]).replace("```", "").replace("~~~", "")
+    return without if without.strip() else ""
 
 
 def _repetition(text: str) -> str:
     text = text.casefold()
     for end in ".!?*":
         text = text.replace(end, "\n")
-    pieces = [" ".join(one.split()) for one in text.split("\n") if one.count(" ") >= 2]
-    pieces = [one for one in pieces if one.count(" ") >= 2]
+    pieces = [" ".join(line.split()) for line in text.split("\n") if line.count(" ") >= 2]
+    pieces = [piece for piece in pieces if piece.count(" ") >= 2]
     if len(pieces) >= 5 and 4 * len(set(pieces)) <= len(pieces):
         return f"repeats-itself: {len(set(pieces))} different sentences of {len(pieces)}"
     return ""
@@ -196,11 +202,11 @@ def _odd_line(text: str, odd: set[str]) -> str:
         first = _FIRST.search(line)
         if first is None or first[0].lower() not in odd:
             continue
-        said = {word for word in _WORD.findall(line) if len(word) >= 3}
+        long_words = {word for word in _WORD.findall(line) if len(word) >= 3}
         is_name = any(
-            word.istitle() and not set(word.lower()).isdisjoint("aeiouy") for word in said
+            word.istitle() and not set(word.lower()).isdisjoint("aeiouy") for word in long_words
         )
-        if len(said) > 1 and not is_name and {word.lower() for word in said} <= odd:
+        if len(long_words) > 1 and not is_name and {word.lower() for word in long_words} <= odd:
             return f"no-language: the part {line.strip()[:40]!r}"
     return ""
 
@@ -231,13 +237,13 @@ def _no_order(text: str, counts: Mapping[str, int]) -> str:
     """English words in no order: articles before function words or signs."""
     if sum(counts.get(article, 0) for article in ("a", "an", "the")) < 3:
         return ""
-    known = sum(counts[word] for word in _FUNCTION.intersection(counts))
-    if 8 * known < sum(counts.values()):
+    function_count = sum(counts[word] for word in _FUNCTION.intersection(counts))
+    if 8 * function_count < sum(counts.values()):
         return ""  # another language, names, or a table
     after = _ARTICLE.findall(text)
     if len(after) < 3:
         return ""
-    lost = sum(not one[:1].isalpha() or one.lower() in _FUNCTION for one in after)
+    lost = sum(not token[:1].isalpha() or token.lower() in _FUNCTION for token in after)
     if lost < 2 or 20 * lost <= 3 * len(after):
         return ""
     return f"no-order: {lost} of {len(after)} articles have no noun"

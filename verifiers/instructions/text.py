@@ -88,14 +88,14 @@ def different_words(text: str, enough: int, but: Collection[str] = ()) -> set[st
         enough: how many.
         but: words that do not count.
     """
-    found: set[str] = set()
+    different: set[str] = set()
     for word in (_WORD if text.isascii() else _WORD_OR_SIGN).finditer(text):
         folded = word[0].casefold()
         if folded not in but:
-            found.add(folded)
-            if len(found) >= enough:
+            different.add(folded)
+            if len(different) >= enough:
                 break
-    return found
+    return different
 
 
 def words(text: str) -> list[str]:
@@ -123,8 +123,8 @@ def count_words(text: str) -> int:
     """
     if not text.isascii():
         plain = text
-        for sign, other in _TYPOGRAPHIC:
-            plain = plain.replace(sign, other)
+        for sign, replacement in _TYPOGRAPHIC:
+            plain = plain.replace(sign, replacement)
         if not plain.isascii():
             return len(words(text))
         text = plain
@@ -140,8 +140,8 @@ def has_words(text: str, count: int) -> bool:
         text: any text.
         count: how many.
     """
-    found = (_WORD if text.isascii() else _WORD_OR_SIGN).finditer(text)
-    return sum(1 for _ in islice(found, count)) == count
+    matches = (_WORD if text.isascii() else _WORD_OR_SIGN).finditer(text)
+    return sum(1 for _ in islice(matches, count)) == count
 
 
 def plain_words(text: str) -> list[str]:
@@ -214,9 +214,9 @@ def count_word(word: str, text: str) -> int:
         word: the word or phrase.
         text: any text.
     """
-    said = _in_one_case(text)
+    lowered = _in_one_case(text)
     part, pattern = _whole_word(word)
-    return sum(1 for _ in pattern.finditer(said)) if part in said else 0
+    return sum(1 for _ in pattern.finditer(lowered)) if part in lowered else 0
 
 
 def has_word(word: str, text: str, *, inflected: bool = False) -> bool:
@@ -227,9 +227,9 @@ def has_word(word: str, text: str, *, inflected: bool = False) -> bool:
         text: any text.
         inflected: whether it may have the end of a plural or a genitive.
     """
-    said = _in_one_case(text)
+    lowered = _in_one_case(text)
     part, pattern = _whole_word(word, r"(?:e?s|['’]s)?" if inflected else "")
-    return part in said and pattern.search(said) is not None
+    return part in lowered and pattern.search(lowered) is not None
 
 
 _UNSEEN = re.compile(
@@ -292,7 +292,7 @@ def sentences(text: str) -> list[str]:
     Args:
         text: any text.
     """
-    found, start, length = [], 0, len(text.rstrip())
+    parts, start, length = [], 0, len(text.rstrip())
     for end in _END.finditer(text):
         stop = end.end()
         if (
@@ -301,10 +301,10 @@ def sentences(text: str) -> list[str]:
             and stop < length
         ):
             continue
-        found.append(text[start:stop].strip())
+        parts.append(text[start:stop].strip())
         start = stop
-    found.append(text[start:].strip())
-    return [one for one in found if any(map(str.isalnum, one))]
+    parts.append(text[start:].strip())
+    return [part for part in parts if any(map(str.isalnum, part))]
 
 
 _KEPT, _STOP = "\ue000", "\ue001"  # a dot that ends nothing; the end of a sentence
@@ -343,8 +343,8 @@ def reference_sentences(text: str) -> list[str]:
             text = pattern.sub(lambda dots: _KEPT * len(dots[0]) + _STOP, text)
         else:
             text = pattern.sub(replacement, text)
-    found = [one.strip() for one in text.replace(_KEPT, ".").split(_STOP)]
-    return found[:-1] if found and not found[-1] else found
+    parts = [part.strip() for part in text.replace(_KEPT, ".").split(_STOP)]
+    return parts[:-1] if parts and not parts[-1] else parts
 
 
 # ---------------------------------------------------------------------------------------------- Treebank tokens

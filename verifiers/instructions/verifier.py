@@ -89,14 +89,14 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
             raise DataError(
                 f"the reference is {brief(reference)}; it must be a list of at least one instruction"
             )
-        found = []
-        for one in reference:
-            if not isinstance(one, Mapping) or "kind" not in one:
+        instructions = []
+        for row in reference:
+            if not isinstance(row, Mapping) or "kind" not in row:
                 raise DataError(
-                    f"an instruction is {brief(one)}; it must be a mapping with 'kind' and 'arguments'"
+                    f"an instruction is {brief(row)}; it must be a mapping with 'kind' and 'arguments'"
                 )
-            found.append(read_instruction(one["kind"], one.get("arguments")))
-        return tuple(found)
+            instructions.append(read_instruction(row["kind"], row.get("arguments")))
+        return tuple(instructions)
 
     def extract(self, text: str, task: Task | None) -> _Said | Verdict:
         """The text after the thinking, which is the answer as a whole.
@@ -127,20 +127,26 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
         Raises:
             MissingDependency: an instruction needs a package that is not installed.
         """
-        said, asked, strict = answer.text, reference, self.policy == "strict"
-        if strict and (flaw := _flaw(said, asked, answer.prompt)):
-            return Verdict(Outcome.WRONG, why=flaw, answer=said)
-        texts = list(_loosened(said)) if self.loose else [said]
-        reasons = [_why_not(texts, instruction, strict) for instruction in asked]
+        answer_text, instructions, strict = answer.text, reference, self.policy == "strict"
+        if strict and (flaw := _flaw(answer_text, instructions, answer.prompt)):
+            return Verdict(Outcome.WRONG, why=flaw, answer=answer_text)
+        texts = list(_loosened(answer_text)) if self.loose else [answer_text]
+        reasons = [_why_not(texts, instruction, strict) for instruction in instructions]
         detail: dict[str, Any] = {"instructions": reasons}
         if strict and answer.prompt:
-            detail["topic"] = topic_share(said, answer.prompt)
-        failed = [(one.kind.name, why) for one, why in zip(asked, reasons, strict=True) if why]
+            detail["topic"] = topic_share(answer_text, answer.prompt)
+        failed = [
+            (instruction.kind.name, why)
+            for instruction, why in zip(instructions, reasons, strict=True)
+            if why
+        ]
         if not failed:
-            return Verdict(Outcome.CORRECT, why="followed", answer=said, detail=detail)
+            return Verdict(Outcome.CORRECT, why="followed", answer=answer_text, detail=detail)
         name, why = failed[0]
-        value = 1 - len(failed) / len(asked) if self.share else 0.0
-        return Verdict(Outcome.WRONG, value, f"{name.replace(':', '/')}: {why}", said, detail)
+        value = 1 - len(failed) / len(instructions) if self.share else 0.0
+        return Verdict(
+            Outcome.WRONG, value, f"{name.replace(':', '/')}: {why}", answer_text, detail
+        )
 
 
 class _Said(NamedTuple):
@@ -204,15 +210,15 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, tuple):
-        yield from (one for one in value if isinstance(one, str))
+        yield from (item for item in value if isinstance(item, str))
 
 
 def _without(answer: str, prompt: str) -> str:
     """The answer without repetitions of the prompt or of its lines."""
-    said = squeezed_spaces(answer)
+    own_text = squeezed_spaces(answer)
     for part in _parts(prompt):
-        said = said.replace(part, " ")
-    return said
+        own_text = own_text.replace(part, " ")
+    return own_text
 
 
 @lru_cache(maxsize=1024)

@@ -73,19 +73,19 @@ def parse(text: str, policy: MathPolicy = COMPETITION) -> Answer:
     """
     if not isinstance(text, str):
         raise UsageError(f"the text is a {type(text).__name__}; it must be a string")
-    found = extract(text) if any(box in text for box in _BOXES) else None
-    said = found.answer if found else bare(text)
-    limit = too_long(said)
-    folded = "" if limit else fold(with_points(said) if policy.decimal == "comma" else said)
+    extraction = extract(text) if any(box in text for box in _BOXES) else None
+    answer = extraction.answer if extraction else bare(text)
+    limit = too_long(answer)
+    folded = "" if limit else fold(with_points(answer) if policy.decimal == "comma" else answer)
     if limit := limit or exceeded(folded):
-        raise DataError(f"the answer {said[:80]!r} is beyond a limit: {limit}")
+        raise DataError(f"the answer {answer[:80]!r} is beyond a limit: {limit}")
     if not folded:
         raise DataError(f"the answer {text[:80]!r} is empty")
     form = read(folded)
     kind = _kind(form)
     exact = _exact(form) if kind == "number" else None
     return Answer(
-        said,
+        answer,
         kind,
         _reading(form),
         exact,
@@ -112,9 +112,9 @@ def compare(
         DataError: the reference cannot be read; the message names it.
         Unscored: no symbolic worker can be started here.
     """
-    said = answer.text if isinstance(answer, Answer) else answer
+    text = answer.text if isinstance(answer, Answer) else answer
     trusted = reference.text if isinstance(reference, Answer) else reference
-    return MathVerifier(policy).compare(said, trusted, prove=prove)
+    return MathVerifier(policy).compare(text, trusted, prove=prove)
 
 
 def value(text: str) -> Fraction | None:
@@ -190,8 +190,8 @@ def _reading(form: Form) -> str:
         case Named():
             return f"{form.name} as {_reading(form.body)}"
         case Choice():
-            said = f", which is {_reading(form.rest)}" if form.rest else ""
-            return f"the choice {form.letter.upper()}{said}"
+            rest_text = f", which is {_reading(form.rest)}" if form.rest else ""
+            return f"the choice {form.letter.upper()}{rest_text}"
         case Word():
             return f"the words {_short(form.plain)!r}"
         case Clock():

@@ -128,10 +128,10 @@ def _mixed(whole: int, numerator: int, denominator: int) -> Fraction:
 
 def _repeating(text: str) -> Fraction | None:
     r"""`0.1\overline{6}`, `0.1(6)`, and `0.1666\dots` where the period stands there three times."""
-    if found := _REPEATING.fullmatch(text):
-        sign, whole, places, period = *found.groups()[:3], found[4] or found[5]
-    elif found := _GOES_ON.fullmatch(text):
-        sign, whole, places = found.groups()
+    if match := _REPEATING.fullmatch(text):
+        sign, integer_part, places, period = *match.groups()[:3], match[4] or match[5]
+    elif match := _GOES_ON.fullmatch(text):
+        sign, integer_part, places = match.groups()
         period = next(
             (p for n in range(1, _LONGEST_PERIOD + 1) if places.endswith(3 * (p := places[-n:]))),
             "",
@@ -141,7 +141,7 @@ def _repeating(text: str) -> Fraction | None:
     else:
         return None
     shift = 10 ** len(places)
-    value = Fraction(int(whole + places or "0"), shift) + Fraction(
+    value = Fraction(int(integer_part + places or "0"), shift) + Fraction(
         int(period), shift * (10 ** len(period) - 1)
     )
     return -value if sign == "-" else value

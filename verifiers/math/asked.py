@@ -53,8 +53,8 @@ def not_as_asked(answer: Node, reference: Node, prompt: str) -> str:
     """
     answer, reference = _unnamed(answer), _unnamed(reference)
     for form in FORMS:
-        asked = form.asks.search(prompt) and form.holds(reference)
-        if asked and not (form.holds(answer) and form.count(answer) >= form.count(reference)):
+        is_due = form.asks.search(prompt) and form.holds(reference)
+        if is_due and not (form.holds(answer) and form.count(answer) >= form.count(reference)):
             return form.name
     return "" if _is_in_unit(answer, reference, prompt) else "another unit"
 
@@ -67,21 +67,21 @@ def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:
     """Who asks for meters is not answered in kilometers."""
     if answer.op != "unit" or reference.op not in ("unit", "num"):
         return True
-    asked = {canonical(found) for found in _IN_UNIT.findall(prompt)}
-    if reference.op == "unit" and reference.value not in asked:
+    named_units = {canonical(match) for match in _IN_UNIT.findall(prompt)}
+    if reference.op == "unit" and reference.value not in named_units:
         return True
     unit = reference.value if reference.op == "unit" else ""
-    known = {name for name in asked if name and measure(name)}
-    return answer.value in ({unit} if unit else known) or not known
+    measurable = {name for name in named_units if name and measure(name)}
+    return answer.value in ({unit} if unit else measurable) or not measurable
 
 
 def _numbers(tree: Node) -> list[Node]:
-    found = []
+    leaves_found = []
     for leaf in leaves(tree):
         while leaf.op in ("neg", "percent", "unit"):
             leaf = leaf.args[0]
-        found.append(leaf)
-    return found
+        leaves_found.append(leaf)
+    return leaves_found
 
 
 def _is_whole(node: Node) -> bool:

@@ -98,8 +98,8 @@ def _terms(node: Node, sign: int) -> Iterable[tuple[int, Any]]:
         if inner.op == "add" and inner.value != "mixed":
             yield from _terms(inner, turned)
         else:
-            own, body = _signed(inner)
-            yield turned * own, body
+            own_sign, body = _signed(inner)
+            yield turned * own_sign, body
 
 
 def _spelled_product(node: Node) -> tuple[int, Any]:
@@ -108,10 +108,10 @@ def _spelled_product(node: Node) -> tuple[int, Any]:
     numbers: list[tuple[Any, Fraction]] = []
     powers: dict[Any, Fraction] = {}
     for factor, exponent in _factors(node, Fraction(1)):
-        own, body = _base(factor)
-        if own < 0 and exponent.denominator == 1:
+        own_sign, body = _base(factor)
+        if own_sign < 0 and exponent.denominator == 1:
             sign = -sign if exponent.numerator % 2 else sign
-        elif own < 0:
+        elif own_sign < 0:
             body = ("neg", body)
         if body[0] == "num" and body != _ONE:
             numbers.append((body, exponent))
@@ -246,11 +246,11 @@ def _number(node: Node) -> Fraction | None:
 
 
 def _added(parts: Iterable[Linear]) -> Linear:
-    whole: Linear = {}
+    total: Linear = {}
     for part in parts:
         for factors, coefficient in part.items():
-            whole[factors] = whole.get(factors, Fraction(0)) + coefficient
-    return whole
+            total[factors] = total.get(factors, Fraction(0)) + coefficient
+    return total
 
 
 def _sum(terms: Linear) -> Any:

@@ -27,7 +27,7 @@ def cut(text: str, at: re.Pattern[str]) -> list[str]:
 def cuts(text: str, at: re.Pattern[str]) -> tuple[list[str], list[str]]:
     """The same with empty parts, and the separators: one fewer."""
     parts: list[str] = []
-    found: list[str] = []
+    separators: list[str] = []
     depth = start = 0
     for match in at.finditer(text):
         kind = match.lastgroup
@@ -39,11 +39,11 @@ def cuts(text: str, at: re.Pattern[str]) -> tuple[list[str], list[str]]:
                 return [text], []
         elif kind == "cut" and depth == 0:
             parts.append(text[start : match.start()].strip())
-            found.append(match[0])
+            separators.append(match[0])
             start = match.end()
     if depth:
         return [text], []
-    return [*parts, text[start:].strip()], found
+    return [*parts, text[start:].strip()], separators
 
 
 def brackets(text: str) -> tuple[str, str]:
@@ -58,6 +58,6 @@ def brackets(text: str) -> tuple[str, str]:
         elif match.lastgroup == "close":
             depth -= 1
             if depth <= 0:
-                whole = depth == 0 and match.end() == len(text) and first != r"\begin"
-                return (first, match[0]) if whole else ("", "")
+                encloses = depth == 0 and match.end() == len(text) and first != r"\begin"
+                return (first, match[0]) if encloses else ("", "")
     return "", ""

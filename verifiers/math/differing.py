@@ -66,8 +66,8 @@ def differing_point(answer: str, reference: str) -> Difference | None:
 
 
 def _tree(text: str) -> Node | None:
-    said = bare(text)
-    if too_long(said) or exceeded(folded := fold(said)):
+    plain = bare(text)
+    if too_long(plain) or exceeded(folded := fold(plain)):
         return None
     try:
         return parse(folded)
@@ -82,8 +82,8 @@ def _search(a: Node, b: Node) -> Difference | None:
         if pair is None or isinstance(pair.x, Grid) or isinstance(pair.y, Grid):
             continue
         if pair.differ():
-            shown = {name: _shown(value) for name, value in point.items()}
-            return Difference(shown, _shown(pair.x), _shown(pair.y))
+            shown_point = {name: _shown(value) for name, value in point.items()}
+            return Difference(shown_point, _shown(pair.x), _shown(pair.y))
     return None
 
 

@@ -183,9 +183,13 @@ def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> 
                 )
                 or None
             )
-        mine, other = free_symbols(a), free_symbols(b)
+        mine, reference_names = free_symbols(a), free_symbols(b)
         sets = any(has(tree, *_NO_VALUE, "tuple", "matrix") for tree in (a, b))
-        if sets or (mine - other and other - mine) or "C" in mine | other:
+        if (
+            sets
+            or (mine - reference_names and reference_names - mine)
+            or "C" in mine | reference_names
+        ):
             return None  # k\pi and n\pi, constants of integration
         gap = Node("add", (a, Node("neg", (b,))))
         zero = is_zero(gap)

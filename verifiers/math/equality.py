@@ -58,11 +58,11 @@ def _with_matrices(a: Node, b: Node) -> tuple[Node, Node]:
 
     Two expressions that agree for matrices of numbers out of a hash agree for all, but for a chance as of other points.
     """
-    both = [*walk(a), *walk(b)]
-    names = {node.value for node in both if node.op == "sym"}
-    turned = any(node.op == "transpose" and free_symbols(node) for node in both)
-    inverse = any(node.op == "pow" and node.args[1] in _MINUS_ONE for node in both)
-    divided = any(node.op == "div" for node in both)
+    nodes = [*walk(a), *walk(b)]
+    names = {node.value for node in nodes if node.op == "sym"}
+    turned = any(node.op == "transpose" and free_symbols(node) for node in nodes)
+    inverse = any(node.op == "pow" and node.args[1] in _MINUS_ONE for node in nodes)
+    divided = any(node.op == "div" for node in nodes)
     if not (turned or (inverse and not divided and len(names) > 1 and names <= _MATRICES)):
         return a, b
     for name in names:
@@ -96,8 +96,8 @@ def _same(a: Node, b: Node) -> bool:
     if {a.op, b.op} <= {"list", "set"}:
         return _in_any_order(a.args, b.args)
     if any(
-        side.op in ("list", "set", "congruent") or _is_plain_tuple(side, other)
-        for side, other in ((a, b), (b, a))
+        side.op in ("list", "set", "congruent") or _is_plain_tuple(side, opposite)
+        for side, opposite in ((a, b), (b, a))
     ):
         return False
     return _expressions(a, b)
@@ -205,9 +205,9 @@ def _is_angle(node: Node, name: str) -> bool:
     """Linear in the variable, with pi or degrees in the expression."""
     if not has(node, "deg") and Node("const", value="pi") not in list(walk(node)):
         return False
-    at = [_put(node, name, num(whole)) for whole in (0, 1, 2, 5)]
+    at = [_put(node, name, num(integer)) for integer in (0, 1, 2, 5)]
     step = Node("add", (at[1], Node("neg", (at[0],))))
-    linear = [Node("add", (at[0], Node("mul", (num(whole), step)))) for whole in (2, 5)]
+    linear = [Node("add", (at[0], Node("mul", (num(integer), step)))) for integer in (2, 5)]
     return all(
         probing.equal(x, y) for x, y in zip(linear, at[2:], strict=True)
     ) and not probing.equal(step, num(0))
@@ -220,31 +220,31 @@ def _progression(node: Node, name: str) -> tuple[Node, Node]:
 
 def _with_other_constants(a: Node, b: Node) -> bool:
     r"""A e^x + B e^{-x} for C_1\cosh x + C_2\sinh x: both run through the same functions."""
-    theirs = sorted(name for name in free_symbols(b) if _ARBITRARY.fullmatch(name))
-    if theirs:  # beside a C, other capital letters are constants too
-        theirs = sorted({*theirs, *(free_symbols(b) & _BESIDE_C)})
+    reference_constants = sorted(name for name in free_symbols(b) if _ARBITRARY.fullmatch(name))
+    if reference_constants:  # beside a C, other capital letters are constants too
+        reference_constants = sorted({*reference_constants, *(free_symbols(b) & _BESIDE_C)})
     mine = sorted(name for name in free_symbols(a) if _ARBITRARY_IN_ANSWER.fullmatch(name))
-    variables = sorted(free_symbols(b) - {*theirs})
+    variables = sorted(free_symbols(b) - {*reference_constants})
     if (
-        not 1 <= len(theirs) == len(mine) <= 3
-        or (theirs == mine and len(mine) == 1)
+        not 1 <= len(reference_constants) == len(mine) <= 3
+        or (reference_constants == mine and len(mine) == 1)
         or free_symbols(a) - {*mine} != {*variables}
     ):
         return False
-    if not all(_are_factors(side, names) for side, names in ((a, mine), (b, theirs))):
+    if not all(_are_factors(side, names) for side, names in ((a, mine), (b, reference_constants))):
         return False
-    (start, *own), (other_start, *basis) = _basis(a, mine), _basis(b, theirs)
+    (start, *own_basis), (other_start, *basis) = _basis(a, mine), _basis(b, reference_constants)
     gap = Node("add", (start, Node("neg", (other_start,))))
-    within = all(_are_dependent((vector, *basis), variables) for vector in (gap, *own))
-    return within and not _are_dependent(own, variables)
+    within = all(_are_dependent((vector, *basis), variables) for vector in (gap, *own_basis))
+    return within and not _are_dependent(own_basis, variables)
 
 
 def _basis(node: Node, constants: Sequence[str]) -> list[Node]:
     """What is left where all constants are 0, and what each of them is a factor of."""
     start = reduce(lambda tree, name: _put(tree, name, num(0)), constants, node)
     alone = [
-        reduce(lambda tree, name: _put(tree, name, num(int(name == one))), constants, node)
-        for one in constants
+        reduce(lambda tree, name: _put(tree, name, num(int(name == chosen))), constants, node)
+        for chosen in constants
     ]
     return [start, *(Node("add", (tree, Node("neg", (start,)))) for tree in alone)]
 
@@ -269,18 +269,20 @@ def _are_dependent(functions: Sequence[Node], variables: Sequence[str]) -> bool:
 def _are_factors(node: Node, names: Sequence[str]) -> bool:
     """Each name stands once, as a factor of a term that has a variable too; a sum may have one as a term."""
     terms = node.args if node.op == "add" else (node,)
-    found: list[str] = []
+    factors_found: list[str] = []
     for term in terms:
         inner = term.args[0] if term.op == "neg" else term
         above = inner.args[0] if inner.op == "div" else inner
         factors = above.args if above.op == "mul" else (above,)
-        here = [factor.value for factor in factors if factor.op == "sym" and factor.value in names]
-        if len(here) > 1 or sum(
+        own_factors = [
+            factor.value for factor in factors if factor.op == "sym" and factor.value in names
+        ]
+        if len(own_factors) > 1 or sum(
             below.op == "sym" and below.value in names for below in walk(term)
-        ) != len(here):
+        ) != len(own_factors):
             return False
-        found += here
-    return sorted(found) == sorted(names) and len(free_symbols(node)) > len(names)
+        factors_found += own_factors
+    return sorted(factors_found) == sorted(names) and len(free_symbols(node)) > len(names)
 
 
 def _constant(node: Node) -> str | None:
@@ -337,8 +339,8 @@ def _never_zero(above: Node, factor: Node) -> bool:
         factor = factor.args[0]
     if factor.op != "sym":
         return not free_symbols(factor)
-    there = _put(above, factor.value, num(0))
-    return probing.ratio(there, num(1)) != 0
+    at_zero = _put(above, factor.value, num(0))
+    return probing.ratio(at_zero, num(1)) != 0
 
 
 def _over_one(node: Node) -> tuple[Node, tuple[Node, ...]]:
@@ -357,11 +359,14 @@ def _over_one(node: Node) -> tuple[Node, tuple[Node, ...]]:
     factors = tuple(factor for _, below in parts for factor in below)
     if node.op == "mul":
         return Node("mul", tuple(above for above, _ in parts)), factors
-    others = [
-        [f for other, (_, below) in enumerate(parts) if other != at for f in below]
+    missing_factors = [
+        [f for position, (_, below) in enumerate(parts) if position != at for f in below]
         for at in range(len(parts))
     ]
-    terms = (Node("mul", (above, *more)) for (above, _), more in zip(parts, others, strict=True))
+    terms = (
+        Node("mul", (above, *extra))
+        for (above, _), extra in zip(parts, missing_factors, strict=True)
+    )
     return Node("add", tuple(terms)), factors
 
 
@@ -396,8 +401,8 @@ def _solved(equation: Node, value: Node) -> bool:
 
     So it is where it is linear in the one variable that the value does not have.
     """
-    [name, *more] = free_symbols(equation) - free_symbols(value) or [""]
-    if equation.value != ("=",) or more or not name or not free_symbols(value):
+    [name, *other_names] = free_symbols(equation) - free_symbols(value) or [""]
+    if equation.value != ("=",) or other_names or not name or not free_symbols(value):
         return False
     gap = _gap(equation)
     moved = [_put(gap, name, Node("add", (value, num(by)))) for by in (0, 1, -1)]

@@ -134,14 +134,14 @@ def _allowed(reference: Node, policy: MathPolicy) -> frozenset[str]:
 
 def _is_written(answer: Node, reference: Node, policy: MathPolicy) -> bool:
     """Where the reference has a number, the answer has one too, and no x/x or sin²x + cos²x."""
-    mine, theirs = list(leaves(answer)), list(leaves(reference))
+    mine, reference_leaves = list(leaves(answer)), list(leaves(reference))
     if answer.op == reference.op == "named" and answer.value != reference.value:
         return True  # y = 4/x for xy = 4
-    bounded = [leaf for leaf in theirs if not _is_infinite(leaf)]
+    bounded = [leaf for leaf in reference_leaves if not _is_infinite(leaf)]
     if bounded and all(_is_exact(leaf, policy) for leaf in bounded):
         return all(map(_is_finished_number, mine))
-    if len(mine) == len(theirs) and answer.op in _ORDERED and reference.op in _ORDERED:
-        pairs = zip(mine, theirs, strict=True)
+    if len(mine) == len(reference_leaves) and answer.op in _ORDERED and reference.op in _ORDERED:
+        pairs = zip(mine, reference_leaves, strict=True)
         return all(_is_finished_number(a) for a, b in pairs if _is_exact(b, policy))
     return True
 
@@ -196,13 +196,13 @@ def _is_open_sum(node: Node) -> bool:
     """Two terms that consist of the same, numbers among them; a term of 0, but in a + bi."""
     if node.value == "mixed" or _has_dots(node.args):
         return False
-    seen: set[object] = set()
+    earlier: set[object] = set()
     for arg in node.args:
         terms = linear(arg)
         zero = terms.get((), 1) == 0 and _I not in walk(node)  # 0 + 2i is a + bi
-        if zero or not seen.isdisjoint(terms):
+        if zero or not earlier.isdisjoint(terms):
             return True
-        seen |= terms.keys()
+        earlier |= terms.keys()
     shared = [base for arg in node.args for base in _polynomial_factors(arg)]
     return len(shared) > len(set(shared))
 
@@ -240,8 +240,8 @@ def _is_product_of_arrays(node: Node) -> bool:
     """A fraction often stands before one."""
     factors = list(_flat(node))
     arrays = sum(arg.op in ("matrix", "tuple") for arg in factors)
-    whole = any(arg.op == "num" and arg.value.denominator == 1 for arg in factors)
-    return arrays > 1 or (arrays == 1 and whole)
+    has_integer = any(arg.op == "num" and arg.value.denominator == 1 for arg in factors)
+    return arrays > 1 or (arrays == 1 and has_integer)
 
 
 def _is_sum_of_arrays(node: Node) -> bool:
@@ -290,8 +290,8 @@ def _contents(node: Node) -> tuple[int, int]:
         (a, b), (c, d) = map(_contents, node.args)
         return a * d, b * c
     if node.op == "mul":
-        found = list(map(_contents, node.args))
-        return math.prod(above for above, _ in found), math.prod(below for _, below in found)
+        contents = list(map(_contents, node.args))
+        return math.prod(above for above, _ in contents), math.prod(below for _, below in contents)
     if node.op in ("add", "pm") and node.value != "mixed":
         return math.gcd(*(_whole_content(arg) for arg in node.args)), 1
     if _is_power_of_ten(node):

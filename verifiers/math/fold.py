@@ -276,7 +276,7 @@ def _fold_numerals(text: str) -> str:
     r"""`3x10^8` is a product, `1'234'567` a number, `3 "out of" 4` and `(3)/(4) x` have a fraction."""
     if "x" in text or "X" in text:
         text = _DIGIT_X.sub(r" \\times ", text)
-        text = rf"{found[1]}\times {found[2]}" if (found := _PRODUCT_X.fullmatch(text)) else text
+        text = rf"{match[1]}\times {match[2]}" if (match := _PRODUCT_X.fullmatch(text)) else text
     if "'" in text and _APOSTROPHES.fullmatch(text):
         text = text.replace("'", "")
     if text.count("^") > 1 and _POWERS_BESIDE.fullmatch(text):
@@ -285,8 +285,8 @@ def _fold_numerals(text: str) -> str:
         text = _FACTORIALS.sub(r" \\cdot ", text)  # 4! 5!
     if "/" in text and ")" in text:
         text = _QUOTIENT.sub(r"\\frac{\1}{\2}", text)
-    if "out of" in text and (found := _OUT_OF.fullmatch(text)):
-        text = rf"\frac{{{found[1]}}}{{{found[2]}}}"
+    if "out of" in text and (match := _OUT_OF.fullmatch(text)):
+        text = rf"\frac{{{match[1]}}}{{{match[2]}}}"
     return text
 
 
@@ -319,8 +319,8 @@ def with_commas(answer: str, reference: str, prompt: str) -> tuple[str, str] | N
 
 
 def _has_comma(number: str, usual: bool) -> bool:
-    one = _ONE_COMMA.fullmatch(number) and not _GROUPS.fullmatch(number)
-    return bool(one) and (usual or _SURE.fullmatch(number) is not None)
+    match = _ONE_COMMA.fullmatch(number) and not _GROUPS.fullmatch(number)
+    return bool(match) and (usual or _SURE.fullmatch(number) is not None)
 
 
 def with_points(text: str) -> str:
@@ -441,16 +441,16 @@ def _fold_rows(text: str) -> str:
     r"""The statements of `aligned`, `gathered` and of `cases` without conditions, one after another."""
     if "matrix}" in text:
         return _MATRIX_BREAK.sub(r"\\\\", text)  # a row break that has lost one of its two signs
-    found = _ROWS.search(text)
-    if found is None or (
-        found[1] == "cases" and ("&" in found[2] or "=" not in found[2] or r"\text" in found[2])
+    match = _ROWS.search(text)
+    if match is None or (
+        match[1] == "cases" and ("&" in match[2] or "=" not in match[2] or r"\text" in match[2])
     ):
         return text
-    rows = [row.replace("&", " ").strip(" ,;\n") for row in found[2].split(r"\\")]
-    whole = ""
+    rows = [row.replace("&", " ").strip(" ,;\n") for row in match[2].split(r"\\")]
+    statements = ""
     for row in filter(None, rows):
-        whole += row if not whole or row[0] == "=" else f" , {row}"
-    return text[: found.start()] + whole + text[found.end() :]
+        statements += row if not statements or row[0] == "=" else f" , {row}"
+    return text[: match.start()] + statements + text[match.end() :]
 
 
 def _fold_dollars(text: str) -> str:
@@ -502,11 +502,11 @@ def _quote(match: re.Match[str]) -> str:
 
 def _spoken(part: str) -> str:
     """Words in quotes, but for a number in front of them: `12 cm` → `12 "cm"`."""
-    found = _SPOKEN_NUMBER.fullmatch(part)
-    if found is None:
+    match = _SPOKEN_NUMBER.fullmatch(part)
+    if match is None:
         return f' "{part}" '
-    rest = (found[2] or "").strip()
-    return f' {found[1]} "{rest}" ' if rest else f" {found[1]} "
+    after = (match[2] or "").strip()
+    return f' {match[1]} "{after}" ' if after else f" {match[1]} "
 
 
 def _brace_fractions(text: str) -> str:

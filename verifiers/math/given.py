@@ -71,18 +71,22 @@ def given(answer: Node, reference: Node, prompt: str, has_value: Callable[[Node]
         prompt: the text of the prompt.
         has_value: whether a part of the answer has the reference's value.
     """
-    own = _spellings(reference)
-    if _is_plain(answer) or _bare(answer) in own:
+    reference_spellings = _spellings(reference)
+    if _is_plain(answer) or _bare(answer) in reference_spellings:
         return False
-    mine = [leaf for leaf in leaves(answer) if not _is_plain(leaf) and _bare(leaf) not in own]
+    mine = [
+        leaf
+        for leaf in leaves(answer)
+        if not _is_plain(leaf) and _bare(leaf) not in reference_spellings
+    ]
     if not mine and answer.op in _GROUPS | _ATOMS:
         return False
-    known = facts(prompt)
+    prompt_facts = facts(prompt)
     wholes = mine if answer.op in _GROUPS else [answer]
-    if all(_is_known(whole, known) for whole in wholes):
+    if all(_is_known(whole_answer, prompt_facts) for whole_answer in wholes):
         return not _is_solved_alike(answer, reference)
     return any(
-        spelling(part) in known and has_value(part)
+        spelling(part) in prompt_facts and has_value(part)
         for leaf in wholes
         for part in walk(leaf)
         if part is not leaf and part.op not in _ATOMS | _GROUPS and not is_written_out(part)

@@ -57,19 +57,19 @@ def united(parts: Iterable[Piece[_End]]) -> list[Piece[_End]]:
 
 def common(left: Iterable[Piece[_End]], right: Iterable[Piece[_End]]) -> list[Piece[_End]]:
     """What is in both, from left to right; each side's pieces must be disjoint."""
-    others = list(right)
-    both = ((max(a[0], b[0]), min(a[1], b[1])) for a in left for b in others)
-    return sorted((piece for piece in both if piece[0] < piece[1]), key=lambda piece: piece[0])
+    right_pieces = list(right)
+    overlaps = ((max(a[0], b[0]), min(a[1], b[1])) for a in left for b in right_pieces)
+    return sorted((piece for piece in overlaps if piece[0] < piece[1]), key=lambda piece: piece[0])
 
 
 def outside(parts: Iterable[Piece[_End]], least: _End, most: _End) -> list[Piece[_End]]:
     """The rest of the real line, which lies between two ends at infinity; the pieces must be as `united` makes them."""
-    rest, start = [], least
+    gaps, start = [], least
     for low, high in parts:
-        rest.append((start, low))
+        gaps.append((start, low))
         start = high
-    rest.append((start, most))
-    return [piece for piece in rest if piece[0] < piece[1]]
+    gaps.append((start, most))
+    return [piece for piece in gaps if piece[0] < piece[1]]
 
 
 # ------------------------------------------------------------------------------------------------------------- forms
@@ -77,8 +77,8 @@ def outside(parts: Iterable[Piece[_End]], least: _End, most: _End) -> list[Piece
 
 def pieces(form: Form) -> list[Piece[Exact]] | None:
     """The disjoint pieces from left to right; None if an end is not an exact number, or it is no such set."""
-    found = _pieces(form)
-    return None if found is None or len(found) > _MOST else united(found)
+    parts = _pieces(form)
+    return None if parts is None or len(parts) > _MOST else united(parts)
 
 
 def _pieces(form: Form) -> list[Piece[Exact]] | None:
@@ -99,10 +99,12 @@ def _pieces(form: Form) -> list[Piece[Exact]] | None:
     if form.kind in ("union", "set"):
         return [piece for part in sets for piece in part]
     if form.kind in ("meet", "minus"):
-        both = united(sets[0])
-        for other in map(united, sets[1:]):
-            both = common(both, other if form.kind == "meet" else outside(other, _LEAST, _HIGHEST))
-        return both
+        joined = united(sets[0])
+        for more_parts in map(united, sets[1:]):
+            joined = common(
+                joined, more_parts if form.kind == "meet" else outside(more_parts, _LEAST, _HIGHEST)
+            )
+        return joined
     return None
 
 

@@ -202,10 +202,14 @@ def _written(number: str, *, exponent: bool) -> float:
     Of a decimal all digits count, since they end up in its numerator or denominator; in an exponent its size does.
     """
     mantissa, _, power = number.lower().partition("e")
-    whole, point, places = mantissa.partition(".")
-    weight = math.log10(max(2, int(whole) + len(point))) if len(whole) < 16 else float(len(whole))
+    integer_part, point, places = mantissa.partition(".")
+    weight = (
+        math.log10(max(2, int(integer_part) + len(point)))
+        if len(integer_part) < 16
+        else float(len(integer_part))
+    )
     if point and not exponent:
-        weight = max(weight, float(len(whole) + len(places)))
+        weight = max(weight, float(len(integer_part) + len(places)))
     return weight + (min(abs(int(power[:9])), _HUGE) if power else 0.0)
 
 

@@ -30,19 +30,23 @@ def matched(
     left: tuple[Form, ...], right: tuple[Form, ...], decide: Callable[[Form, Form], Decision]
 ) -> Decision:
     """Every item has its like on the other side.  Equality is transitive, so the first like will do."""
-    table, found = _table(left, right, decide)
-    return found if table is None else all_of(map(any_of, [*table, *zip(*table, strict=True)]))
+    table, undecided = _table(left, right, decide)
+    return undecided if table is None else all_of(map(any_of, [*table, *zip(*table, strict=True)]))
 
 
 def counted(
     left: tuple[Form, ...], right: tuple[Form, ...], decide: Callable[[Form, Form], Decision]
 ) -> Decision:
     """The same for lists, where each item must also occur equally often: 1, 1, 2 is not 1, 2, 2."""
-    table, found = _table(left, right, decide)
+    table, decision = _table(left, right, decide)
     if table is None:
-        return found
-    found = all_of(map(any_of, [*table, *zip(*table, strict=True)]))
-    return Decision(False, "different-items") if found.equal and not _same_counts(table) else found
+        return decision
+    decision = all_of(map(any_of, [*table, *zip(*table, strict=True)]))
+    return (
+        Decision(False, "different-items")
+        if decision.equal and not _same_counts(table)
+        else decision
+    )
 
 
 def _table(
@@ -54,7 +58,7 @@ def _table(
         )
     table: list[list[Decision]] = []
     for item in left:
-        table.append([decide(item, other) for other in right])
+        table.append([decide(item, candidate) for candidate in right])
         if any_of(table[-1]).equal is False:
             return None, Decision(False, "different-items")
     return table, UNDECIDED

@@ -193,12 +193,12 @@ class _Comparison:
         ):
             return Decision(False, "different-domain")
         bodies = [form.body if isinstance(form, Family) else form for form in (a, b)]
-        mine, other = (
+        mine, reference_letters = (
             letters(bodies[0]) - letters(bodies[1]),
             letters(bodies[1]) - letters(bodies[0]),
         )
-        if len(mine) == len(other) == 1:
-            (old,), (new,) = mine, other
+        if len(mine) == len(reference_letters) == 1:
+            (old,), (new,) = mine, reference_letters
             declared = {form.letter for form in (a, b) if isinstance(form, Family)}
             if declared & {old, new}:
                 bodies[0] = renamed(bodies[0], old, new)
@@ -254,17 +254,20 @@ class _Comparison:
                 and self.decide(a.rest, b.rest).equal is False
             )
             return Decision(False, "different-text") if clash else Decision(True, "same-choice")
-        choice, other = (a, b) if isinstance(a, Choice) else (b, a)
+        choice, opposite = (a, b) if isinstance(a, Choice) else (b, a)
         assert isinstance(choice, Choice)
-        if len(other.text) == 1 and other.text.isalpha():
+        if len(opposite.text) == 1 and opposite.text.isalpha():
             # The number i is no option, nor is e where the reference says it; but `e` may answer (E).
-            number = other.text == "i" or (other.text == "e" and other is b)
-            same = other.text.lower() == choice.letter and not number
+            number = opposite.text == "i" or (opposite.text == "e" and opposite is b)
+            same = opposite.text.lower() == choice.letter and not number
             return Decision(True, "same-choice") if same else Decision(False, "different-choice")
-        if isinstance(other, Items) and any(isinstance(item, Choice) for item in other.items):
+        if isinstance(opposite, Items) and any(isinstance(item, Choice) for item in opposite.items):
             return Decision(False, "different-choice")
         if choice.rest is None:
-            if isinstance(other, Word) and _LETTERS_OF_TRUTH.get(other.plain) == choice.letter:
+            if (
+                isinstance(opposite, Word)
+                and _LETTERS_OF_TRUTH.get(opposite.plain) == choice.letter
+            ):
                 return Decision(True, "same-text")
             return Decision(
                 None, "different-kind"
@@ -276,22 +279,22 @@ class _Comparison:
     def _sequences(self, a: Form, b: Form) -> Decision:
         if isinstance(a, Items) and isinstance(b, Items):
             return self._two_sequences(a, b)
-        sequence, other = (a, b) if isinstance(a, Items) else (b, a)
+        sequence, opposite = (a, b) if isinstance(a, Items) else (b, a)
         assert isinstance(sequence, Items)
-        if isinstance(other, Word | Clock):
+        if isinstance(opposite, Word | Clock):
             return Decision(None, "different-kind")
         if sequence.kind == "range":
-            return _ranges(sequence, other)
+            return _ranges(sequence, opposite)
         if (
             sequence.kind in _VECTORS
-            and (vector_sum := components(other, _length(sequence))) is not None
+            and (vector_sum := components(opposite, _length(sequence))) is not None
         ):
             return (
                 self.decide(sequence, vector_sum)
                 if sequence is a
                 else self.decide(vector_sum, sequence)
             )
-        if sequence.kind == "()" and (pair := point(other)) is not None:
+        if sequence.kind == "()" and (pair := point(opposite)) is not None:
             return self.decide(pair, b) if sequence is b else self.decide(a, pair)
         if sequence is a and sequence.kind == "list" and (names := ranking(b)) is not None:
             return self._in_order(a.items, names)
@@ -301,16 +304,16 @@ class _Comparison:
             and not isinstance(cells[0], Items)
         ):
             return self.decide(cells[0], b) if sequence is a else self.decide(a, cells[0])
-        if (again := read_again(sequence, other)) is not None:
+        if (again := read_again(sequence, opposite)) is not None:
             return (
                 self.decide(again[0], again[1])
                 if sequence is a
                 else self.decide(again[1], again[0])
             )
-        if sequence.kind in _REGIONS and (found := same_region(a, b)):
-            return found
-        several = sequence.kind not in _SINGLE or may_be_several(other) or is_relation(other)
-        return self._ask(a, b) if several and not is_number(other) else _DIFFERENT_KIND
+        if sequence.kind in _REGIONS and (decision := same_region(a, b)):
+            return decision
+        several = sequence.kind not in _SINGLE or may_be_several(opposite) or is_relation(opposite)
+        return self._ask(a, b) if several and not is_number(opposite) else _DIFFERENT_KIND
 
     def _two_sequences(self, a: Items, b: Items) -> Decision:
         kinds = {a.kind, b.kind}
@@ -349,8 +352,8 @@ class _Comparison:
         return self._in_order(a.items, b.items)
 
     def _regions(self, a: Items, b: Items) -> Decision:
-        if found := same_region(a, b):
-            return found
+        if decision := same_region(a, b):
+            return decision
         alike = matched(a.items, b.items, self.decide) if a.kind == b.kind == "union" else UNDECIDED
         return (
             alike if alike.equal else self._ask(a, b)
@@ -387,9 +390,9 @@ class _Comparison:
             return Decision(a.core == b.core, "same-text" if a.core == b.core else "different-text")
         if "j" in a.core and (imaginary := imaginary_j(a, b)) is not None:
             a = imaginary  # engineers write 3 + 4j
-        found, size = quantities(a, b, self.policy)
-        if found is not UNDECIDED:
-            return found
+        decision, size = quantities(a, b, self.policy)
+        if decision is not UNDECIDED:
+            return decision
         return self._ask(a if size in (None, 1) else times(a, size, b.unit), b)
 
     def _clocks(self, a: Form, b: Form) -> Decision:
@@ -403,8 +406,8 @@ class _Comparison:
                     and (a.seconds - b.seconds) % _HALF_DAY_S == 0
                 )
             return Decision(True, "same-text") if same else Decision(False, "different-time")
-        clock, other = (a, b) if isinstance(a, Clock) else (b, a)
-        ratio = as_ratio(clock.text) if _is_ratio_of(clock.text, other) else None
+        clock, opposite = (a, b) if isinstance(a, Clock) else (b, a)
+        ratio = as_ratio(clock.text) if _is_ratio_of(clock.text, opposite) else None
         if ratio is None:
             return Decision(None, "different-kind")  # a time is no number
         return self.decide(ratio, b) if clock is a else self.decide(a, ratio)
@@ -414,7 +417,7 @@ def _are_roots_of(names: str, name: str) -> bool:
     """x_1 = x_2 = 2 is the double root x = 2, and x_{1,2} = \\pm 2 are both."""
     several = names.split("=")
     return names == f"{name}_{{1,2}}" or (
-        len(several) > 1 and all(one.startswith(f"{name}_") for one in several)
+        len(several) > 1 and all(name_of_root.startswith(f"{name}_") for name_of_root in several)
     )
 
 
@@ -442,8 +445,8 @@ def _are_no_names(a: Named, b: Named) -> bool:
     """Short products of letters, and on both sides the same letters in all."""
     if not all(form.name.isalpha() and len(form.name) <= 3 for form in (a, b)):
         return False
-    mine, other = ({*form.name} | letters(form) for form in (a, b))
-    return mine == other and len(mine) > 1
+    mine, reference_names = ({*form.name} | letters(form) for form in (a, b))
+    return mine == reference_names and len(mine) > 1
 
 
 def _is_no_interval(region: Form, other: Form) -> bool:
@@ -475,8 +478,8 @@ def _length(sequence: Items) -> int:
 def _ranges(dashed: Items, other: Form) -> Decision:
     """5–6 beside `5-6` or `5 "to" 6`, which without the dash are a difference and a ratio."""
     low, high = (squeeze(item.text) for item in dashed.items)
-    said = squeeze(other.text).replace('"', "").replace("--", "-")
-    same = said in (f"{low}-{high}", f"{low}to{high}", f"{low} to {high}")
+    plain = squeeze(other.text).replace('"', "").replace("--", "-")
+    same = plain in (f"{low}-{high}", f"{low}to{high}", f"{low} to {high}")
     return Decision(True, "same-text") if same else _DIFFERENT_KIND
 
 
@@ -488,13 +491,13 @@ def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
             a.plain == b.plain and _same_case(_letters(a), _letters(b), policy)
         )
         return Decision(True, "same-text") if same else Decision(None, "different-text")
-    word, other = (a, b) if isinstance(a, Word) else (b, a)
+    word, opposite = (a, b) if isinstance(a, Word) else (b, a)
     assert isinstance(word, Word)
-    mine, others = _letters(word), _letters(other)
-    if word is b and _LETTERS_OF_TRUTH.get(word.plain) == others.casefold():
+    mine, other_letters = _letters(word), _letters(opposite)
+    if word is b and _LETTERS_OF_TRUTH.get(word.plain) == other_letters.casefold():
         return Decision(True, "same-text")
-    if (formula(other.text) or others.casefold()) == squeeze(word.plain) and _same_case(
-        mine, others, policy
+    if (formula(opposite.text) or other_letters.casefold()) == squeeze(word.plain) and _same_case(
+        mine, other_letters, policy
     ):
         return Decision(True, "same-text")
     return Decision(None, "different-kind")
@@ -502,16 +505,16 @@ def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
 
 def _predicate(sentence: Word, words: int = 2) -> str:
     """`odd` of "The function is odd", if it says one thing and no more of a subject of so many words."""
-    subject, verb, said = sentence.plain.partition(" is ")
+    subject, verb, predicate = sentence.plain.partition(" is ")
     if subject in _SUBJECTS:
         subject = f"the {subject}"
     noun, _, does = sentence.plain.partition(" ")
     if noun in _SUBJECTS and does in ("converges", "diverges"):
         return does
-    more = _SAYS_MORE_THAN_ONE.intersection(sentence.plain.split())
+    hedging = _SAYS_MORE_THAN_ONE.intersection(sentence.plain.split())
     return (
-        plain(said)
-        if verb and len(said.split()) < 4 and not more and len(subject.split()) >= words
+        plain(predicate)
+        if verb and len(predicate.split()) < 4 and not hedging and len(subject.split()) >= words
         else ""
     )
 
@@ -524,7 +527,9 @@ def _same_case(a: str, b: str, policy: MathPolicy) -> bool:
     """Co is not CO: letters that name other chemical elements in another case are other words."""
     if a == b or policy.case == "match":
         return a == b
-    mine, other = elements(a), elements(b)
-    if mine == other or a.casefold() in _NO_ELEMENTS:
+    mine, reference_elements = elements(a), elements(b)
+    if mine == reference_elements or a.casefold() in _NO_ELEMENTS:
         return True
-    return (mine is None or other is None) and len(a) > 2  # Paris is PARIS, but Co is not co
+    return (mine is None or reference_elements is None) and len(
+        a
+    ) > 2  # Paris is PARIS, but Co is not co

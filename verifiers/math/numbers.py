@@ -72,19 +72,19 @@ def _same_number(x: Fraction | int, a: Quantity, b: Quantity, policy: MathPolicy
 
 def units(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
     """Do the units go together, and what is a's in b's; a percent sign goes with no unit: 5% is not 5 cm."""
-    both = a.unit, b.unit
-    if THOUSANDS in both and a.unit != b.unit:
+    pair = a.unit, b.unit
+    if THOUSANDS in pair and a.unit != b.unit:
         return _thousands(a, b)
     if a.unit == b.unit or policy.units == "ignore":
         return _SAME_UNIT, None
-    if {*both} == _ANGLES:
+    if {*pair} == _ANGLES:
         return _SAME_UNIT, None  # for who knows about π
-    if ":" in both:
-        plain = policy.ratios == "fraction" and "" in both
+    if ":" in pair:
+        plain = policy.ratios == "fraction" and "" in pair
         return (_OMITTED if plain else Decision(False, "different-kind")), None
-    if any(unit.startswith("base ") for unit in both):
+    if any(unit.startswith("base ") for unit in pair):
         by_value = policy.bases == "value" and all(
-            not unit or unit.startswith("base ") for unit in both
+            not unit or unit.startswith("base ") for unit in pair
         )
         return (_OMITTED if by_value else Decision(False, "different-base")), None
     if (a.percent and b.unit) or (b.percent and a.unit):
@@ -108,10 +108,10 @@ def _thousands(a: Quantity, b: Quantity) -> tuple[Decision, Fraction | None]:
 def _converted(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
     if b in AMBIGUOUS.get(a, ()) or a in AMBIGUOUS.get(b, ()):
         return _SAME_UNIT, None
-    mine, other = measure(a), measure(b)
-    if mine and other:
-        if mine == other or (policy.convert_units and mine[1] == other[1]):
-            return _SAME_UNIT, mine[0] / other[0]
+    mine, reference_measure = measure(a), measure(b)
+    if mine and reference_measure:
+        if mine == reference_measure or (policy.convert_units and mine[1] == reference_measure[1]):
+            return _SAME_UNIT, mine[0] / reference_measure[0]
         return _DIFFERENT_UNIT, None
     if a.rpartition(" ")[2] == b.rpartition(" ")[2] and (" " not in a or " " not in b):
         return _SAME_UNIT, None  # 12 apples are 12 green apples

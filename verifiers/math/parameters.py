@@ -33,16 +33,16 @@ def quantified(text: str) -> tuple[str, str, str] | None:
     at = 0
     for opener in _OPENER.finditer(text):
         at = opener.start()
-    if at and (found := _SAID.fullmatch(_plain(text[at:]))):
-        return text[:at].rstrip(' ",;('), found["letter"], _range(found)
+    if at and (match := _SAID.fullmatch(_plain(text[at:]))):
+        return text[:at].rstrip(' ",;('), match["letter"], _range(match)
     at = text.rfind("(")
     if (
         at > 0
         and text[-1] == ")"
         and r"\in" in text[at:]
-        and (found := _DECLARED.fullmatch(text[at + 1 : -1].strip()))
+        and (match := _DECLARED.fullmatch(text[at + 1 : -1].strip()))
     ):
-        return text[:at].rstrip(), found["letter"], _range(found)
+        return text[:at].rstrip(), match["letter"], _range(match)
     return None
 
 
@@ -51,8 +51,8 @@ def declaration(text: str) -> tuple[str, str] | None:
     words = _plain(text)
     if counted := _FROM_ONE.fullmatch(words):
         return counted["letter"], ""
-    found = _DECLARED.fullmatch(words) or (_SAID.fullmatch(words) if _OPENER.match(words) else None)
-    return (found["letter"], _range(found)) if found else None
+    match = _DECLARED.fullmatch(words) or (_SAID.fullmatch(words) if _OPENER.match(words) else None)
+    return (match["letter"], _range(match)) if match else None
 
 
 def letters(form: Form) -> frozenset[str]:
@@ -99,11 +99,11 @@ def _range(found: re.Match[str]) -> str:
             else found["set"]
         )
     words = f"{found['before'] or ''} {found['kind'] or ''}"
-    whole = "integer" in words or "whole" in words
-    if "natural" in words or ("positive" in words and whole):
+    is_integer = "integer" in words or "whole" in words
+    if "natural" in words or ("positive" in words and is_integer):
         return "Z+"
     prefix = next(
         (word for word in ("negative", "positive", "odd", "even", "nonzero") if word in words), ""
     )
-    base = "Z" if whole else "Q" if "rational" in words else "R" if "real" in words else ""
+    base = "Z" if is_integer else "Q" if "rational" in words else "R" if "real" in words else ""
     return f"{prefix} {base}".strip()

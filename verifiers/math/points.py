@@ -85,8 +85,10 @@ def _root_of_power(node: Node) -> Node | None:
     if node.op not in ("root", "pow") or node.args[0].op != "pow":
         return None
     inner, outer = node.args[0].args[1], node.args[1]
-    whole = node.op == "pow" and outer.op == "num" and outer.value.denominator == 1
-    return None if whole or free_symbols(inner) or free_symbols(outer) else node.args[0].args[0]
+    is_integral = node.op == "pow" and outer.op == "num" and outer.value.denominator == 1
+    return (
+        None if is_integral or free_symbols(inner) or free_symbols(outer) else node.args[0].args[0]
+    )
 
 
 def is_analytic(node: Node) -> bool:
@@ -95,9 +97,9 @@ def is_analytic(node: Node) -> bool:
         return True
     if node.op == "pow":
         base, exponent = node.args
-        whole = exponent.args[0] if exponent.op == "neg" else exponent
+        base_exponent = exponent.args[0] if exponent.op == "neg" else exponent
         if (
-            not (whole.op == "num" and whole.value.denominator == 1)
+            not (base_exponent.op == "num" and base_exponent.value.denominator == 1)
             and base not in _POSITIVE
             and not _is_positive(base)
         ):
@@ -130,14 +132,14 @@ def _seeded(seeds: Sequence[Node]) -> random.Random:
 def random_points(names: Sequence[str], *seeds: Node) -> Iterator[Point]:
     """Points for these variables, of all signs and several sizes; at whole ones (-1)^n and n! have values."""
     rng = _seeded(seeds)
-    whole = _whole_variables(seeds)
+    integral = _whole_variables(seeds)
     turn = 0
     for number in range(_TRIES):
         size, signed = _DRAWS[number % len(_DRAWS)]
         turn += signed
         yield {
             name: Fraction(rng.randint(1, _COUNTS[number % len(_COUNTS)]))
-            if name in whole
+            if name in integral
             else size(rng) * (_sign(rng, turn, i) if signed else 1)
             for i, name in enumerate(names)
         }
@@ -204,40 +206,42 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
         return
     rng = _seeded(seeds)
     steps = has_steps(*seeds)
-    known = _known_numbers(seeds)
+    known_numbers = _known_numbers(seeds)
     calculus = any(has(seed, *_CALCULUS) or INFINITY in walk(seed) for seed in seeds)
     if calculus:  # each point costs milliseconds
-        plain = [*(x for x in known if _is_far(x)), Fraction(1000), Fraction(-1000)][
+        plain = [*(x for x in known_numbers if _is_far(x)), Fraction(1000), Fraction(-1000)][
             :_MOST_FOR_CALCULUS
         ]
     elif steps:
-        plain = list(dict.fromkeys((*_PLAIN_WITH_STEPS, *known)))
+        plain = list(dict.fromkeys((*_PLAIN_WITH_STEPS, *known_numbers)))
     else:
-        plain = list(dict.fromkeys((*_PLAIN, *filter(_is_far, known))))
-    whole = _whole_variables(seeds)
+        plain = list(dict.fromkeys((*_PLAIN, *filter(_is_far, known_numbers))))
+    integral = _whole_variables(seeds)
     values: dict[str, list[Number]] = {}
     beside: list[tuple[Point, int]] = []
     budget = Budget(_SEARCH_STEPS)
     for name in names:
-        others = _somewhere(names, rng)
+        fixed = _somewhere(names, rng)
         turning = (
-            _turning_numbers(name, others, seeds, known, budget)
+            _turning_numbers(name, fixed, seeds, known_numbers, budget)
             if steps and not calculus
             else ([], [])
         )
-        roots, near = (_whole_only(found, name in whole) for found in turning)
-        values[name] = [*roots, *near, *_whole_only(plain, name in whole)]
-        yield from (({**others, name: x}, ROOT) for x in roots)
-        beside += [({**others, name: x}, BESIDE) for x in near]
+        roots, near = (_whole_only(points, name in integral) for points in turning)
+        values[name] = [*roots, *near, *_whole_only(plain, name in integral)]
+        yield from (({**fixed, name: x}, ROOT) for x in roots)
+        beside += [({**fixed, name: x}, BESIDE) for x in near]
     yield from beside
     for at in range(max(map(len, values.values()))):
         for name in names if steps else (names[at % len(names)],):
             if at < len(values[name]):
                 yield {**_somewhere(names, rng), name: values[name][at]}, OTHER
     if len(names) > 1:
-        for x in _whole_only(plain[:6], bool(whole)):
+        for x in _whole_only(plain[:6], bool(integral)):
             yield dict.fromkeys(names, x), OTHER
-        for x, sign in itertools.product(known[:: len(_NEIGHBOURS)] if steps else (), (1, -1)):
+        for x, sign in itertools.product(
+            known_numbers[:: len(_NEIGHBOURS)] if steps else (), (1, -1)
+        ):
             yield (
                 {name: x + sign * rng.choice((1, 2, 300)) * _whole(rng) for name in names},
                 OTHER,
@@ -257,15 +261,15 @@ def _whole_only(numbers: Sequence[Number], whole: bool) -> list[Number]:
 
 def _whole_variables(seeds: Sequence[Node]) -> frozenset[str]:
     """What n!, a sum to n, gcd and mod are taken of: halves mean nothing there."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in itertools.chain.from_iterable(map(walk, seeds)):
         if node.op in ("fact", "fact2", "mod") or (
             node.op == "call" and node.value in _OF_WHOLE_NUMBERS
         ):
-            found |= free_symbols(node)
+            names |= free_symbols(node)
         elif node.op in ("sum", "prod"):
-            found |= free_symbols(node.args[1]) | free_symbols(node.args[2])
-    return frozenset(found)
+            names |= free_symbols(node.args[1]) | free_symbols(node.args[2])
+    return frozenset(names)
 
 
 def _is_far(x: Fraction) -> bool:
@@ -288,7 +292,7 @@ _PLAIN_WITH_STEPS = _numbers((0, 1, -1, 2, -2, 3, -3, 5, -5, 6, -6), _POWERS, (3
 
 def _known_numbers(seeds: Sequence[Node]) -> list[Fraction]:
     """What the expressions are written with, which is where a far threshold has to be said; and its neighbours."""
-    found: dict[Fraction, None] = {}
+    numbers: dict[Fraction, None] = {}
     for node in itertools.chain.from_iterable(map(walk, seeds)):
         if node.op in ("num", "pow", "mul", "div", "fact") and not free_symbols(node):
             with suppress(Undefined, TooLarge, Unreadable, KeyError):
@@ -298,8 +302,8 @@ def _known_numbers(seeds: Sequence[Node]) -> list[Fraction]:
                     and _bits(value) <= _MOST_BITS
                     and value not in (0, 1)
                 ):
-                    found[value] = None
-    largest = sorted(found, key=lambda x: abs(_bits(x)), reverse=True)[:_MOST_NUMBERS]
+                    numbers[value] = None
+    largest = sorted(numbers, key=lambda x: abs(_bits(x)), reverse=True)[:_MOST_NUMBERS]
     return [neighbour(c) for c in largest for neighbour in _NEIGHBOURS]
 
 
@@ -325,14 +329,16 @@ def _turning_numbers(
     with mp.workdps(_ROOT_DIGITS):
         # A root of an inner switch is where the search for those of an outer one begins.
         for plain in (True, False):
-            for switch, whole in (
-                (switch, whole) for switch, whole in switches if has_steps(switch) is not plain
+            for switch, at_integers in (
+                (switch, is_at_integers)
+                for switch, is_at_integers in switches
+                if has_steps(switch) is not plain
             ):
                 search = _Search(switch, name, others, budget, known, list(roots))
                 roots += [
                     root
-                    for root in search.roots(whole)
-                    if not any(_near(root, other) for other in roots)
+                    for root in search.roots(at_integers)
+                    if not any(_near(root, root_before) for root_before in roots)
                 ]
     with mp.workdps(_ROOT_DIGITS):
         roots = sorted(roots, key=approximate)
@@ -369,13 +375,13 @@ def _near(x: Number, y: Number) -> bool:
 
 def _switches(name: str, names: Sequence[str], seeds: Sequence[Node]) -> list[tuple[Node, bool]]:
     """What decides which way a step goes, and whether it does so at every whole number or at 0."""
-    found: dict[tuple[Node, bool], None] = {}
+    switches: dict[tuple[Node, bool], None] = {}
     for node in itertools.chain.from_iterable(map(walk, seeds)):
-        for switch, whole in _decides(node):
+        for switch, at_integers in _decides(node):
             inside = free_symbols(switch)
             if name in inside and inside <= set(names):
-                found[switch, whole] = None
-    return sorted(found, key=lambda item: sum(1 for _ in walk(item[0])))[:_MOST_SWITCHES]
+                switches[switch, at_integers] = None
+    return sorted(switches, key=lambda item: sum(1 for _ in walk(item[0])))[:_MOST_SWITCHES]
 
 
 def _decides(node: Node) -> Iterator[tuple[Node, bool]]:
@@ -426,11 +432,11 @@ class _Search:
         if line is not None:
             start, slope = line
             return [(k - start) / slope for k in (_WHOLE if whole else (0,))] if slope else []
-        seen = self._seen()
-        found: list[Number] = []
+        samples = self._seen()
+        zeros: list[Number] = []
         for target in _WHOLE[:5] if whole else (0,):
-            found += self._crossings(seen, target)
-        return [*found, *self._extrema(seen)]
+            zeros += self._crossings(samples, target)
+        return [*zeros, *self._extrema(samples)]
 
     def _at(self, x: Number) -> Number | None:
         try:
@@ -476,16 +482,16 @@ class _Search:
 
     def _crossings(self, seen: Sequence[tuple[Number, Number]], target: int) -> list[Number]:
         """The nearest to 0 of those that are seen."""
-        found: list[Callable[[], Number]] = []
+        makers: list[Callable[[], Number]] = []
         for (x, u), (y, v) in sorted(
             itertools.pairwise(seen), key=lambda pair: abs(approximate(pair[0][0]))
         ):
             below, above = u - target, v - target
             if below == 0:
-                found.append(partial(_itself, x))
+                makers.append(partial(_itself, x))
             elif above != 0 and (below < 0) is not (above < 0):
-                found.append(partial(self._between, x, below, y, above, target))
-        return [root() for root in found[:_MOST_CROSSINGS]]
+                makers.append(partial(self._between, x, below, y, above, target))
+        return [root() for root in makers[:_MOST_CROSSINGS]]
 
     def _between(self, x: Number, u: Number, y: Number, v: Number, target: int) -> Number:
         """By false position (the Illinois rule), and by halves now and then, for what jumps."""
@@ -512,14 +518,14 @@ class _Search:
 
     def _extrema(self, seen: Sequence[tuple[Number, Number]]) -> list[Number]:
         """Where it turns round: there it may touch a value that it does not cross."""
-        found: list[Number] = []
+        turns: list[Number] = []
         values = [approximate(u) for _, u in seen]
         places = [approximate(x) for x, _ in seen]
         for at, (u, v, w) in enumerate(zip(values, values[1:], values[2:], strict=False)):
-            if (v - u) * (w - v) < 0 and len(found) < _MOST_EXTREMA:
+            if (v - u) * (w - v) < 0 and len(turns) < _MOST_EXTREMA:
                 with suppress(ValueError, ZeroDivisionError, TypeError):
-                    found.append(self._turn(*places[at : at + 3], upward=v > u))
-        return [root for root in found if isinstance(root, mp.mpf)]
+                    turns.append(self._turn(*places[at : at + 3], upward=v > u))
+        return [root for root in turns if isinstance(root, mp.mpf)]
 
     def _turn(self, left: Number, middle: Number, right: Number, *, upward: bool) -> Number:
         """The extremum between two numbers: the stretch is narrowed by golden sections, then the slope's root found.

@@ -134,7 +134,7 @@ def _equal(a: Node, b: Node, log_base: int | None) -> bool:
         return _equal_constants(a, b, log_base)
     judge = _Judge(a, b, log_base, _spread(a, b))
     steps = has_steps(a, b)
-    wanted = POINTS * (3 if steps else 1)
+    points_due = POINTS * (3 if steps else 1)
     agreed = beyond = 0
     budget = Budget()
     for point in random_points(names, a, b):
@@ -151,7 +151,7 @@ def _equal(a: Node, b: Node, log_base: int | None) -> bool:
         if agrees is False:
             return False
         agreed += agrees is True
-        if agreed == wanted:
+        if agreed == points_due:
             break
     if agreed == 0:
         raise Undefined
@@ -164,16 +164,16 @@ def _spread(*trees: Node) -> int:
 
     0 where they are too few to matter.
     """
-    found = 0
+    spread = 0
     for tree in trees:
         if free_symbols(tree):
-            found = max(found, _spread(*tree.args))
+            spread = max(spread, _spread(*tree.args))
         elif tree.op not in ("rel", "list", "set"):
-            there = Evaluation({}, real=False, budget=Budget(_MOST_SPECIAL_STEPS))
+            evaluation = Evaluation({}, real=False, budget=Budget(_MOST_SPECIAL_STEPS))
             with suppress(Undefined, TooLarge, Unreadable, KeyError), mp.workdps(_DIGITS):
-                there.value(tree)
-            found = max(found, there.top - there.bottom)
-    return found if found > _LEAST_SPREAD else 0
+                evaluation.value(tree)
+            spread = max(spread, evaluation.top - evaluation.bottom)
+    return spread if spread > _LEAST_SPREAD else 0
 
 
 def _special(
@@ -379,29 +379,29 @@ def _cells(value: Number | Grid) -> Sequence[Number]:
 def ratio(a: Node, b: Node) -> int:
     """The sign of a / b if that is the same number other than 0 wherever both have values; else 0."""
     names = sorted(free_symbols(a) | free_symbols(b))
-    seen: list[Number] = []
+    ratios: list[Number] = []
     budget = Budget()
     for point in random_points(names, a, b):
         try:
-            seen.append(_quotient(_values(a, b, point, budget)))
+            ratios.append(_quotient(_values(a, b, point, budget)))
         except _Missing as missing:
             if not missing.unmeant and not _may_be_missing(a, b):
                 return 0
             continue
         except Undefined:
             continue
-        if not (seen[-1] and _same(seen[-1], seen[0])):
+        if not (ratios[-1] and _same(ratios[-1], ratios[0])):
             return 0
-        if len(seen) == POINTS:
+        if len(ratios) == POINTS:
             break
-    if len(seen) < POINTS or isinstance(seen[0], mp.mpc):
+    if len(ratios) < POINTS or isinstance(ratios[0], mp.mpc):
         return 0
     for point, little, _ in _special(names, has_steps(a, b), a, b):
         with suppress(Undefined, TooLarge):
-            there = _quotient(_values(a, b, point, little))
-            if not (there and _same(there, seen[0])):
+            quotient = _quotient(_values(a, b, point, little))
+            if not (quotient and _same(quotient, ratios[0])):
                 return 0
-    return 1 if seen[0] > 0 else -1
+    return 1 if ratios[0] > 0 else -1
 
 
 def _quotient(pair: Pair) -> Number:

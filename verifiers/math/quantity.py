@@ -79,9 +79,9 @@ def literal(text: str) -> Quantity | None:
     match = _LITERAL.fullmatch(text)
     if match is None:
         return _fraction(text)
-    sign, money, whole, places, bare_places, exponent, percent = match.groups()
+    sign, money, integer_part, places, bare_places, exponent, percent = match.groups()
     places = places or bare_places or ""
-    value: Fraction | int = int((whole or "").replace(",", "") + places)
+    value: Fraction | int = int((integer_part or "").replace(",", "") + places)
     power = (int(exponent) if exponent else 0) - len(places)
     if abs(power) > _LONGEST:
         return None  # named, but never written out
@@ -167,10 +167,10 @@ def quantity(text: str) -> Quantity | Word | Flawed:
 
 def measured(text: str) -> Quantity | None:
     """The other reading of `5 m`, which is a product unless the other side has a unit."""
-    found = _LETTER_UNIT.fullmatch(text)
+    match = _LETTER_UNIT.fullmatch(text)
     again = (
-        quantity(f'{text[: found.start(1)]} "{found[1].replace(chr(92) + "Omega", "Ω")}"')
-        if found
+        quantity(f'{text[: match.start(1)]} "{match[1].replace(chr(92) + "Omega", "Ω")}"')
+        if match
         else None
     )
     return again if isinstance(again, Quantity) and again.value is not None else None
@@ -195,10 +195,10 @@ def _based(text: str) -> Quantity | None:
     if prefixed := _PREFIXED.fullmatch(text):
         digits, base = prefixed[2], _BASE_OF[prefixed[1]]
     elif match := _BASED.fullmatch(text):
-        said = match[2] or match[3]
+        digit_text = match[2] or match[3]
         digits, base = (
             match[1].strip("() "),
-            int(said) if said.isdecimal() else int(number_word(said) or 0),
+            int(digit_text) if digit_text.isdecimal() else int(number_word(digit_text) or 0),
         )
     else:
         return None
@@ -210,13 +210,13 @@ def _based(text: str) -> Quantity | None:
 
 def _attached(text: str) -> Quantity | None:
     r"""`5\text{K}`, `5\text{M}`: a letter without a space scales the number; K may also be kelvins."""
-    found = _ATTACHED.fullmatch(text)
-    number = literal(found[1]) if found else None
-    if found is None or number is None or number.value is None:
+    match = _ATTACHED.fullmatch(text)
+    number = literal(match[1]) if match else None
+    if match is None or number is None or number.value is None:
         return None
-    if found[2] == THOUSANDS:
-        return Quantity(text, found[1], number.value, THOUSANDS)
-    return Quantity(text, text, number.value * SCALE_LETTERS[found[2]])
+    if match[2] == THOUSANDS:
+        return Quantity(text, match[1], number.value, THOUSANDS)
+    return Quantity(text, text, number.value * SCALE_LETTERS[match[2]])
 
 
 def _scaled(text: str, core: str, worth: re.Match[str], unit: str) -> Quantity | Word:
@@ -230,10 +230,14 @@ def _scaled(text: str, core: str, worth: re.Match[str], unit: str) -> Quantity |
 
 def _negated(text: str, end: int) -> Quantity | Word | Flawed:
     """`"negative" 5`."""
-    rest = text[end:].strip()
+    positive = text[end:].strip()
     number = (
-        quantity(rest[1:-1] if rest.count('"') == 2 and rest[0] == rest[-1] == '"' else rest)
-        if rest
+        quantity(
+            positive[1:-1]
+            if positive.count('"') == 2 and positive[0] == positive[-1] == '"'
+            else positive
+        )
+        if positive
         else None
     )
     if (
@@ -249,12 +253,12 @@ def _sixtieths(text: str) -> Quantity | None:
     r"""30^\circ 15', and 5'6'' in feet and inches."""
     if "'" not in text:
         return None
-    if found := _ARC.fullmatch(text):
-        size = int(found[2]) + Fraction(found[3]) / 60 + Fraction(found[4] or 0) / 3600
-        size = -size if found[1] == "-" else size
+    if match := _ARC.fullmatch(text):
+        size = int(match[2]) + Fraction(match[3]) / 60 + Fraction(match[4] or 0) / 3600
+        size = -size if match[1] == "-" else size
         return Quantity(text, str(size), size, "degree")
-    if (found := _FEET.fullmatch(text)) and found[2]:
-        inches = 12 * int(found[1]) + Fraction(found[2])
+    if (match := _FEET.fullmatch(text)) and match[2]:
+        inches = 12 * int(match[1]) + Fraction(match[2])
         return Quantity(text, str(inches), inches, "inch")
     return None
 
@@ -276,16 +280,20 @@ def compound(text: str, parts: Sequence[Quantity]) -> Quantity | None:
     sizes = [measure(part.unit) for part in parts]
     if len(parts) < 2 or any(part.value is None for part in parts):
         return None
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(parts) or len({dimension for _, dimension in known}) > 1 or not known[0][1]:
+    measures = [size for size in sizes if size is not None]
+    if (
+        len(measures) < len(parts)
+        or len({dimension for _, dimension in measures}) > 1
+        or not measures[0][1]
+    ):
         return None
-    if any(larger[0] <= smaller[0] for larger, smaller in itertools.pairwise(known)):
+    if any(larger[0] <= smaller[0] for larger, smaller in itertools.pairwise(measures)):
         return None
-    last = known[-1][0]
+    last = measures[-1][0]
     value = sum(
         (
             Fraction(part.value or 0) * size / last
-            for part, (size, _) in zip(parts, known, strict=True)
+            for part, (size, _) in zip(parts, measures, strict=True)
         ),
         Fraction(0),
     )

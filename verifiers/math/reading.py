@@ -189,8 +189,8 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
     names = {form.name for form in forms if isinstance(form, Named)}
     if ";" in signs and "," not in signs and len(names) > 1:
         return Items(text, "either", tuple(forms))  # x = 1 or y = 2
-    if (whole := together(text, forms, signs)) is not None:
-        return whole
+    if (joined := together(text, forms, signs)) is not None:
+        return joined
     if r"\also" in signs and not any(isinstance(form, Named) for form in forms):
         return Quantity(text, text)  # statements that nothing here can join
     return Items(text, "list", _flat(forms))
@@ -211,19 +211,22 @@ def _twice_the_same(forms: list[Form]) -> Quantity | None:
 def _counted_out(parts: list[str]) -> list[str]:
     r"""`1, 2, \dots, 5` as its five numbers, if the steps between those that stand there are all the same."""
     at = parts.index(r"\dots")
-    rest = parts[:at] + parts[at + 1 :]
-    if not 0 < at < len(parts) - 1 or not all(_WHOLE.fullmatch(part) for part in rest):
+    numerals = parts[:at] + parts[at + 1 :]
+    if not 0 < at < len(parts) - 1 or not all(_WHOLE.fullmatch(part) for part in numerals):
         return parts
-    numbers = [int(part) for part in rest]
+    numbers = [int(part) for part in numerals]
     step = numbers[1] - numbers[0] if at > 1 else 1
     count, left = divmod(numbers[-1] - numbers[0], step) if step else (-1, 0)
-    whole = (
+    integers = (
         [numbers[0] + step * n for n in range(count + 1)]
         if 0 < count < _MOST_COUNTED and not left
         else []
     )
-    fits = whole[:at] == numbers[:at] and whole[len(whole) - len(numbers) + at :] == numbers[at:]
-    return list(map(str, whole)) if fits and len(whole) >= len(numbers) else parts
+    fits = (
+        integers[:at] == numbers[:at]
+        and integers[len(integers) - len(numbers) + at :] == numbers[at:]
+    )
+    return list(map(str, integers)) if fits and len(integers) >= len(numbers) else parts
 
 
 def _groups(text: str) -> Named | None:
@@ -251,14 +254,14 @@ def _parts_of_question(text: str) -> Items | None:
             return None
         end = text.find(f"({chr(ord(letter) + 1)})", begin.end())
         end = len(text) if end < 0 else end - (text[end - 1] == '"')
-        said = text[begin.end() : end].strip(" ,;")
-        said = said if said.count('"') % 2 == 0 else said.strip('" ,;')
-        if not said:
+        body = text[begin.end() : end].strip(" ,;")
+        body = body if body.count('"') % 2 == 0 else body.strip('" ,;')
+        if not body:
             return None
-        items.append(_single(said))
+        items.append(_single(body))
         text = text[end:]
         if not text:
-            return Items(said, "()", tuple(items)) if len(items) > 1 else None
+            return Items(body, "()", tuple(items)) if len(items) > 1 else None
     return None
 
 
@@ -314,12 +317,12 @@ def _choice(text: str) -> Form | None:
     match = _CHOICE.match(text) or _OPTION.fullmatch(text)
     if match is None:
         return None
-    letter, rest = next(filter(None, match.groups())), text[match.end() :].strip(" :.")
-    if rest and (letter.islower() or _CHOICE.match(rest) or _NO_OPTION.match(rest)):
+    letter, after = next(filter(None, match.groups())), text[match.end() :].strip(" :.")
+    if after and (letter.islower() or _CHOICE.match(after) or _NO_OPTION.match(after)):
         return None  # (a)(b+1) is a product, and so may (A)(B) be; (B)^2 is no option either
-    if rest and (_DENIED.match(rest) or _MARKED.search(rest)):
+    if after and (_DENIED.match(after) or _MARKED.search(after)):
         return word(text)  # (B) "is wrong"; (B) 12 (C) 13 are two options
-    return Choice(text, letter.lower(), read(rest) if rest else None, len(text) > 1)
+    return Choice(text, letter.lower(), read(after) if after else None, len(text) > 1)
 
 
 def _labelled(text: str) -> Form | None:
@@ -332,10 +335,10 @@ def _labelled(text: str) -> Form | None:
 
 
 def _quantified(text: str) -> Family | None:
-    said = quantified(text) if text[-1:].isalpha() or text[-1:] in '")}+' else None
-    if not said or not said[0] or quantified(said[0]):  # once is enough
+    parts = quantified(text) if text[-1:].isalpha() or text[-1:] in '")}+' else None
+    if not parts or not parts[0] or quantified(parts[0]):  # once is enough
         return None
-    return Family(text, said[1], said[2], read(said[0]))
+    return Family(text, parts[1], parts[2], read(parts[0]))
 
 
 def _equation(text: str) -> Form | None:
@@ -367,12 +370,12 @@ def _bracketed(text: str) -> Form | None:
     parts = cut(inner, _COMMAS)
     if opening == r"\{":
         if (builder := _BUILDER.fullmatch(inner)) and r"\mathbb" not in builder[2]:
-            said = read(builder[2])  # {x | -2 < x < 3} says no more than -2 < x < 3
-            return said.body if isinstance(said, Named) and said.name == builder[1] else said
+            form = read(builder[2])  # {x | -2 < x < 3} says no more than -2 < x < 3
+            return form.body if isinstance(form, Named) and form.name == builder[1] else form
         if r"\dots" in parts:
             parts = _counted_out(parts)
-        if (whole := _whole_numbers(text, inner)) is not None:
-            return whole
+        if (integers := _whole_numbers(text, inner)) is not None:
+            return integers
         return (
             None
             if "|" in inner or ":" in inner
@@ -395,20 +398,20 @@ def _whole_numbers(text: str, inner: str) -> Form | None:
     r"""`\{4k+1 : k \in \mathbb{Z}\}` as a family, and `\{x \in \mathbb{Z} : 1 \le x \le 4\}` by its members."""
     if family := _RESIDUES.fullmatch(inner):
         return Family(text, family[2], "Z", _single(family[1].strip()))
-    found = _BOUNDED.fullmatch(inner)
-    said = _single(found[2]) if found else None
+    match = _BOUNDED.fullmatch(inner)
+    condition = _single(match[2]) if match else None
     if (
-        found is None
-        or not isinstance(said, Named)
-        or said.name != found[1]
-        or not isinstance(said.body, Items)
+        match is None
+        or not isinstance(condition, Named)
+        or condition.name != match[1]
+        or not isinstance(condition.body, Items)
     ):
         return None
-    ends = [item.value if isinstance(item, Quantity) else None for item in said.body.items]
+    ends = [item.value if isinstance(item, Quantity) else None for item in condition.body.items]
     if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[1] - ends[0] > _MOST_COUNTED:
         return None
-    low = math.floor(ends[0]) + 1 if said.body.kind[0] == "(" else math.ceil(ends[0])
-    high = math.ceil(ends[1]) - 1 if said.body.kind[1] == ")" else math.floor(ends[1])
+    low = math.floor(ends[0]) + 1 if condition.body.kind[0] == "(" else math.ceil(ends[0])
+    high = math.ceil(ends[1]) - 1 if condition.body.kind[1] == ")" else math.floor(ends[1])
     return Items(text, "set", tuple(Quantity(str(n), str(n), n) for n in range(low, high + 1)))
 
 

@@ -196,8 +196,8 @@ def _conditions(node: Node) -> list[Piece]:
     ):
         return united([*_pieces(node.args[0]), *_points(Node("set", node.args[1:]))])  # x = 2, 3
     parts = [_pieces(item) for item in node.args]
-    both = reduce(common, parts)
-    return both if both and node.value == "and" else united(chain.from_iterable(parts))
+    overlap = reduce(common, parts)
+    return overlap if overlap and node.value == "and" else united(chain.from_iterable(parts))
 
 
 def _condition(node: Node) -> list[Piece]:
@@ -227,9 +227,9 @@ def _solved(left: Node, sign: str, right: Node) -> list[Piece]:
         up, down = (_solved(u, sign, right) for u in (left.args[0], Node("neg", left.args)))
         if sign in ("<", "le"):
             return common(up, down)
-        both = united([*up, *down]) if sign != "ne" else common(up, down)
+        solutions = united([*up, *down]) if sign != "ne" else common(up, down)
         none = sign == "=" and Evaluation({}, real=True).number(right) < 0
-        return [] if none else both
+        return [] if none else solutions
     stretches = solution(left, sign, right)
     return united(
         (End(None, low, 1 - 2 * a), End(None, high, 2 * b - 1)) for low, a, high, b in stretches

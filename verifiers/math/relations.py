@@ -89,14 +89,14 @@ def is_name(text: str) -> bool:
 
 def equation(text: str, read: Reader) -> Form | None:
     """What stands behind the last name, if every step before it is arithmetic that holds."""
-    if r"\approx" in text and len(about := cut(text, _ABOUT)) == 2:
+    if r"\approx" in text and len(approximation := cut(text, _ABOUT)) == 2:
         # x ≈ 1.41 states 1.41; √2 ≈ 1.41 states √2
-        if is_name(about[0]):
-            return Named(text, _called(about[0]), read(about[1]))
-        if flawed := _tautology(text, *about):
+        if is_name(approximation[0]):
+            return Named(text, _called(approximation[0]), read(approximation[1]))
+        if flawed := _tautology(text, *approximation):
             return flawed
-        exact, rounded = map(read, about)
-        return Flawed(text, "chain") if _is_far(exact, rounded) else read(about[0])
+        exact, rounded = map(read, approximation)
+        return Flawed(text, "chain") if _is_far(exact, rounded) else read(approximation[0])
     if "=" not in text and r"\in" not in text:
         return None
     parts, _ = cuts(text, _EQUALS)
@@ -149,8 +149,8 @@ def sides(relation: str) -> tuple[str, str] | None:
 
 def closed_sides(relation: str) -> tuple[str, str] | None:
     r"""The sides of an equation without variables, such as `\log_2 4 = 2`; None for any other."""
-    found = sides(relation)
-    return found if found and all(map(_is_closed, found)) else None
+    both_texts = sides(relation)
+    return both_texts if both_texts and all(map(_is_closed, both_texts)) else None
 
 
 def stated(relation: str) -> str | None:
@@ -230,8 +230,8 @@ def _chain(text: str, name: str | None, sides: list[str]) -> Form:
             return Quantity(short, short)
         if values[0] is None and len({value for value in values if value is not None}) < 2:
             return Quantity(text, text)
-    known = {value for value in values if value is not None}
-    if name is not None and len(known) < 2 and None in values and all(map(_is_closed, sides)):
+    distinct = {value for value in values if value is not None}
+    if name is not None and len(distinct) < 2 and None in values and all(map(_is_closed, sides)):
         equation = "=".join(sides)
         return Named(text, name, Quantity(equation, equation))  # AB = \sqrt{20} = 2\sqrt5
     return Flawed(text, "chain")

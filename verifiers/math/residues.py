@@ -68,9 +68,9 @@ def _lifted(classes: Classes, modulus: int) -> frozenset[int]:
 
 
 def _read(form: Form) -> Classes | None:
-    if found := _IN_WORDS.fullmatch(" ".join(form.text.replace('"', " ").split()).casefold()):
-        step = int(found["step"] or 2)
-        return ("", step, frozenset((int(found["kind"] == "odd"),))) if step else None
+    if match := _IN_WORDS.fullmatch(" ".join(form.text.replace('"', " ").split()).casefold()):
+        step = int(match["step"] or 2)
+        return ("", step, frozenset((int(match["kind"] == "odd"),))) if step else None
     if isinstance(form, Family):
         return _read(form.body)
     if not isinstance(form, Quantity | Named | Items):
@@ -86,18 +86,18 @@ def _classes(node: Node) -> Classes | None:
         last = node.args[-1]
         modulus = last.args[1:] if last.op == "congruent" else ()
         alone = [Node("congruent", (arg, *modulus)) if modulus else arg for arg in node.args[:-1]]
-        given = zip(node.args[:-1], alone, strict=True)
-        parts = [arg if arg.op == "congruent" else whole for arg, whole in given]
+        pairs = zip(node.args[:-1], alone, strict=True)
+        parts = [arg if arg.op == "congruent" else residue_of for arg, residue_of in pairs]
         return _joined(map(_classes, (*parts, last)))
     if node.op == "congruent":
-        whole, step = node.args
-        name, value = ("", whole)
-        if whole.op == "rel" and whole.value == ("equiv",) and whole.args[0].op == "sym":
-            name, value = whole.args[0].value, whole.args[1]
+        left, step = node.args
+        name, value = ("", left)
+        if left.op == "rel" and left.value == ("equiv",) and left.args[0].op == "sym":
+            name, value = left.args[0].value, left.args[1]
         return _class(name, value_of(value), value_of(step))
     if node.op == "rel" and node.value == ("=",) and node.args[0].op == "sym":
-        found = _line(node.args[1])
-        return found and (node.args[0].value, *found[1:])
+        residue = _line(node.args[1])
+        return residue and (node.args[0].value, *residue[1:])
     return _line(node)
 
 

@@ -82,11 +82,11 @@ def _is_decimal(answer: Quantity) -> bool:
     """12.46 written as 623/50 is still no more exact than 12.5."""
     if answer.value is None:
         return False
-    rest = Fraction(answer.value).denominator
+    denominator = Fraction(answer.value).denominator
     for prime in (2, 5):
-        while rest % prime == 0:
-            rest //= prime
-    return rest == 1
+        while denominator % prime == 0:
+            denominator //= prime
+    return denominator == 1
 
 
 def _digits(value: Fraction, places: int) -> int:

@@ -149,16 +149,22 @@ def worked_out(answer: Form, reference: Form) -> tuple[Form, ...] | None:
     if '"' in answer.text or any(sign in answer.text for sign in _RELATIONS[1:]):
         return None
     parts = cut(answer.text, _EQUALS)
-    letters, own = ({*_LETTER.findall(form.text)} - _NO_LETTERS for form in (answer, reference))
-    if len(parts) < 2 or not all(parts) or not (letters <= own or not own):
+    letters, reference_letters = (
+        {*_LETTER.findall(form.text)} - _NO_LETTERS for form in (answer, reference)
+    )
+    if (
+        len(parts) < 2
+        or not all(parts)
+        or not (letters <= reference_letters or not reference_letters)
+    ):
         return None
     return tuple(map(read, parts))
 
 
 def both_sides(form: Form) -> tuple[Form, Form] | None:
     r"""What `\log_2 4 = 2` claims to be equal; None where a variable stands in it."""
-    found = closed_sides(form.text) if isinstance(form, Quantity) else None
-    return (read(found[0]), read(found[1])) if found else None
+    texts = closed_sides(form.text) if isinstance(form, Quantity) else None
+    return (read(texts[0]), read(texts[1])) if texts else None
 
 
 def identity_sides(form: Form) -> tuple[Form, Form] | None:
@@ -166,10 +172,10 @@ def identity_sides(form: Form) -> tuple[Form, Form] | None:
 
     It may be an identity, which states its right side, or an equation to be solved; the caller finds out.
     """
-    found = sides(form.text) if isinstance(form, Quantity) else None
-    if found is None:
+    texts = sides(form.text) if isinstance(form, Quantity) else None
+    if texts is None:
         return None
-    left, right = read(found[0]), read(found[1])
+    left, right = read(texts[0]), read(texts[1])
     if all(
         isinstance(side, Quantity) and side.value is None and _LETTER.search(side.core)
         for side in (left, right)
@@ -203,12 +209,12 @@ def is_unsolved(form: Form) -> bool:
 def components(form: Form, size: int) -> Items | None:
     r"""`\mathbf i + 2 \mathbf j` as the tuple (1, 2) of so many coordinates; None if it is no sum of unit vectors."""
     text = form.text if isinstance(form, Quantity) and form.value is None else ""
-    if not 2 <= size <= len(_AXES) or not (found := list(_UNIT_VECTOR.finditer(text))):
+    if not 2 <= size <= len(_AXES) or not (vectors := list(_UNIT_VECTOR.finditer(text))):
         return None
-    marked = any(match[1] or match[2] for match in found)
+    marked = any(match[1] or match[2] for match in vectors)
     parts: dict[str, str] = {}
     at = 0
-    for match in found:
+    for match in vectors:
         factor = text[at : match.start()].strip(" *").removesuffix(r"\cdot").strip()
         axis = match[1] or match[2] or match[3]
         if (
@@ -237,10 +243,10 @@ def _balanced(text: str) -> bool:
 
 def imaginary_j(answer: Quantity, reference: Quantity) -> Quantity | None:
     """`3 + 4j` as `3 + 4i` beside a reference with i and no j; None if it is anything else."""
-    mine, other = ({*_LETTER.findall(form.core)} for form in (answer, reference))
+    mine, reference_letters = ({*_LETTER.findall(form.core)} for form in (answer, reference))
     if (
-        "i" not in other
-        or "j" in other
+        "i" not in reference_letters
+        or "j" in reference_letters
         or mine & {"i", "k"}
         or not {name for name in mine if len(name) == 1} <= {"j", "e"}
     ):
@@ -304,10 +310,12 @@ def in_proportion(a: Items, b: Items) -> Decision:
 
 def same_region(a: Form, b: Form) -> Decision | None:
     """Decided where all ends are exact numbers."""
-    mine, other = pieces(a), pieces(b)
-    if mine is None or other is None:
+    mine, reference_pieces = pieces(a), pieces(b)
+    if mine is None or reference_pieces is None:
         return None
-    return Decision(True, "same-set") if mine == other else Decision(False, "different-set")
+    return (
+        Decision(True, "same-set") if mine == reference_pieces else Decision(False, "different-set")
+    )
 
 
 def times(number: Quantity, size: Fraction, unit: str) -> Quantity:
@@ -325,8 +333,8 @@ def read_again(sequence: Items, other: Form) -> tuple[Form, Form] | None:
     if len(sequence.items) == 1:
         return sequence.items[0], other
     parts = [item for item in sequence.items if isinstance(item, Quantity)]
-    whole = len(parts) == len(sequence.items) and isinstance(other, Quantity) and other.unit
-    total = compound(sequence.text, parts) if whole else None
+    is_whole = len(parts) == len(sequence.items) and isinstance(other, Quantity) and other.unit
+    total = compound(sequence.text, parts) if is_whole else None
     return (total, other) if total else None
 
 

@@ -113,12 +113,12 @@ def _combined(
 
 
 def _plain(coefficients: Sequence[Fraction]) -> Polynomial:
-    kept = list(coefficients)
-    while kept and kept[-1] == 0:
-        kept.pop()
-    if len(kept) > _MOST_DEGREE + 1:
+    trimmed = list(coefficients)
+    while trimmed and trimmed[-1] == 0:
+        trimmed.pop()
+    if len(trimmed) > _MOST_DEGREE + 1:
         raise Unreadable(f"a condition of a degree over {_MOST_DEGREE}")
-    return tuple(kept)
+    return tuple(trimmed)
 
 
 def _sum(a: Polynomial, b: Polynomial) -> Polynomial:
@@ -145,12 +145,12 @@ def _roots(polynomial: Polynomial) -> list[Number]:
     if len(simple) < 2:
         return []
     try:
-        found = mp.polyroots(
+        roots = mp.polyroots(
             [approximate(c) for c in reversed(simple)], maxsteps=_STEPS, extraprec=4 * _EXTRA_DIGITS
         )
     except mp.NoConvergence:
         raise Unreadable("a condition whose ends were not found") from None
-    return sorted(mp.re(root) for root in found if abs(mp.im(root)) < mp.mpf(10) ** -40)
+    return sorted(mp.re(root) for root in roots if abs(mp.im(root)) < mp.mpf(10) ** -40)
 
 
 def _derivative(polynomial: Polynomial) -> Polynomial:
@@ -165,9 +165,9 @@ def _common(a: Polynomial, b: Polynomial) -> Polynomial:
 
 def _divided(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial]:
     """Quotient and remainder."""
-    rest, quotient = list(a), [Fraction(0)] * max(len(a) - len(b) + 1, 0)
+    remainder, quotient = list(a), [Fraction(0)] * max(len(a) - len(b) + 1, 0)
     for shift in range(len(a) - len(b), -1, -1):
-        factor = quotient[shift] = rest[shift + len(b) - 1] / b[-1]
+        factor = quotient[shift] = remainder[shift + len(b) - 1] / b[-1]
         for i, coefficient in enumerate(b):
-            rest[shift + i] -= factor * coefficient
-    return _plain(quotient), _plain(rest[: len(b) - 1] if b else rest)
+            remainder[shift + i] -= factor * coefficient
+    return _plain(quotient), _plain(remainder[: len(b) - 1] if b else remainder)

@@ -58,8 +58,8 @@ def as_tree(form: Form) -> Node:
             return Node(op, items) if op else Node("tuple", items, form.kind)
         case Named():
             bounded = isinstance(form.body, Items) and _BOUNDS.search(form.text)
-            if bounded and "|" in form.text and (whole := _parsed(form.text)):
-                return whole  # |t| < 3 is still to be solved
+            if bounded and "|" in form.text and (tree := _parsed(form.text)):
+                return tree  # |t| < 3 is still to be solved
             return Node("bounds" if bounded else "named", (as_tree(form.body),), form.name)
         case Family():
             return Node("family", (as_tree(form.body),), form.letter)
@@ -106,9 +106,9 @@ def _measured(form: Quantity) -> Node:
 
 def _expression(form: Quantity) -> Node:
     """Without unit and percent sign; of \\sin 30^\\circ the degrees are no unit."""
-    if found := _MIXED.fullmatch(form.core):
-        whole = Node("add", (num(int(found[2])), _quotient(found[3], found[4])), "mixed")
-        return Node("neg", (whole,)) if found[1] == "-" else whole
+    if match := _MIXED.fullmatch(form.core):
+        total = Node("add", (num(int(match[2])), _quotient(match[3], match[4])), "mixed")
+        return Node("neg", (total,)) if match[1] == "-" else total
     core = form.core.strip(_SIGNS)
     core = _SCIENTIFIC.sub(r"\1\\cdot 10^{\2}", core) if form.value is not None else core
     tree = _parsed(core) if form.value is None else _number(core)

@@ -201,15 +201,17 @@ def _load() -> None:
         words, _, base = line.partition(" = ")
         names, _, prefixes = words.partition(":")
         size, powers = _size(base)
-        symbol, *others = names.split()
+        symbol, *other_names = names.split()
         for short, (long, factor) in [
             ("", ("", Fraction(1))),
             *((p, _PREFIXES[p]) for p in prefixes.strip()),
         ]:
             spellings = [
-                f"{short}{name}" for name in (symbol, *others) if name == symbol or len(name) < 3
+                f"{short}{name}"
+                for name in (symbol, *other_names)
+                if name == symbol or len(name) < 3
             ]
-            full = [f"{long}{name}" for name in others if len(name) > 2]
+            full = [f"{long}{name}" for name in other_names if len(name) > 2]
             name = full[0].casefold() if full else spellings[0]
             _SYMBOLS.update(dict.fromkeys(spellings, name))
             _NAMES.update(dict.fromkeys(map(str.casefold, full), name))
@@ -225,9 +227,9 @@ def _load() -> None:
             _SYMBOLS.update(dict.fromkeys(symbols.split(), name))
             _SIZES[name] = Fraction(amount), powers
     for group in re.split(r"[;\n]", _NAMED):
-        first, *others = group.split()
-        name = others[0] if len(first) < 3 and others else first
-        for spelling in (first, *others):
+        first, *other_names = group.split()
+        name = other_names[0] if len(first) < 3 and other_names else first
+        for spelling in (first, *other_names):
             (_SYMBOLS if spelling != spelling.casefold() else _NAMES)[spelling] = name
     for spelling, name in (_OTHER_CASES | _CHINESE_UNITS).items():
         head, caret, power = name.partition("^")
@@ -352,14 +354,14 @@ def _named(word: str) -> str:
 def _singulars(word: str) -> tuple[str, ...]:
     if len(word) < 4 or not word.endswith("s") or word.endswith("ss"):
         return ()
-    found = [word[:-1]]
+    singulars = [word[:-1]]
     if word.endswith("es"):
-        found.append(word[:-2])
+        singulars.append(word[:-2])
     if word.endswith("ies"):
-        found.append(word[:-3] + "y")
+        singulars.append(word[:-3] + "y")
     if word.endswith("ves"):
-        found += [word[:-3] + "f", word[:-3] + "fe"]
-    return tuple(found)
+        singulars += [word[:-3] + "f", word[:-3] + "fe"]
+    return tuple(singulars)
 
 
 @lru_cache(maxsize=1024)
@@ -374,8 +376,8 @@ def measure(name: str) -> Measure | None:
         if unit not in _SIZES:
             return None
         power = below * int(raised or 1)
-        one, bases = _SIZES[unit]
-        size *= one**power
+        unit_size, bases = _SIZES[unit]
+        size *= unit_size**power
         for base, times in bases.items():
             powers[base] += times * power
     return size, tuple(sorted((base, power) for base, power in powers.items() if power))

@@ -125,7 +125,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         Raises:
             DataError: it is empty, beyond a limit, unbalanced, or has no value, such as 1/0; the message names it.
         """
-        return tuple(self._trusted(one) for one in _each(reference))
+        return tuple(self._trusted(answer_text) for answer_text in _each(reference))
 
     def extract(self, text: str, task: Task | None) -> _Stated | Verdict:
         """The final answer; with a task, one that repeats its prompt is refused, see `MathPolicy.form`.
@@ -134,20 +134,20 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             text: the completion.
             task: what it answers.
         """
-        found = extract(text, markers=self.markers)
-        if found is None and self.policy.prose == "last-expression":
-            found = last_expression(text)
-        if found is None:
+        extraction = extract(text, markers=self.markers)
+        if extraction is None and self.policy.prose == "last-expression":
+            extraction = last_expression(text)
+        if extraction is None:
             return Verdict(Outcome.UNPARSED, why="no-answer")
-        if (verdict := refusal(found)) is not None:
+        if (verdict := refusal(extraction)) is not None:
             return verdict
-        if found.method == "phrase" and not self.policy.unboxed:
+        if extraction.method == "phrase" and not self.policy.unboxed:
             return Verdict(
                 Outcome.UNPARSED,
                 why="unboxed: an answer was stated outside a box",
-                answer=found.answer,
+                answer=extraction.answer,
             )
-        return _Stated(found, "" if task is None else prompt_text(task.prompt))
+        return _Stated(extraction, "" if task is None else prompt_text(task.prompt))
 
     def judge(self, answer: _Stated, reference: _Read) -> Verdict:
         """The verdict on an answer.
@@ -159,7 +159,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         Raises:
             Unscored: no symbolic worker can be started here.
         """
-        return _first_right(_resolved([self._examined(answer, *one) for one in reference]))
+        return _first_right(_resolved([self._examined(answer, *right) for right in reference]))
 
     def example(self, reference: References) -> str:
         return f"\\boxed{{{_each(reference)[0]}}}"
@@ -183,7 +183,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             groups.append(
                 [answer]
                 if isinstance(answer, Verdict)
-                else [self._examined(answer, *one) for one in trusted]
+                else [self._examined(answer, *right) for right in trusted]
             )
         verdicts = iter(_resolved([item for group in groups for item in group]))
         return [_first_right([next(verdicts) for _ in group]) for group in groups]
@@ -211,13 +211,15 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         stated = self.extract(answer, None) if boxed else None
         if isinstance(stated, Verdict):
             return stated
-        found = [
-            self._compared(bare(answer), *one, "")
+        verdicts = [
+            self._compared(bare(answer), *right, "")
             if stated is None
-            else self._examined(stated, *one)
-            for one in self.read(reference)
+            else self._examined(stated, *right)
+            for right in self.read(reference)
         ]
-        return _first_right([_proved(one) for one in found] if prove else _resolved(found))
+        return _first_right(
+            [_proved(verdict) for verdict in verdicts] if prove else _resolved(verdicts)
+        )
 
     def doubt(self, reference: References) -> str | None:
         r"""Why a reference can only be compared as text, for a report on a data set; None if it can be read.
@@ -232,11 +234,13 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             DataError: see `read`.
             Unscored: no symbolic worker can be started here.
         """
-        found = self.read(reference)
+        trusted_answers = self.read(reference)
         if not self.policy.symbolic or self.policy.references == "text":
             return None
         wrong = (
-            symbolic.check_reference(trusted) for trusted, right in found if _needs_engine(right)
+            symbolic.check_reference(trusted)
+            for trusted, right in trusted_answers
+            if _needs_engine(right)
         )
         return next(filter(None, wrong), None)
 
@@ -251,33 +255,33 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         return trusted, _reference_form(trusted)
 
     def _examined(self, answer: _Stated, trusted: str, right: Form) -> Verdict | _Undecided:
-        found = answer.found
-        if found.parts and (joined := _joined(found, right)):
+        extraction = answer.found
+        if extraction.parts and (joined := _joined(extraction, right)):
             return self._compared(joined, trusted, right, answer.prompt)
-        hedged = found.flaw == "hedged" and self.policy.several_boxes == "hedge"
-        if hedged and not self._all_say_the_same(found):
+        hedged = extraction.flaw == "hedged" and self.policy.several_boxes == "hedge"
+        if hedged and not self._all_say_the_same(extraction):
             return Verdict(
                 Outcome.WRONG,
                 why="hedged: several boxes in one statement differ",
-                answer=found.answer,
+                answer=extraction.answer,
             )
-        return self._compared(found.answer, trusted, right, answer.prompt)
+        return self._compared(extraction.answer, trusted, right, answer.prompt)
 
     def _all_say_the_same(self, found: Extraction) -> bool:
         r"""`\boxed{1\frac12} or \boxed{\frac32}` is one answer in two spellings."""
-        return all(compare(other, found.answer, self.policy) for other in found.others)
+        return all(compare(text, found.answer, self.policy) for text in found.others)
 
     def _compared(
         self, answer: str, trusted: str, right: Form, prompt: str
     ) -> Verdict | _Undecided:
         if self.policy.references == "text":
             return _verdict(_as_texts(answer, trusted, self.policy), answer)
-        said = (
+        text = (
             with_points(answer)
             if self.policy.decimal == "comma" and not too_long(answer)
             else answer
         )
-        decision, form = self._decided(said, right)
+        decision, form = self._decided(text, right)
         if (
             not decision.equal
             and decision.reason != "undecided"
@@ -288,9 +292,9 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
                 right = _reference_form(texts[1])
                 decision, form = self._decided(texts[0], right)
         if decision.equal is None and decision.reason == "undecided" and self.policy.symbolic:
-            if not _balanced(said):
+            if not _balanced(text):
                 return _verdict(_UNBALANCED, answer)
-            return _Undecided(said, trusted, self.policy, answer, prompt)
+            return _Undecided(text, trusted, self.policy, answer, prompt)
         if not decision.equal or form is None:
             return _verdict(decision, answer)
         return _judged(decision, answer, form, right, self.policy, prompt)
@@ -359,10 +363,10 @@ def _resolved(found: list[Verdict | _Undecided]) -> list[Verdict]:
     """The engine decides what is undecided, all in one call."""
     if len(found) == 1 and isinstance(found[0], Verdict):
         return [found[0]]
-    asked = [
+    questions = [
         (item.answer, item.reference, item.policy) for item in found if isinstance(item, _Undecided)
     ]
-    replies = iter(symbolic.decide_many(asked))
+    replies = iter(symbolic.decide_many(questions))
     return [item if isinstance(item, Verdict) else _settled(item, next(replies)) for item in found]
 
 
@@ -371,11 +375,11 @@ def _settled(item: _Undecided, decision: Decision) -> Verdict:
     if not decision.equal and not hard:
         return _verdict(decision, item.written)
     right = _reference_form(item.reference)
-    found = _judged(
+    verdict = _judged(
         decision, item.written, read(fold(item.answer)), right, item.policy, item.prompt
     )
     # What the engine had no time for may still be told by its form, and then the reason is the same on any machine.
-    return _verdict(decision, item.written) if hard and found.correct else found
+    return _verdict(decision, item.written) if hard and verdict.correct else verdict
 
 
 def _verdict(decision: Decision, answer: str) -> Verdict:
@@ -410,7 +414,7 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
         return f"unfinished: {left}"
     if not prompt:
         return ""
-    said = {as_tree(form), stated}
+    trees = {as_tree(form), stated}
     value_only = MathVerifier(replace(policy, form="any"))
 
     def has_value(part: Node) -> bool:
@@ -419,10 +423,10 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
         except (Unreadable, DataError):
             return False
 
-    if any(given(one, reference, prompt, has_value) for one in said):
+    if any(given(tree, reference, prompt, has_value) for tree in trees):
         return "given: it stands in the prompt"
-    asked = not_as_asked(stated, reference, prompt)
-    return f"unfinished: the prompt asks for {asked}" if asked else ""
+    due_form = not_as_asked(stated, reference, prompt)
+    return f"unfinished: the prompt asks for {due_form}" if due_form else ""
 
 
 def _proved(found: Verdict | _Undecided) -> Verdict:

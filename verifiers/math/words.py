@@ -133,17 +133,19 @@ def number(words: str) -> int | Fraction | None:
         return value
     if not words.isascii():
         return _chinese(words)
-    first, _, rest = words.partition(" ")
+    first, _, after = words.partition(" ")
     if first in ("minus", "negative"):
         size = (
-            number(rest) if rest and rest.partition(" ")[0] not in ("minus", "negative") else None
+            number(after)
+            if after and after.partition(" ")[0] not in ("minus", "negative")
+            else None
         )
         return None if size is None else -size
-    whole, found, part = words.rpartition(" and ")
+    head, conjunction, part = words.rpartition(" and ")
     if (
-        found
+        conjunction
         and (fraction := _fraction(part)) is not None
-        and (value := _cardinal(whole)) is not None
+        and (value := _cardinal(head)) is not None
     ):
         return value + fraction
     if (fraction := _fraction(words)) is not None:
@@ -171,38 +173,38 @@ def _fraction(words: str) -> Fraction | None:
 
 def _cardinal(words: str) -> int | None:
     """Up to the trillions: each scale word once, the largest first."""
-    total, least, rest = 0, 10**15, words
+    total, smallest, remaining = 0, 10**15, words
     for name, size in _LARGE:
-        before, found, after = (
-            rest.partition(f" {name}")
-            if not rest.startswith(name)
-            else ("one", name, rest[len(name) :])
+        before, separator, after = (
+            remaining.partition(f" {name}")
+            if not remaining.startswith(name)
+            else ("one", name, remaining[len(name) :])
         )
-        if not found:
+        if not separator:
             continue
         count = 1 if before.strip() == "a" else _below_thousand(before.strip())
-        if count is None or not count or size >= least or (after and after[0] != " "):
+        if count is None or not count or size >= smallest or (after and after[0] != " "):
             return None
-        total, least, rest = total + count * size, size, after.strip().removeprefix("and ")
-        if not rest:
+        total, smallest, remaining = total + count * size, size, after.strip().removeprefix("and ")
+        if not remaining:
             return total
-    last = _below_thousand(rest)
+    last = _below_thousand(remaining)
     return None if last is None else total + last
 
 
 def _below_thousand(words: str) -> int | None:
     """An `a` stands for one before `hundred` alone: without it, it is a letter."""
-    hundreds, found, rest = (
+    hundreds, separator, remaining = (
         words.partition(" hundred") if words != "hundred" else ("one", "hundred", "")
     )
-    if not found:
+    if not separator:
         return _NUMBERS.get(words)
     above = 1 if hundreds == "a" else _NUMBERS.get(hundreds, 0)
-    rest = rest.strip().removeprefix("and ")
+    remaining = remaining.strip().removeprefix("and ")
     return (
         None
-        if not 1 <= above <= 9 or (rest and rest not in _NUMBERS)
-        else 100 * above + _NUMBERS.get(rest, 0)
+        if not 1 <= above <= 9 or (remaining and remaining not in _NUMBERS)
+        else 100 * above + _NUMBERS.get(remaining, 0)
     )
 
 

@@ -33,9 +33,9 @@ def advantages(rows: Sequence[StepRow], setting: Setting) -> list[Float64s]:
     """
     if setting.name not in ADVANTAGES:
         raise DataError(f"the judge has no advantages of {setting.name!r}")
-    found = ADVANTAGES[setting.name](rows, setting)
+    values = ADVANTAGES[setting.name](rows, setting)
     return [
-        np.broadcast_to(a, len(row.at)).astype(float) for row, a in zip(rows, found, strict=True)
+        np.broadcast_to(a, len(row.at)).astype(float) for row, a in zip(rows, values, strict=True)
     ]
 
 
@@ -43,10 +43,10 @@ def advantages(rows: Sequence[StepRow], setting: Setting) -> list[Float64s]:
 
 
 def _groups(rows: Sequence[StepRow]) -> list[list[int]]:
-    found: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for i, row in enumerate(rows):
-        found.setdefault(row.group, []).append(i)
-    return list(found.values())
+        groups.setdefault(row.group, []).append(i)
+    return list(groups.values())
 
 
 def _votes(row: StepRow, setting: Setting) -> bool:
@@ -75,13 +75,13 @@ def _kl_in_reward(row: StepRow, setting: Setting) -> Float64s:
 
 def _rewards(row: StepRow, setting: Setting) -> Float64s:
     """Rewards of turns and the rest of the score on trained tokens, less each token's KL penalty."""
-    rewards, rest = np.zeros(len(row.at)), row.score
+    rewards, remainder = np.zeros(len(row.at)), row.score
     if not len(row.at):
         return rewards
     for end, reward in row.steps:
         rewards[max(bisect_left(row.at.tolist(), end) - 1, 0)] += reward
-        rest -= reward
-    rewards[-1] += rest
+        remainder -= reward
+    rewards[-1] += remainder
     return rewards - _kl_in_reward(row, setting)
 
 
@@ -100,18 +100,18 @@ def _by_group(formula: Callable[..., Any]) -> Callable[[Sequence[StepRow], Setti
     """A formula of the voting rows' scores in one group, for all groups."""
 
     def of_batch(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
-        found: _Advantages = [0.0] * len(rows)
+        advantages: _Advantages = [0.0] * len(rows)
         for members in _groups(rows):
             voters = [i for i in members if _votes(rows[i], setting)]
             if not voters:
                 continue
             scores = np.array([_score(rows[i], setting) for i in voters])
-            made = formula(scores, setting, [rows[i] for i in voters])
+            values = formula(scores, setting, [rows[i] for i in voters])
             if len(voters) == 1 and setting.how.single == "score":
-                made = scores
-            for i, advantage in zip(voters, made, strict=True):
-                found[i] = advantage
-        return found
+                values = scores
+            for i, advantage in zip(voters, values, strict=True):
+                advantages[i] = advantage
+        return advantages
 
     return of_batch
 
@@ -195,8 +195,10 @@ def _magistral(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """Centred by group, divided by the std of the update's own."""
     centred = _by_group(_centred)(rows, setting)
     for number in {row.number for row in rows}:
-        own = [i for i, row in enumerate(rows) if row.number == number and _votes(row, setting)]
-        for i, value in zip(own, _normal(np.array([centred[i] for i in own]), 1e-8), strict=True):
+        indices = [i for i, row in enumerate(rows) if row.number == number and _votes(row, setting)]
+        for i, value in zip(
+            indices, _normal(np.array([centred[i] for i in indices]), 1e-8), strict=True
+        ):
             centred[i] = value
     return centred
 
@@ -205,8 +207,8 @@ def _batch_normal(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """Centred by group, then normal over all tokens (REINFORCE++-baseline)."""
     centred = _by_group(_centred)(rows, setting)
     voters = [i for i, row in enumerate(rows) if _votes(row, setting)]
-    each = [np.full(len(rows[i].at), centred[i]) for i in voters]
-    for i, values in zip(voters, _whiten(each), strict=True):
+    rows_values = [np.full(len(rows[i].at), centred[i]) for i in voters]
+    for i, values in zip(voters, _whiten(rows_values), strict=True):
         centred[i] = values
     return centred
 
@@ -218,7 +220,7 @@ def _whiten(found: Sequence[Float64s]) -> list[Float64s]:
     if not found:
         return []
     flat = _normal(np.concatenate(found), 1e-8)
-    return np.split(flat, np.cumsum([len(one) for one in found])[:-1])
+    return np.split(flat, np.cumsum([len(row_values) for row_values in found])[:-1])
 
 
 def _white(found: Sequence[Float64s], setting: Setting) -> list[Float64s]:
@@ -226,107 +228,120 @@ def _white(found: Sequence[Float64s], setting: Setting) -> list[Float64s]:
 
 
 def _returns(row: StepRow, rewards: Float64s, gamma: float) -> Float64s:
-    found, after = np.zeros(len(rewards)), row.end
+    returns, after = np.zeros(len(rewards)), row.end
     for t in reversed(range(len(rewards))):
-        found[t] = after = rewards[t] + gamma * after
-    return found
+        returns[t] = after = rewards[t] + gamma * after
+    return returns
 
 
 def _discounted(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     gamma = setting.numbers["gamma"]
-    found = [_returns(row, _rewards(row, setting), gamma) for row in rows]
-    return _white(found, setting)
+    returns = [_returns(row, _rewards(row, setting), gamma) for row in rows]
+    return _white(returns, setting)
 
 
 def _gae(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """GAE, arXiv:1506.02438, eq. 16."""
     gamma, lam = setting.numbers["gamma"], setting.numbers["lam"]
-    found = []
+    advantages = []
     for row in rows:
-        r, own = _rewards(row, setting), np.zeros(len(row.at))
+        r, gae = _rewards(row, setting), np.zeros(len(row.at))
         last, value = 0.0, row.end
         for t in reversed(range(len(r))):
             last = r[t] + gamma * value - row.values[t] + gamma * lam * last
-            own[t], value = last, row.values[t]
-        found.append(own)
-    return _white(found, setting)
+            gae[t], value = last, row.values[t]
+        advantages.append(gae)
+    return _white(advantages, setting)
 
 
 def _n_steps(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """r_t + … + γ^n V_{t+n} - V_t, arXiv:1602.01783, sec. 4."""
     gamma, n = setting.numbers["gamma"], setting.numbers["n_steps"]
-    found = []
+    advantages = []
     for row in rows:
-        r, own = _rewards(row, setting), np.zeros(len(row.at))
+        r, row_advantages = _rewards(row, setting), np.zeros(len(row.at))
         for t in range(len(r)):
             stop = len(r) if n is None else min(len(r), t + n)
             after = row.end if stop == len(r) else row.values[stop]
             ahead = sum(gamma ** (u - t) * r[u] for u in range(t, stop))
-            own[t] = ahead + gamma ** (stop - t) * after - row.values[t]
-        found.append(own)
-    return _white(found, setting)
+            row_advantages[t] = ahead + gamma ** (stop - t) * after - row.values[t]
+        advantages.append(row_advantages)
+    return _white(advantages, setting)
 
 
 def _process(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """The normal rewards of the steps that end at a token or later, arXiv:2402.03300, 4.1.3."""
-    found: _Advantages = [0.0] * len(rows)
+    advantages: _Advantages = [0.0] * len(rows)
     for members in _groups(rows):
         voters = [i for i in members if _votes(rows[i], setting)]
         rewards = np.array([reward for i in voters for _, reward in rows[i].steps])
         normal = iter(_relative(rewards, setting).tolist() if len(rewards) else [])
         for i in voters:
-            own = np.zeros(len(rows[i].at))
+            row_advantages = np.zeros(len(rows[i].at))
             for (end, _), value in zip(rows[i].steps, normal, strict=False):
-                own += value * (rows[i].at < end)
-            found[i] = own
-    return found
+                row_advantages += value * (rows[i].at < end)
+            advantages[i] = row_advantages
+    return advantages
 
 
 def _prefixes(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """V after a step minus V before it (VinePPO, sec. 4; ReMax with one step from the prompt)."""
-    found, complete = [], []
+    advantages, complete = [], []
     for row in rows:
-        own = np.zeros(len(row.at))
+        row_advantages = np.zeros(len(row.at))
         for (start, before), (stop, after) in pairwise(sorted(row.prefixes)):
-            own[(row.at >= start) & (row.at < stop)] = after - before
-        found.append(own)
+            row_advantages[(row.at >= start) & (row.at < stop)] = after - before
+        advantages.append(row_advantages)
         complete.append(len(row.prefixes) > 1)
     if not setting.numbers.get("whiten"):
-        return list(found)
-    white = iter(_whiten([own for own, whole in zip(found, complete, strict=True) if whole]))
-    return [next(white) if whole else 0 * own for own, whole in zip(found, complete, strict=True)]
+        return list(advantages)
+    white = iter(
+        _whiten(
+            [
+                row_values
+                for row_values, is_complete in zip(advantages, complete, strict=True)
+                if is_complete
+            ]
+        )
+    )
+    return [
+        next(white) if is_complete else 0 * row_values
+        for row_values, is_complete in zip(advantages, complete, strict=True)
+    ]
 
 
 def _distill(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     scored = _by_group(_relative)(rows, setting)
     gamma, weight = setting.numbers["gamma"], setting.numbers["reward_weight"]
-    found = []
-    for row, own in zip(rows, scored, strict=True):
+    advantages = []
+    for row, outcome in zip(rows, scored, strict=True):
         gap = row.teacher - row.behaviour
         ahead = [
             sum(gamma ** (u - t) * gap[u] for u in range(t, len(gap))) for t in range(len(gap))
         ]
-        found.append(np.array(ahead) + weight * own)
-    return found
+        advantages.append(np.array(ahead) + weight * outcome)
+    return advantages
 
 
 def _prime(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """Returns of token rewards less the other completions' mean, and the score less theirs (Algorithm 1)."""
     gamma = setting.numbers["gamma"]
     means = [float(row.implicit.mean()) if len(row.at) else 0.0 for row in rows]
-    scored, found = _by_group(_leave_one_out)(rows, setting), []
+    scored, advantages = _by_group(_leave_one_out)(rows, setting), []
     for i, row in enumerate(rows):
-        others = [
+        sibling_means = [
             means[j]
-            for j, other in enumerate(rows)
-            if j != i and other.group == row.group and _votes(other, setting)
+            for j, sibling in enumerate(rows)
+            if j != i and sibling.group == row.group and _votes(sibling, setting)
         ]
-        baseline = float(np.mean(others)) if others and _votes(row, setting) else means[i]
-        own, after = np.zeros(len(row.at)), 0.0
-        for t in reversed(range(len(own))):
-            own[t] = after = row.implicit[t] - baseline + gamma * after
-        found.append(own + scored[i])
-    return found
+        baseline = (
+            float(np.mean(sibling_means)) if sibling_means and _votes(row, setting) else means[i]
+        )
+        row_advantages, after = np.zeros(len(row.at)), 0.0
+        for t in reversed(range(len(row_advantages))):
+            row_advantages[t] = after = row.implicit[t] - baseline + gamma * after
+        advantages.append(row_advantages + scored[i])
+    return advantages
 
 
 def _none(rows: Sequence[StepRow], setting: Setting) -> _Advantages:

@@ -34,8 +34,8 @@ def pair_loss(
     better = variable(chosen, np.array([1.0, 0.0]))
     worse = variable(rejected, np.array([0.0, 1.0]))
     if name == "reward_model":
-        both = better + worse
-        return softplus(worse - better + margin) + both * both * numbers["centring"]
+        total = better + worse
+        return softplus(worse - better + margin) + total * total * numbers["centring"]
     beta = numbers["beta"]
     ahead = better - worse
     if name == "slic":

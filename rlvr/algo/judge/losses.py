@@ -30,8 +30,8 @@ def losses(row: StepRow, setting: Setting) -> list[Dual]:
     """
     if setting.name not in LOSSES:
         raise DataError(f"the judge has no loss of {setting.name!r}")
-    found = LOSSES[setting.name](row, setting)
-    return found if isinstance(found, list) else [found]
+    terms = LOSSES[setting.name](row, setting)
+    return terms if isinstance(terms, list) else [terms]
 
 
 # ------------------------------------------------------------------------------ what formulas share
@@ -152,8 +152,8 @@ def _dppo(row: StepRow, setting: Setting) -> Dual:
     p, q = np.exp(row.new), np.exp(row.old)
     apart = np.abs(p - q)
     if numbers["divergence"] == "kl":
-        rest = np.log((1 - q + 1e-8) / (1 - p + 1e-8))
-        apart = -q * _held(setting.log_ratio(row, row.old)) + (1 - q) * rest
+        log_rest = np.log((1 - q + 1e-8) / (1 - p + 1e-8))
+        apart = -q * _held(setting.log_ratio(row, row.old)) + (1 - q) * log_rest
     out = (A < 0) & (p < q) & (apart > numbers["low"])
     out |= (A > 0) & (p > q) & (apart > numbers["high"])
     weight = np.minimum(_held(_ratio(row, setting)), numbers["cap"]) * ~out
@@ -276,8 +276,8 @@ class UpdateLoss:
 
     def _log(self, name: str, values: Any, sizes: Any) -> None:
         """Add a row's share of a mean over tokens."""
-        for totals, each in ((self.terms, values), (self.sizes, sizes)):
-            totals[name] = totals.get(name, 0.0) + float(np.sum(each)) / max(1, self.tokens)
+        for totals, numbers in ((self.terms, values), (self.sizes, sizes)):
+            totals[name] = totals.get(name, 0.0) + float(np.sum(numbers)) / max(1, self.tokens)
 
     def _share(self, row: StepRow) -> Float64s:
         """What one token's loss counts for."""
@@ -285,16 +285,16 @@ class UpdateLoss:
         tokens, sequences, parts = self.tokens, self.sequences, self._parts
         if how.denominator in ("micro-batch", "group"):
             key = (lambda one: one.group) if how.denominator == "group" else self._number_of
-            own = [one for one in self._rows if key(one) == key(row)]
-            tokens, sequences = _denominators(own, self.setting)
-            parts = len({key(one) for one in self._rows})
+            part_rows = [member for member in self._rows if key(member) == key(row)]
+            tokens, sequences = _denominators(part_rows, self.setting)
+            parts = len({key(member) for member in self._rows})
         if numbers["aggregation"] == "token_mean":
-            whole = tokens
+            denominator = tokens
         elif numbers["aggregation"] == "sequence_mean":
-            whole = sequences * n
+            denominator = sequences * n
         else:
-            whole = sequences * numbers["length_tokens"]
-        return np.ones(n) / max(1, whole * parts)
+            denominator = sequences * numbers["length_tokens"]
+        return np.ones(n) / max(1, denominator * parts)
 
     def _number_of(self, row: StepRow) -> int:
         return self._micro.get(row.index, -1)
@@ -302,7 +302,7 @@ class UpdateLoss:
     def _corrections(self, row: StepRow) -> Float64s:
         """The weights for a sampler that computes otherwise, without gradient."""
         rules, bound = self.setting.numbers.get("correction", ()), self.setting.how.bound
-        found = []
+        weights = []
         for rule in rules:
             log_w = np.clip(row.old - row.behaviour, -bound, bound)
             if rule["level"] == "sequence":
@@ -312,18 +312,18 @@ class UpdateLoss:
             w, low, high = np.exp(log_w), rule["low"], rule["high"]
             inside = (w >= low) & (w <= high)
             if rule["kind"] == "truncate":
-                found.append(np.minimum(w, high))
+                weights.append(np.minimum(w, high))
             else:
-                found.append(np.where(inside, w if rule["kind"] == "band" else 1.0, 0.0))
+                weights.append(np.where(inside, w if rule["kind"] == "band" else 1.0, 0.0))
             cut = w > high if rule["kind"] == "truncate" else ~inside
             bounds = f"{high:g}" if rule["kind"] == "truncate" else f"{low:g}:{high:g}"
             name = f"correction/{rule['level']}:{rule['kind']}:{bounds}"
-            for end, values in (("weight", found[-1]), ("cut", cut)):
+            for end, values in (("weight", weights[-1]), ("cut", cut)):
                 self._log(f"{name}/{end}", values, values)
-        if not found or self.setting.how.corrections == "none":
+        if not weights or self.setting.how.corrections == "none":
             return np.ones(len(row.at))
         kind = np.mean if self.setting.how.corrections == "mean" else np.prod
-        return np.asarray(kind(found, axis=0))
+        return np.asarray(kind(weights, axis=0))
 
 
 def _denominators(rows: Sequence[StepRow], setting: Setting) -> tuple[int, int]:
@@ -347,7 +347,7 @@ def _kl(row: StepRow, setting: Setting, kl: Any) -> Dual:
         return estimate * exp(setting.log_ratio(row, row.old))
     if weighted == "sequence":
         s = _geometric(row, setting)
-        total, most = (
+        total, largest = (
             np.sum(estimate.value),
             np.sum(estimate.size),
         )  # each token's ratio is the row's
@@ -355,6 +355,6 @@ def _kl(row: StepRow, setting: Setting, kl: Any) -> Dual:
             estimate.value * s.value,
             estimate.slope * s.value + total * s.slope,
             estimate.size * s.size,
-            estimate.steep * s.size + most * s.steep,
+            estimate.steep * s.size + largest * s.steep,
         )
     return estimate

@@ -104,8 +104,8 @@ class Setting:
             to: log-probabilities under the other policy.
         """
         bound = self.how.bound
-        found = variable(row.new) - to
-        return found.clip(-bound, bound)
+        difference = variable(row.new) - to
+        return difference.clip(-bound, bound)
 
 
 def advantage_rows(step: StepFile) -> list[StepRow]:
@@ -231,8 +231,8 @@ def _with_places(
     rows: Sequence[StepRow], name: str, of: Any, places: Any, values: Any
 ) -> list[StepRow]:
     """The rows with (place, value) pairs; a value that is NaN is none."""
-    found: dict[int, Any] = {}
+    pairs_by_row: dict[int, Any] = {}
     for row, place, value in zip(of.tolist(), places.tolist(), values.tolist(), strict=True):
         if value == value:
-            found.setdefault(row, []).append((place, value))
-    return [replace(row, **{name: found.get(row.index, ())}) for row in rows]
+            pairs_by_row.setdefault(row, []).append((place, value))
+    return [replace(row, **{name: pairs_by_row.get(row.index, ())}) for row in rows]

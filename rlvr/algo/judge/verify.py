@@ -333,8 +333,8 @@ def _tolerance(
     for way in _WAYS:
         moved = recompute([shaken(row, _UNIT, way) for row in rows], setting)
         spread = np.maximum(spread, np.abs(moved - ours))
-    whole = np.abs(ours) if size is None else size
-    return np.asarray(4 * spread + _ROUNDINGS * _UNIT * whole)
+    magnitude = np.abs(ours) if size is None else size
+    return np.asarray(4 * spread + _ROUNDINGS * _UNIT * magnitude)
 
 
 def _angle(recorded: Float64s, ours: Float64s) -> tuple[float, float]:

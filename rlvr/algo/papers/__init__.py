@@ -55,51 +55,51 @@ def algorithm_class(name: str) -> type[Algorithm]:
             "PACKAGE.MODULE:CLASS is one of your own"
         )
     module = module_at(place, f"--algorithm {name}")
-    found = getattr(module, attribute, None)
-    if found is None:
+    candidate = getattr(module, attribute, None)
+    if candidate is None:
         classes = [
-            one
-            for one, value in vars(module).items()
+            attribute_name
+            for attribute_name, value in vars(module).items()
             if _is_algorithm(value) and value.__module__ == module.__name__
         ]
         listed = ", ".join(classes) or "no algorithm"
         raise UsageError(
             f"{place} has no {attribute!r}{nearest(attribute, classes)}; it has {listed}"
         )
-    if not _is_algorithm(found):
+    if not _is_algorithm(candidate):
         raise UsageError(
             f"{name} is no algorithm; make it a dataclass that is a subclass of "
             "rlvr.algo.papers.base.PolicyGradient, Proximal or OfPairs"
         )
-    if found.name in NAMES and "name" in vars(found):
+    if candidate.name in NAMES and "name" in vars(candidate):
         raise UsageError(
-            f"{name} has the name {found.name!r}, which is that of a published algorithm; give it another one"
+            f"{name} has the name {candidate.name!r}, which is that of a published algorithm; give it another one"
         )
-    _require_sound(found, name)
-    found.spec, found.digest = name, _digest(module)
-    kind: type[Algorithm] = found
+    _require_sound(candidate, name)
+    candidate.spec, candidate.digest = name, _digest(module)
+    kind: type[Algorithm] = candidate
     return kind
 
 
 def _require_sound(kind: type[Algorithm], name: str) -> None:
     """Refuse a class of which a part would silently do nothing, or which cannot be made at its defaults."""
-    own = [
-        one
-        for one, hint in vars(kind).get("__annotations__", {}).items()
+    annotated = [
+        attribute_name
+        for attribute_name, hint in vars(kind).get("__annotations__", {}).items()
         if "ClassVar" not in str(hint)
     ]
-    if own and "__dataclass_fields__" not in vars(kind):
+    if annotated and "__dataclass_fields__" not in vars(kind):
         raise UsageError(
-            f"{name} is no dataclass, so that {', '.join(own)} would be no number of it; put "
+            f"{name} is no dataclass, so that {', '.join(annotated)} would be no number of it; put "
             "@dataclass(frozen=True, kw_only=True) before the class"
         )
     for field in dataclasses.fields(kind):
         if field.default is field.default_factory is dataclasses.MISSING:
             raise UsageError(f"{field.name} of {name} has no default; give it the paper's number")
-    for one in sorted(kind.reads):
-        if one not in INPUTS:
+    for key in sorted(kind.reads):
+        if key not in INPUTS:
             raise UsageError(
-                f"{name} reads {one!r}, and nothing computes that{nearest(one, list(INPUTS))}; inputs that have to be "
+                f"{name} reads {key!r}, and nothing computes that{nearest(key, list(INPUTS))}; inputs that have to be "
                 f"declared are {', '.join(INPUTS)}"
             )
     require_whole(f"updates of {name}", kind.updates, 1)
@@ -115,8 +115,8 @@ def load_algorithm(name: str, **numbers: Any) -> Algorithm:
     Raises:
         UsageError: there is none of this name, or it has no such number.
     """
-    made = algorithm_class(name)()
-    return changed(made, numbers) if numbers else made
+    algorithm = algorithm_class(name)()
+    return changed(algorithm, numbers) if numbers else algorithm
 
 
 def _class_in(module: ModuleType, name: str) -> type[Algorithm]:
@@ -125,8 +125,8 @@ def _class_in(module: ModuleType, name: str) -> type[Algorithm]:
         for value in vars(module).values()
         if _is_algorithm(value) and value.__module__ == module.__name__ and value.name == name
     ]
-    found: type[Algorithm] = kind
-    return found
+    algorithm: type[Algorithm] = kind
+    return algorithm
 
 
 def _is_algorithm(value: object) -> bool:
@@ -149,12 +149,12 @@ def module_at(place: str, asked: str) -> ModuleType:
         path = Path(place).resolve()
         if not path.is_file():
             raise UsageError(f"there is no file {place}, which {asked} names")
-        known = f"rlvr_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-        spec = importlib.util.spec_from_file_location(known, path)
+        module_name = f"rlvr_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+        spec = importlib.util.spec_from_file_location(module_name, path)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[known] = module  # where a dataclass looks for its annotations
+        sys.modules[module_name] = module  # where a dataclass looks for its annotations
         spec.loader.exec_module(module)
         return module
     except UsageError:
@@ -176,22 +176,27 @@ def markdown() -> str:
     lines = ["| name | algorithm | equations | updates; the paper's | mean over | numbers |"]
     lines.append("|---|---|---|---|---|---|")
     for name in NAMES:
-        made = load_algorithm(name)
-        printed = made.printed.updates
-        updates = f"{made.updates}; {'ours' if printed is None else printed}"
-        equations = f"{made.paper}, {made.equations}"
-        own = ", ".join(_shown(made, one) for one in _own_numbers(type(made))) or "–"
+        algorithm = load_algorithm(name)
+        printed = algorithm.printed.updates
+        updates = f"{algorithm.updates}; {'ours' if printed is None else printed}"
+        equations = f"{algorithm.paper}, {algorithm.equations}"
+        numbers_text = (
+            ", ".join(
+                _shown(algorithm, number_name) for number_name in _own_numbers(type(algorithm))
+            )
+            or "–"
+        )
         lines.append(
-            f"| `{name}` | {made.title} | {equations} | {updates} | {_mean_over(made)} | {own} |"
+            f"| `{name}` | {algorithm.title} | {equations} | {updates} | {_mean_over(algorithm)} | {numbers_text} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def _own_numbers(kind: type[Algorithm]) -> list[str]:
     """The fields that papers' files have, and not the bases of all of them."""
-    files = [one for one in reversed(kind.__mro__) if issubclass(one, Algorithm)]
-    papers = [one for one in files if one.__module__ != Algorithm.__module__]
-    return list(dict.fromkeys(name for one in papers for name in one.__annotations__))
+    files = [base for base in reversed(kind.__mro__) if issubclass(base, Algorithm)]
+    papers = [base for base in files if base.__module__ != Algorithm.__module__]
+    return list(dict.fromkeys(name for base in papers for name in base.__annotations__))
 
 
 def _mean_over(made: Algorithm) -> str:

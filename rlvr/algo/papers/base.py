@@ -211,14 +211,18 @@ class Inputs:
                 f'add "{name}" to `reads` of the class'
             )
         if name not in values:
-            known = [one for one in values if one not in INPUTS or one in algorithm.reads]
+            readable = [
+                input_name
+                for input_name in values
+                if input_name not in INPUTS or input_name in algorithm.reads
+            ]
             raise UsageError(
-                f"there is no input {name!r} here{nearest(name, known)}; there are {', '.join(sorted(known))}"
+                f"there is no input {name!r} here{nearest(name, readable)}; there are {', '.join(sorted(readable))}"
             )
-        found = values[name]
-        if callable(found):
-            found = values[name] = found()
-        return found
+        value = values[name]
+        if callable(value):
+            value = values[name] = value()
+        return value
 
 
 @dataclass(frozen=True, kw_only=True)

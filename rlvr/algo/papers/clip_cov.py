@@ -73,13 +73,13 @@ class ClipCov(Proximal):
         )
         between = (update.mask & (cov > self.low) & (cov < self.high) & ~clipped).nonzero()
         order = torch.randperm(len(between), generator=update.generator)
-        drawn = between[order[: max(1, int(self.share * update.mask.sum()))]]
+        sampled = between[order[: max(1, int(self.share * update.mask.sum()))]]
         chosen = torch.zeros_like(update.mask)
-        chosen[drawn[:, 0], drawn[:, 1]] = True
+        chosen[sampled[:, 0], sampled[:, 1]] = True
         return chosen
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped
 
-        found = clipped(*inputs.usual, **asdict(self.clip))
-        return found._replace(losses=found.losses * ~inputs.selected)
+        result = clipped(*inputs.usual, **asdict(self.clip))
+        return result._replace(losses=result.losses * ~inputs.selected)

@@ -73,8 +73,8 @@ class DPPO(Proximal):
         moved = zero_masked(p, mask) - q
         apart = moved.abs()
         if self.divergence == "kl":
-            rest = torch.log((1 - q + 1e-8) / (1 - q - moved + 1e-8))
-            apart = -q * inputs.log_ratio.detach() + (1 - q) * rest
+            log_rest = torch.log((1 - q + 1e-8) / (1 - q - moved + 1e-8))
+            apart = -q * inputs.log_ratio.detach() + (1 - q) * log_rest
         low = (A < 0) & (moved < 0) & (apart > self.low)
         high = (A > 0) & (moved > 0) & (apart > self.high)
         weight = r.clamp(max=self.cap) * ~(low | high)

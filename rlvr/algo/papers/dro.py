@@ -60,7 +60,7 @@ class DRO(Proximal):
         from rlvr.algo.objectives import reinforce
         from rlvr.algo.ratios import log_ratio
 
-        found, mask = reinforce(*inputs.usual), inputs.mask
+        losses, mask = reinforce(*inputs.usual), inputs.mask
         gain = log_ratio(inputs.logprobs, inputs.ref_logprobs, mask).sum(dim=1, keepdim=True)
         square = gain.square() / mask.sum(dim=1, keepdim=True).clamp(min=1) * mask  # over tokens
-        return found._replace(losses=found.losses + self.tau / 2 * square)
+        return losses._replace(losses=losses.losses + self.tau / 2 * square)

@@ -48,11 +48,11 @@ class GDPO(Proximal):
         from rlvr.algo.advantages import group_advantages
         from rlvr.algo.masks import standardised
 
-        scored, each = groups.scored, groups.score_parts.unbind(dim=2)
-        whole = sum(group_advantages(part, scored) for part in each)
-        weights = scored.to(whole.dtype)
-        return standardised(whole.view(1, -1), weights.view(1, -1), scale=True, eps=1e-6).view_as(
-            whole
+        scored, part_scores = groups.scored, groups.score_parts.unbind(dim=2)
+        total = sum(group_advantages(part, scored) for part in part_scores)
+        weights = scored.to(total.dtype)
+        return standardised(total.view(1, -1), weights.view(1, -1), scale=True, eps=1e-6).view_as(
+            total
         )
 
     def loss(self, inputs: Inputs) -> Losses:

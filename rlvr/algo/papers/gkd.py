@@ -105,9 +105,9 @@ def _coarse(policy: Tensor, teacher: Tensor, k: int | None) -> tuple[Tensor, Ten
     if k is None or k >= teacher.shape[-1]:
         return policy, teacher
     best = teacher.topk(k, dim=-1).indices
-    found = []
-    for one in (policy, teacher):
-        kept = one.gather(-1, best)
-        rest = 1 - kept.exp().sum(dim=-1, keepdim=True)
-        found.append(cat([kept, rest.clamp(min=finfo(one.dtype).tiny).log()], dim=-1))
-    return found[0], found[1]
+    coarse = []
+    for logprobs in (policy, teacher):
+        top = logprobs.gather(-1, best)
+        remainder = 1 - top.exp().sum(dim=-1, keepdim=True)
+        coarse.append(cat([top, remainder.clamp(min=finfo(logprobs.dtype).tiny).log()], dim=-1))
+    return coarse[0], coarse[1]

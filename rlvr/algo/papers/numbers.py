@@ -70,7 +70,7 @@ def numbers(kind: type[Algorithm]) -> Mapping[str, Number]:
 
 @cache
 def _numbers(kind: Any) -> Mapping[str, Number]:
-    found: dict[str, Number] = {}
+    by_name: dict[str, Number] = {}
     texts = _texts(kind)
     hints = get_type_hints(kind)
     for field in dataclasses.fields(kind):
@@ -79,32 +79,39 @@ def _numbers(kind: Any) -> Mapping[str, Number]:
             continue
         part = _part_of(hint)
         if part is None:
-            found[name] = Number(None, name, hint, texts.get(name, ""))
+            by_name[name] = Number(None, name, hint, texts.get(name, ""))
             continue
         inner = _texts(part)
-        for one, of in get_type_hints(part).items():
-            found[f"{name}_{one}"] = Number(name, one, of, inner.get(one, ""))
+        for field_name, of in get_type_hints(part).items():
+            by_name[f"{name}_{field_name}"] = Number(
+                name, field_name, of, inner.get(field_name, "")
+            )
         if type(None) in get_args(hint):
-            found[name] = Number(name, "", Literal["none"], f"none: without; {texts.get(name, '')}")
-    return found
+            by_name[name] = Number(
+                name, "", Literal["none"], f"none: without; {texts.get(name, '')}"
+            )
+    return by_name
 
 
 def _part_of(hint: Any) -> Any:
     """The class of a part, such as `Kl` of `Kl | None`; None for a plain number."""
     if get_origin(hint) is tuple:
         return None
-    return next((one for one in (hint, *get_args(hint)) if dataclasses.is_dataclass(one)), None)
+    return next(
+        (candidate for candidate in (hint, *get_args(hint)) if dataclasses.is_dataclass(candidate)),
+        None,
+    )
 
 
 def _texts(kind: Any) -> dict[str, str]:
     """The text of each attribute in the docstrings of a class and of those below it."""
-    found: dict[str, str] = {}
-    for one in reversed(kind.__mro__):
-        parsed = docstring_parser.parse(one.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE)
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        parsed = docstring_parser.parse(base.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE)
         for parameter in parsed.params:
             for name in parameter.arg_name.split(", "):
-                found[name] = " ".join((parameter.description or "").split())
-    return found
+                texts[name] = " ".join((parameter.description or "").split())
+    return texts
 
 
 def flag_of(name: str) -> str:
@@ -116,7 +123,11 @@ def _of_others(name: str) -> list[str]:
     """The published algorithms that have a number of this name."""
     from rlvr.algo import papers
 
-    return [one for one in papers.NAMES if name in numbers(papers.algorithm_class(one))]
+    return [
+        paper_name
+        for paper_name in papers.NAMES
+        if name in numbers(papers.algorithm_class(paper_name))
+    ]
 
 
 def number_of(algorithm: Algorithm, name: str, written: str = "") -> Number:
@@ -130,15 +141,15 @@ def number_of(algorithm: Algorithm, name: str, written: str = "") -> Number:
     Raises:
         UsageError: it has none of this name; the error says which algorithms have it.
     """
-    known = numbers(type(algorithm))
-    if name in known:
-        return known[name]
-    if others := _of_others(name):
-        listed = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} it"
+    own_numbers = numbers(type(algorithm))
+    if name in own_numbers:
+        return own_numbers[name]
+    if owners := _of_others(name):
+        listed = f"{', '.join(owners)} {'has' if len(owners) == 1 else 'have'} it"
     else:
-        listed = f"it has {', '.join(known)}"
+        listed = f"it has {', '.join(own_numbers)}"
     raise UsageError(
-        f"{written or name} is no number of {algorithm.label}{nearest(name, list(known))}; {listed}"
+        f"{written or name} is no number of {algorithm.label}{nearest(name, list(own_numbers))}; {listed}"
     )
 
 
@@ -173,27 +184,27 @@ def changed(algorithm: Algorithm, changes: Mapping[str, Any]) -> Algorithm:
 
 def _changed_part(algorithm: Algorithm, part: str, values: Mapping[str, Any], hint: Any) -> Any:
     if "" in values or (part == "kl" and values.get("coefficient") == 0):
-        if rest := [
+        if contradicting := [
             f"{part}_{name}" for name in values if name and (part, name) != ("kl", "coefficient")
         ]:
             raise UsageError(
-                f"{', '.join(rest)} and no {part} contradict each other; leave one out"
+                f"{', '.join(contradicting)} and no {part} contradict each other; leave one out"
             )
         return None
-    now = getattr(algorithm, part)
-    if now is not None:
-        return dataclasses.replace(now, **values)
+    current = getattr(algorithm, part)
+    if current is not None:
+        return dataclasses.replace(current, **values)
     kind = _part_of(hint)
     needed = {
         field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING
     }
-    given = {**_BEGINS.get(part, {}), **values}
-    if missing := sorted(needed - given.keys()):
+    arguments = {**_BEGINS.get(part, {}), **values}
+    if missing := sorted(needed - arguments.keys()):
         raise UsageError(
             f"{part}_{next(iter(values))} is given, and {algorithm.label} has no {part}; "
             f"give {', '.join(f'{part}_{name}' for name in missing)} too"
         )
-    return kind(**given)
+    return kind(**arguments)
 
 
 def parsed(algorithm: Algorithm, name: str, text: str) -> Any:
@@ -223,8 +234,8 @@ def record(algorithm: Algorithm) -> dict[str, Any]:
     Args:
         algorithm: any.
     """
-    found = {"name": algorithm.label, **dataclasses.asdict(algorithm)}
-    return {**found, "digest": algorithm.digest} if algorithm.digest else found
+    fields = {"name": algorithm.label, **dataclasses.asdict(algorithm)}
+    return {**fields, "digest": algorithm.digest} if algorithm.digest else fields
 
 
 def from_record(found: Any) -> Algorithm:
@@ -249,10 +260,10 @@ def from_record(found: Any) -> Algorithm:
     hints, values = get_type_hints(kind), dict(found)
     del values["name"]
     values.pop("digest", None)
-    known = [field.name for field in dataclasses.fields(kind)]
+    field_names = [field.name for field in dataclasses.fields(kind)]
     for name in values:
-        if name not in known:
-            raise UsageError(f"algorithm has no {name!r}{nearest(name, known)}")
+        if name not in field_names:
+            raise UsageError(f"algorithm has no {name!r}{nearest(name, field_names)}")
     return kind(
         **{name: _made(f"algorithm.{name}", value, hints[name]) for name, value in values.items()}
     )
@@ -268,11 +279,13 @@ def _made(name: str, value: Any, hint: Any) -> Any:
     for key in value:
         if key not in hints:
             raise UsageError(f"{name} has no {key!r}{nearest(key, list(hints))}")
-    given = {key: typed(f"{name}.{key}", one, hints[key]) for key, one in value.items()}
-    needed = [one.name for one in dataclasses.fields(part) if one.default is dataclasses.MISSING]
-    if missing := [one for one in needed if one not in given]:
+    arguments = {key: typed(f"{name}.{key}", item, hints[key]) for key, item in value.items()}
+    needed = [
+        field.name for field in dataclasses.fields(part) if field.default is dataclasses.MISSING
+    ]
+    if missing := [field_name for field_name in needed if field_name not in arguments]:
         raise UsageError(f"{name} lacks {', '.join(missing)}")
-    return part(**given)
+    return part(**arguments)
 
 
 def typed(name: str, value: Any, hint: Any) -> Any:
@@ -286,10 +299,10 @@ def typed(name: str, value: Any, hint: Any) -> Any:
     Raises:
         UsageError: the value is of another type.
     """
-    found, rule = _typed(value, hint)
+    typed_value, rule = _typed(value, hint)
     if rule:
         raise UsageError(f"{name} is {brief(value)}; it must be {rule}")
-    return found
+    return typed_value
 
 
 def _typed(value: Any, hint: Any) -> tuple[Any, str]:
@@ -300,11 +313,11 @@ def _typed(value: Any, hint: Any) -> tuple[Any, str]:
     if origin in (Union, types.UnionType):
         if type(None) in args and value in (None, "none"):
             return None, ""
-        tried = [_typed(value, one) for one in args if one is not type(None)]
-        known = [one for one in tried if not one[1]]
+        tried = [_typed(value, option) for option in args if option is not type(None)]
+        accepted = [attempt for attempt in tried if not attempt[1]]
         return (
-            known[0]
-            if known
+            accepted[0]
+            if accepted
             else (None, " or ".join([rule for _, rule in tried] + ["none"] * (type(None) in args)))
         )
     if origin is Literal:
@@ -343,8 +356,12 @@ def _typed_tuple(value: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
         value = value.split(",") if isinstance(value, str) else value
     if not isinstance(value, list | tuple) or not (endless or len(value) == len(args)):
         return None, rule
-    found = [_typed(one, args[0] if endless else args[i]) for i, one in enumerate(value)]
-    return (None, rule) if any(why for _, why in found) else (tuple(one for one, _ in found), "")
+    attempts = [_typed(item, args[0] if endless else args[i]) for i, item in enumerate(value)]
+    return (
+        (None, rule)
+        if any(why for _, why in attempts)
+        else (tuple(item for item, _ in attempts), "")
+    )
 
 
 _RULES: Final[Mapping[Any, str]] = {

@@ -164,16 +164,16 @@ class _Paths:
     async def score(self, request: HttpRequest) -> Response:
         """Score rows; with the header `Accept: application/x-ndjson` a line comes as soon as it is there."""
         body = await self._read(request)
-        asked = typed(body.asked, ScoreRequest)
-        queue = self._service.queue(asked.env)
-        rows = self._taken(body, asked.rows)
+        score_request = typed(body.asked, ScoreRequest)
+        queue = self._service.queue(score_request.env)
+        rows = self._taken(body, score_request.rows)
         if type(queue.scorer.env).task_of is Environment.task_of:
             _drop_unread(rows)
         job = self._service.job(
             queue,
             rows,
             request.share,
-            request_id=asked.request_id,
+            request_id=score_request.request_id,
             digest=body.digest,
             caller=_name_of(request),
         )
@@ -185,9 +185,9 @@ class _Paths:
     async def observe(self, request: HttpRequest) -> Response:
         """Look at the completions of a scorer on another machine, which combines the scores itself; NDJSON."""
         body = await self._read(request)
-        asked = typed(body.asked, ObserveRequest)
-        queue = self._service.queue_of(asked.identities)
-        rows = self._taken(body, asked.rows)
+        observe_request = typed(body.asked, ObserveRequest)
+        queue = self._service.queue_of(observe_request.identities)
+        rows = self._taken(body, observe_request.rows)
         try:
             items = [decoded_item(row, number) for number, row in enumerate(rows, 1)]
         except DataError as error:
@@ -196,7 +196,7 @@ class _Paths:
             queue,
             items,
             request.share,
-            request_id=asked.request_id,
+            request_id=observe_request.request_id,
             digest=body.digest,
             caller=_name_of(request),
             combines=False,
@@ -254,9 +254,9 @@ class _Paths:
     async def rewards(self, request: HttpRequest) -> Response:
         """What the reward model says of completions."""
         body = await self._read(request)
-        asked = typed(body.asked, RewardsRequest)
-        queue = self._service.reward_queue(asked.version)
-        rows = self._taken(body, asked.rows)
+        rewards_request = typed(body.asked, RewardsRequest)
+        queue = self._service.reward_queue(rewards_request.version)
+        rows = self._taken(body, rewards_request.rows)
         return _RewardsResponse(queue, rows, request.share, self._service.limits)
 
     def _taken(self, body: Body, rows: list[Any]) -> list[Any]:
@@ -270,9 +270,9 @@ class _Paths:
         return rows
 
     def _require_few(self, rows: Sequence[Any]) -> None:
-        most = self._service.limits.request_rows
-        if len(rows) > most:
-            message = f"the request has {len(rows)} rows and the limit is {most}; split it"
+        limit = self._service.limits.request_rows
+        if len(rows) > limit:
+            message = f"the request has {len(rows)} rows and the limit is {limit}; split it"
             raise Refused(413, "too-many-rows", message)
 
 

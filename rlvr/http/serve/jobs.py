@@ -205,16 +205,16 @@ class Job:
             if self.finished or ordering is None:
                 return []
             if self._returned:
-                taken, self._returned = self._returned[:most], self._returned[most:]
+                items, self._returned = self._returned[:most], self._returned[most:]
             else:
-                taken = ordering.take(most)
+                items = ordering.take(most)
                 ordering.ended = ordering.ended or not self._rows
                 if ordering.error is not None:
                     raise ordering.error
-            self._under_way.update(dict.fromkeys(taken))
-            if self._errors or not taken:
+            self._under_way.update(dict.fromkeys(items))
+            if self._errors or not items:
                 self._advance()
-            return taken
+            return items
 
     def take_slow(self) -> list[Taken]:
         """An item whose reference takes long to read; none if there is no more."""

@@ -172,12 +172,12 @@ class EnvironmentQueue:
 
     def _admit(self, job: Job) -> None:
         small = job.count <= _SMALL
-        most = (
+        limit = (
             self._limits.queue_rows
             if small
             else self._limits.queue_rows - self._limits.queue_rows // 8
         )
-        own_most = most if job.is_alone else most // 2
+        own_most = limit if job.is_alone else limit // 2
         row_s = self._row_s() / self.scorer.at_once
         if (
             self._most_waiting + job.count <= own_most
@@ -185,18 +185,20 @@ class EnvironmentQueue:
         ):
             return  # without a look at each job
         waiting = self._waiting()
-        if waiting and waiting + job.count > most:
+        if waiting and waiting + job.count > limit:
             raise self._full(
                 "queue-full",
-                f"{waiting} rows for {self.name} are waiting and {job.count} more would exceed the limit of {most}",
+                f"{waiting} rows for {self.name} are waiting and {job.count} more would exceed the limit of {limit}",
                 row_s * waiting / 2,
             )
-        own = sum(other.waiting for other in self._jobs if other.owner == job.owner)
-        if own and own + job.count > own_most:
+        queued = sum(
+            waiting_job.waiting for waiting_job in self._jobs if waiting_job.owner == job.owner
+        )
+        if queued and queued + job.count > own_most:
             raise self._full(
                 "caller-full",
-                f"{own} rows of this caller are waiting and {job.count} more would exceed its limit of {own_most}",
-                row_s * own / 2,
+                f"{queued} rows of this caller are waiting and {job.count} more would exceed its limit of {own_most}",
+                row_s * queued / 2,
             )
         # Each owner has a chunk in turn, so that a short request waits for a few rows of each long one.
         ahead = min(waiting, job.count * (len(self._ring) + len(self._busy)))
@@ -257,17 +259,17 @@ class EnvironmentQueue:
         A chunk costs as much as ten trivial rows, and two threads take the interpreter from each other.  So while a
         chunk has just begun, the next rows are collected for some milliseconds, or until it has ended.
         """
-        now = time.monotonic()
-        if self._under_way and now < self._looks_at:
+        looked_at = time.monotonic()
+        if self._under_way and looked_at < self._looks_at:
             return
-        rest_s = self._began_s + _COLLECT_S - now
+        rest_s = self._began_s + _COLLECT_S - looked_at
         if (
             self._under_way
             and rest_s > 0
             and len(self._ring) < _MOST_TOGETHER
             and self._are_quick()
         ):
-            self._looks_at = now + rest_s
+            self._looks_at = looked_at + rest_s
             loop.call_later(rest_s, self._spur)
         else:
             self._spur()
@@ -326,7 +328,12 @@ class EnvironmentQueue:
             owner = None
             if self._under_way < self.scorer.at_once:
                 owner = next(
-                    (one for one in self._ring if self._busy[one] < self._most_of_one), None
+                    (
+                        candidate
+                        for candidate in self._ring
+                        if self._busy[candidate] < self._most_of_one
+                    ),
+                    None,
                 )
             if owner is None:
                 self._running -= 1
@@ -594,7 +601,9 @@ class _Chunk:
     def _put(self) -> None:
         """Hand over what was observed: several at once, as each hand-over has a price."""
         fresh, self._fresh = self._fresh, []
-        self._queue._put([self._left[place] for place, _ in fresh], [seen for _, seen in fresh])
+        self._queue._put(
+            [self._left[place] for place, _ in fresh], [outcome for _, outcome in fresh]
+        )
         self._put_at = time.monotonic()
 
     def _give_up(self) -> bool:
@@ -613,17 +622,17 @@ class _Chunk:
             time.monotonic() < self._sent_by
         ):  # it may not have begun, and a new worker takes longer to start
             return False
-        return not any(job.is_awaited(taken) for job, taken in self._left[self._done :])
+        return not any(job.is_awaited(entry) for job, entry in self._left[self._done :])
 
     def _scatter(self) -> None:
         slow_job, _ = self._left[self._done]
-        for job, taken in self._left[self._done + 1 :]:
-            job.give_back(taken)
-        others = [job for job in self._jobs if job is not slow_job]
+        for job, entry in self._left[self._done + 1 :]:
+            job.give_back(entry)
+        other_jobs = [job for job in self._jobs if job is not slow_job]
         self._jobs = [slow_job]
-        for job in others:
+        for job in other_jobs:
             self._queue._freed(job.owner)
-        for job in (slow_job, *others):
+        for job in (slow_job, *other_jobs):
             self._queue._return(job)
         self._queue._spur()
 

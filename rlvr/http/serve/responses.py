@@ -110,8 +110,8 @@ class ScoresResponse:
                 if self._job.refused is not None:
                     raise self._job.refused
             except TimeoutError:
-                job, most = self._job, self._limits.request_s
-                message = f"{len(job.lines)} of {job.count} rows were scored within {most:g} s; send fewer"
+                job, limit_s = self._job, self._limits.request_s
+                message = f"{len(job.lines)} of {job.count} rows were scored within {limit_s:g} s; send fewer"
                 raise Refused(504, "too-long", message) from None
         except Refused as refused:
             if not writer.began:

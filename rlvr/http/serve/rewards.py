@@ -81,9 +81,9 @@ class RewardModelQueue:
         Args:
             refused: the reason.
         """
-        for one in self._awaited:
-            if not one.done():
-                one.set_exception(refused)
+        for future in self._awaited:
+            if not future.done():
+                future.set_exception(refused)
 
     async def lines(self, rows: Sequence[Any]) -> list[bytes]:
         """A line of JSON for each row: its id with its reward, or with the error.
@@ -94,19 +94,19 @@ class RewardModelQueue:
         Raises:
             Refused: too many rows wait, the model failed, or it took too long.
         """
-        most = self._limits.queue_rows
-        if self.waiting + len(rows) > most:
-            message = f"{self.waiting} rows wait for the reward model and the limit is {most}; ask again in 1 s"
+        limit = self._limits.queue_rows
+        if self.waiting + len(rows) > limit:
+            message = f"{self.waiting} rows wait for the reward model and the limit is {limit}; ask again in 1 s"
             raise Refused(429, "queue-full", message, retry_after_s=1)
         self.waiting += len(rows)
         try:
             async with asyncio.timeout(self._limits.request_s):
-                found: list[bytes] = []
+                reply_lines: list[bytes] = []
                 for begin in range(0, len(rows), _AT_ONCE):
-                    found += await self._scored(
+                    reply_lines += await self._scored(
                         range(begin, min(begin + _AT_ONCE, len(rows))), rows
                     )
-                return found
+                return reply_lines
         except TimeoutError:
             message = (
                 f"{len(rows)} rows were not scored within {self._limits.request_s:g} s; send fewer"
@@ -150,33 +150,33 @@ class RewardModelQueue:
         ]
 
     def _ask(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[_Scores]:
-        found: Sequence[_Scores]
+        scores: Sequence[_Scores]
         try:
             if self.reads == "steps":
-                found = [self._model.step_scores(row["prompt"], row["steps"]) for row in rows]
+                scores = [self._model.step_scores(row["prompt"], row["steps"]) for row in rows]
             else:
-                found = self._model.scores(
+                scores = self._model.scores(
                     [row["prompt"] for row in rows], [row["completion"] for row in rows]
                 )
         except UsageError:
             raise
         except Exception as error:  # noqa: BLE001  the model's failure is the service's: no caller may take it as a score
-            said = (
+            reason = (
                 str(error)
                 if isinstance(error, RlvrError)
                 else f"{described(error)[0]}; its log has the traceback"
             )
             _log.error("the reward model failed", exc_info=error)
             raise Refused(
-                500, "bug", f"the reward model failed: {' '.join(said.split())[:200]}"
+                500, "bug", f"the reward model failed: {' '.join(reason.split())[:200]}"
             ) from None
-        if len(found) != len(rows) or not all(map(_fits, rows, found)):
+        if len(scores) != len(rows) or not all(map(_fits, rows, scores)):
             raise Refused(
                 500,
                 "bug",
                 f"the reward model gave no number in [0, 1] for each of the {self.reads}",
             )
-        return found
+        return scores
 
 
 class RewardLines:
@@ -209,7 +209,7 @@ class RewardLines:
 def _fits(row: Mapping[str, Any], scores: _Scores) -> bool:
     """Whether a row has a number in [0, 1], or as many as it has steps."""
     if isinstance(scores, list):
-        return len(scores) == len(row["steps"]) and all(0 <= one <= 1 for one in scores)
+        return len(scores) == len(row["steps"]) and all(0 <= score <= 1 for score in scores)
     return 0 <= scores <= 1
 
 
@@ -218,14 +218,16 @@ def _unfit(row: Any, reads: str) -> str:
     name = "steps" if reads == "steps" else "completion"
     if not isinstance(row, dict):
         return f"the row is a {type(row).__name__}; send a mapping with 'prompt' and {name!r}"
-    prompt, given = row.get("prompt"), row.get(name)
-    if name == "completion" and not isinstance(given, str):
-        return f"'completion' is a {type(given).__name__}; send a text"
-    if name == "steps" and not (given and _is_texts(given)):
+    prompt, value = row.get("prompt"), row.get(name)
+    if name == "completion" and not isinstance(value, str):
+        return f"'completion' is a {type(value).__name__}; send a text"
+    if name == "steps" and not (value and _is_texts(value)):
         return "'steps' is no list of texts; this model judges the steps of a completion"
     if isinstance(prompt, str):
         return ""
-    is_chat = isinstance(prompt, list) and prompt and all(_is_message(one) for one in prompt)
+    is_chat = (
+        isinstance(prompt, list) and prompt and all(_is_message(message) for message in prompt)
+    )
     return (
         ""
         if is_chat
@@ -234,7 +236,7 @@ def _unfit(row: Any, reads: str) -> str:
 
 
 def _is_texts(given: Any) -> bool:
-    return isinstance(given, list) and all(isinstance(one, str) for one in given)
+    return isinstance(given, list) and all(isinstance(text, str) for text in given)
 
 
 def _is_message(one: Any) -> bool:
@@ -246,10 +248,10 @@ def _is_message(one: Any) -> bool:
 
 
 def _line(row: Any, number: int, score: _Scores | None, error: str) -> bytes:
-    given = row.get("id") if isinstance(row, dict) else None
-    said = (
+    row_id = row.get("id") if isinstance(row, dict) else None
+    fields = (
         {"error": " ".join(error.split())[:_MOST_ERROR_LETTERS]}
         if score is None
         else {"rewards" if isinstance(score, list) else "reward": score}
     )
-    return json.dumps({"id": shown_id(given, number), **said}, allow_nan=False).encode()
+    return json.dumps({"id": shown_id(row_id, number), **fields}, allow_nan=False).encode()

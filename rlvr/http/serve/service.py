@@ -130,8 +130,8 @@ class Service:
             raise Refused(404, "unknown-env", message)
         if name not in self.queues:
             served = ", ".join(map(repr, self.queues))
-            asked = "no env is named" if name is None else f"env {name[:100]!r} is not served"
-            raise Refused(404 if name else 422, "unknown-env", f"{asked}; write one of {served}")
+            problem = "no env is named" if name is None else f"env {name[:100]!r} is not served"
+            raise Refused(404 if name else 422, "unknown-env", f"{problem}; write one of {served}")
         return self.queues[name]
 
     def queue_of(self, digests: Sequence[str]) -> EnvironmentQueue:

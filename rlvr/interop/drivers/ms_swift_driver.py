@@ -49,11 +49,11 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
         )
     scores = np.where(step.arrays["scored"], step.arrays["score"], np.nan)
     size = step.case["siblings"]
-    made = _function()(
+    advantages = _function()(
         torch.tensor(scores).float()[:, None], torch.ones(1), size, scale_rewards="none"
     )[0]
-    each = np.broadcast_to(made.reshape(-1, 1).numpy(), step.padded("mask").shape)
-    step.arrays["advantages"] = step.flat(each)
+    per_token = np.broadcast_to(advantages.reshape(-1, 1).numpy(), step.padded("mask").shape)
+    step.arrays["advantages"] = step.flat(per_token)
     try:
         return f"ms-swift {distribution('ms-swift').version}", CONVENTIONS
     except PackageNotFoundError:

@@ -67,7 +67,7 @@ def _advantages(step: Step, mask: torch.Tensor, size: int) -> Any:
         for name in dir(experience_maker)
         if name.endswith("ExperienceMaker")
     )
-    made = kind.__new__(kind)
+    maker = kind.__new__(kind)
     estimator = _ESTIMATORS[step.numbers["name"]]
     advantage = SimpleNamespace(estimator=estimator, gamma=1.0, lambd=1.0, no_std_norm=False)
     reward = SimpleNamespace(
@@ -80,9 +80,9 @@ def _advantages(step: Step, mask: torch.Tensor, size: int) -> Any:
     args = SimpleNamespace(
         algo=SimpleNamespace(advantage=advantage), rollout=rollout, reward=reward
     )
-    made.strategy = SimpleNamespace(args=args)
-    made.advantage_estimator = estimator
-    made.kl_ctl = SimpleNamespace(value=0.0)
+    maker.strategy = SimpleNamespace(args=args)
+    maker.advantage_estimator = estimator
+    maker.kl_ctl = SimpleNamespace(value=0.0)
     experience_maker.apply_length_penalties = lambda *args, **more: None
     experience = SimpleNamespace(
         rewards=torch.tensor(step.arrays["score"]).float(),
@@ -94,7 +94,7 @@ def _advantages(step: Step, mask: torch.Tensor, size: int) -> Any:
         advantages=None,
         returns=None,
     )
-    return made.compute_advantages_and_returns([experience])[0].advantages
+    return maker.compute_advantages_and_returns([experience])[0].advantages
 
 
 if __name__ == "__main__":

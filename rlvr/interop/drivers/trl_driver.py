@@ -37,10 +37,10 @@ _LOSSES = {"dapo": "dapo", "grpo": "grpo", "dr_grpo": "dr_grpo", "gspo": "grpo"}
 
 def _tokenizer() -> Any:
     words = {"<pad>": 0, "<eos>": 1} | {f"t{i}": i for i in range(2, _VOCABULARY)}
-    made = Tokenizer(models.WordLevel(words, unk_token="t2"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="t2"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="<pad>", eos_token="<eos>", padding_side="left"
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", padding_side="left"
     )
 
 
@@ -150,7 +150,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
 def _record(step: Step, rows: list[list[int]], updates: list[Any]) -> None:
     """Advantages, reference and old log-probabilities of the batch, and each optimiser step."""
     lengths = [len(ids) for ids in rows]
-    known = {
+    values_by_name = {
         name: [np.zeros(n, np.float32) for n in lengths] for name in ("advantages", "old", "ref")
     }
     mask = [np.zeros(n, bool) for n in lengths]
@@ -160,28 +160,30 @@ def _record(step: Step, rows: list[list[int]], updates: list[Any]) -> None:
             for i, ids in enumerate(inputs["completion_ids"].tolist()):
                 row = next(
                     r
-                    for r, own in enumerate(rows)
-                    if ids[: len(own)] == own and not any(ids[len(own) :])
+                    for r, completion in enumerate(rows)
+                    if ids[: len(completion)] == completion and not any(ids[len(completion) :])
                 )
                 n = lengths[row]
                 order.append(row)
                 logprobs.append(values[i, :n].detach().numpy())
                 weights.append(values.grad[i, :n].numpy())
                 advantages = inputs["advantages"][i]
-                known["advantages"][row][:] = float(
+                values_by_name["advantages"][row][:] = float(
                     advantages if advantages.dim() == 0 else advantages[0]
                 )
                 mask[row][:] = inputs["completion_mask"][i, :n].bool().numpy()
                 old = inputs.get("old_per_token_logps")
-                known["old"][row] = (values.detach() if old is None else old)[i, :n].numpy()
+                values_by_name["old"][row] = (values.detach() if old is None else old)[
+                    i, :n
+                ].numpy()
                 if inputs.get("ref_per_token_logps") is not None:
-                    known["ref"][row] = inputs["ref_per_token_logps"][i, :n].numpy()
+                    values_by_name["ref"][row] = inputs["ref_per_token_logps"][i, :n].numpy()
         step.add_update(order, logprobs, weights)
     step.arrays["mask"] = np.concatenate(mask)
-    step.arrays["advantages"] = np.concatenate(known["advantages"])
-    step.arrays["behaviour_logprobs"] = np.concatenate(known["old"])
+    step.arrays["advantages"] = np.concatenate(values_by_name["advantages"])
+    step.arrays["behaviour_logprobs"] = np.concatenate(values_by_name["old"])
     if step.numbers.get("kl"):
-        step.arrays["ref_logprobs"] = np.concatenate(known["ref"])
+        step.arrays["ref_logprobs"] = np.concatenate(values_by_name["ref"])
 
 
 if __name__ == "__main__":

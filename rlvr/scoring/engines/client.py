@@ -146,8 +146,8 @@ class Client:
             ServiceFailed: the service fails, or none was reached in `patience_s`.
         """
         for ids, batch in _batches(rows, self.batch):
-            asked = {"request_id": uuid.uuid4().hex} | ({} if env is None else {"env": env})
-            body = b'%s, "rows": [%s]}' % (json.dumps(asked)[:-1].encode(), b", ".join(batch))
+            head = {"request_id": uuid.uuid4().hex} | ({} if env is None else {"env": env})
+            body = b'%s, "rows": [%s]}' % (json.dumps(head)[:-1].encode(), b", ".join(batch))
             lines = self._connections.lines("score", body, len(batch), self._heard(env))
             for place, line in enumerate(lines):
                 yield _served(ids[place], f"line:{place + 1}", line)
@@ -229,12 +229,12 @@ class ServiceConnections:
         require_number("timeout_s", timeout_s, 0.001)
         self.patience_s = require_patience(patience_s)
         self.addresses = [
-            Address.read(one, api_key) for one in ([url] if isinstance(url, str) else url)
+            Address.read(address, api_key) for address in ([url] if isinstance(url, str) else url)
         ]
         urls = [address.url for address in self.addresses]
         if not urls:
             raise UsageError("there is no url; give at least one, such as http://127.0.0.1:8000")
-        if twice := next((one for one in urls if urls.count(one) > 1), None):
+        if twice := next((address for address in urls if urls.count(address) > 1), None):
             raise UsageError(f"{twice} is named twice; name each service once")
         self.name = ", ".join(urls)
         self.balance = Balance(len(urls))
@@ -431,11 +431,11 @@ class ServedIdentity:
             raise UsageError(
                 f"{url} does not say by what it scores; is it rlvr serve, of the version here?"
             ) from None
-        theirs = Identity.from_dict(what)
+        identity = Identity.from_dict(what)
         with self._lock:
             if self.identity is None:
-                self.identity, self._first = theirs, url
-            self.identity.add(theirs, url, self._accept, here=self._first)
+                self.identity, self._first = identity, url
+            self.identity.add(identity, url, self._accept, here=self._first)
 
 
 def _raise_for(address: Address, status: int, body: bytes, retry_after: str) -> None:
@@ -536,17 +536,17 @@ def _split_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
     begun: list[bytes] = []
     size = 0
     for part in parts:
-        first, *others = part.split(b"\n")
+        first, *ended = part.split(b"\n")
         begun.append(first)
         size += len(first)
         if size > _MOST_LINE_BYTES:
             raise ServiceFailed(
                 f"a line of the response has more than {_MOST_LINE_BYTES >> 20} MiB"
             )
-        if others:
+        if ended:
             yield b"".join(begun)
-            yield from others[:-1]
-            begun, size = [others[-1]], len(others[-1])
+            yield from ended[:-1]
+            begun, size = [ended[-1]], len(ended[-1])
 
 
 def _batches(rows: Iterable[Row], most: int) -> Iterator[tuple[list[str], list[bytes]]]:
@@ -571,23 +571,23 @@ def _batches(rows: Iterable[Row], most: int) -> Iterator[tuple[list[str], list[b
 
 def _id_of(row: Row, number: int) -> str:
     """The id of a row as the service repeats it: whole floats are ints, as pandas makes them of ints with a gap."""
-    given = row.get("id")
-    if given is None or given != given:
+    row_id = row.get("id")
+    if row_id is None or row_id != row_id:
         return f"line:{number}"
-    if not isinstance(given, str):
-        given = json.loads(json.dumps(given, default=plain))
-    return str(int(given)) if isinstance(given, float) and given.is_integer() else str(given)
+    if not isinstance(row_id, str):
+        row_id = json.loads(json.dumps(row_id, default=plain))
+    return str(int(row_id)) if isinstance(row_id, float) and row_id.is_integer() else str(row_id)
 
 
 def _encoded(row: Row, number: int) -> bytes:
     """A row as JSON, without NaN, which pandas writes for missing values."""
-    known = {
+    columns = {
         name: value
         for name, value in row.items()
         if not (isinstance(value, float) and value != value)
     }
     try:
-        return json.dumps(known, default=plain, allow_nan=False).encode()
+        return json.dumps(columns, default=plain, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"row {number} cannot be sent as JSON: {error}") from error
 
@@ -602,10 +602,10 @@ def _served(id: str, place: str, line: bytes) -> ServedScore:
     """
     try:
         row = json.loads(line)
-        given = str(row["id"])
-        if given not in (id[:_MOST_ID_LETTERS], place if id.startswith("line:") else id):
+        answered_id = str(row["id"])
+        if answered_id not in (id[:_MOST_ID_LETTERS], place if id.startswith("line:") else id):
             raise ServiceFailed(
-                f"the response has the row {given[:60]!r} where {id[:60]!r} was due"
+                f"the response has the row {answered_id[:60]!r} where {id[:60]!r} was due"
             )
         return (
             ServedScore(id, None, row["error"])

@@ -352,14 +352,14 @@ def _import_ray() -> Any:
 def _shipped(env: Environment) -> bytes:
     """The environment, with the classes and functions of the caller's own files inside."""
     names = [name for name in code_of(env) if not name.startswith(("package ", "rlvr."))]
-    own = [sys.modules[name] for name in names if name in sys.modules and name != "sqlite"]
-    for module in own:
+    own_modules = [sys.modules[name] for name in names if name in sys.modules and name != "sqlite"]
+    for module in own_modules:
         cloudpickle.register_pickle_by_value(module)
     try:
         payload: bytes = cloudpickle.dumps(env.without_tasks())
         return payload
     finally:
-        for module in own:
+        for module in own_modules:
             cloudpickle.unregister_pickle_by_value(module)
 
 

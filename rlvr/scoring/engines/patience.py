@@ -61,8 +61,10 @@ class Patience:
         waited_s = 0.0 if self._since is None else time.monotonic() - self._since
         last = list(self._problems.items())[-_SHOWN:]
         problems = "; ".join(f"{self._names[place]}: {problem}" for place, problem in last)
-        more = len(self._problems) - len(last)
-        return f"no answer in {waited_s:.0f} s: {problems}" + (f"; and {more} more" if more else "")
+        unshown = len(self._problems) - len(last)
+        return f"no answer in {waited_s:.0f} s: {problems}" + (
+            f"; and {unshown} more" if unshown else ""
+        )
 
 
 def require_patience(seconds: float) -> float:

@@ -79,7 +79,9 @@ class ServedReward(GroupPart):
         task: Task | None = None,
     ) -> list[float]:
         assert task is not None
-        return self._service().scores(task, [one.text for one in completions], self.version)
+        return self._service().scores(
+            task, [completion.text for completion in completions], self.version
+        )
 
     def _service(self) -> _Service:
         key = os.environ.get(self.key_env, "").strip()
@@ -137,22 +139,22 @@ class _Service:
 
     def version(self) -> str:
         """The version of the model that all services have."""
-        found = {
+        versions = {
             address.url: self._version_at(place)
             for place, address in enumerate(self._connections.addresses)
         }
-        if len(set(found.values())) > 1:
-            shown = ", ".join(f"{url} has {version}" for url, version in found.items())
+        if len(set(versions.values())) > 1:
+            versions_text = ", ".join(f"{url} has {version}" for url, version in versions.items())
             raise UsageError(
-                f"the services have different reward models: {shown}; start all with the same one"
+                f"the services have different reward models: {versions_text}; start all with the same one"
             )
-        return next(iter(found.values()))
+        return next(iter(versions.values()))
 
     def _version_at(self, place: int) -> str:
         url = self._connections.addresses[place].url
         try:
-            about = self._connections.get(place, "reward-model")
-            version, reads = about["version"], about.get("reads", "completions")
+            model_info = self._connections.get(place, "reward-model")
+            version, reads = model_info["version"], model_info.get("reads", "completions")
         except ServiceFailed as error:
             raise ServiceFailed(
                 f"{error}; start it with `rlvr serve --reward-model RUN/model`, or mend the address"
@@ -184,7 +186,7 @@ class _Service:
             json.dumps({"id": str(place), "prompt": task.prompt, "completion": text}).encode()
             for place, text in enumerate(texts)
         ]
-        return [one for [one] in self.of_rows(rows, version)]
+        return [score for [score] in self.of_rows(rows, version)]
 
     def of_rows(self, rows: Sequence[bytes], version: str) -> list[list[float]]:
         """The numbers of each row: one of a completion, or one of each step.
@@ -193,10 +195,10 @@ class _Service:
             rows: as the service takes them; their ids are their places.
             version: of the model.
         """
-        found: list[list[float]] = []
-        while len(found) < len(rows):
-            self._ask(rows, len(found), version, found)
-        return found
+        numbers: list[list[float]] = []
+        while len(numbers) < len(rows):
+            self._ask(rows, len(numbers), version, numbers)
+        return numbers
 
     def _ask(
         self,
@@ -207,19 +209,19 @@ class _Service:
         most: int = _MOST_ROWS,
     ) -> None:
         """Ask for the scores of the next rows."""
-        asked, size = list[bytes](), 0
+        batch, size = list[bytes](), 0
         for row in rows[begin : begin + most]:
             size += len(row)
-            if asked and size > _MOST_BYTES:
+            if batch and size > _MOST_BYTES:
                 break
-            asked.append(row)
-        body = b'{"version": %b, "rows": [%b]}' % (json.dumps(version).encode(), b", ".join(asked))
+            batch.append(row)
+        body = b'{"version": %b, "rows": [%b]}' % (json.dumps(version).encode(), b", ".join(batch))
         try:
-            lines = list(self._connections.lines("rewards", body, len(asked)))
+            lines = list(self._connections.lines("rewards", body, len(batch)))
         except RequestTooLarge:
-            if len(asked) == 1:
+            if len(batch) == 1:
                 raise
-            self._ask(rows, begin, version, found, most=len(asked) // 2)
+            self._ask(rows, begin, version, found, most=len(batch) // 2)
             return
         except PatienceSpent:
             self._connections.patience_s = 0.0  # the next group does not wait as long

@@ -113,7 +113,9 @@ class Services(Engine):
         try:
             served = self._connections.get(place, "envs")
             counts = {name: int(what["workers"]) for name, what in served.items()}
-            theirs = {name: Identity.from_dict(what["identity"]) for name, what in served.items()}
+            served_identities = {
+                name: Identity.from_dict(what["identity"]) for name, what in served.items()
+            }
         except ServiceFailed as error:
             way_out = "start it (rlvr serve … --host 0.0.0.0), mend the address or leave it out"
             raise ServiceFailed(f"{error}; {way_out}") from None
@@ -123,18 +125,22 @@ class Services(Engine):
             raise UsageError(
                 f"{url} does not say what it serves; is it rlvr serve, of the version here?"
             ) from None
-        of_id = [name for name in served if theirs[name].settings.get("env") == self._env.id]
+        of_id = [
+            name for name in served if served_identities[name].settings.get("env") == self._env.id
+        ]
         if not of_id:
             names = ", ".join(served) or "nothing"
             raise UsageError(
                 f"{url} serves {names} and not {self._env.id}; start it with `rlvr serve {self._env.id}`"
             )
         # Of several with one id, that with the same options.
-        ours = common.identity
-        name = min(of_id, key=lambda name: len(list(differences(ours, theirs[name]))))
+        own_identity = common.identity
+        name = min(
+            of_id, key=lambda name: len(list(differences(own_identity, served_identities[name])))
+        )
         common.names[place] = name
-        ours.add(theirs[name], url, self.accept, here="this machine")
-        self._digests.append(theirs[name].digest)
+        own_identity.add(served_identities[name], url, self.accept, here="this machine")
+        self._digests.append(served_identities[name].digest)
         return counts[name]
 
     def observe(
@@ -163,8 +169,8 @@ class Services(Engine):
         try:
             if len(rows) > 1 and sum(len(row) for _, row in rows) > _MOST_BYTES:
                 raise RequestTooLarge("")
-            asked = {"identities": sorted({*self._digests}), "request_id": uuid.uuid4().hex}
-            head = json.dumps(asked)[:-1].encode()
+            request = {"identities": sorted({*self._digests}), "request_id": uuid.uuid4().hex}
+            head = json.dumps(request)[:-1].encode()
             body = b'%b, "rows": [%b]}' % (head, b", ".join(row for _, row in rows))
             heard = None if self._served is None else self._served.heard
             lines = self._connections.lines("observe", body, len(rows), heard)
@@ -183,9 +189,11 @@ class Services(Engine):
 
 def _read(line: bytes) -> Seen:
     try:
-        said = json.loads(line)
+        answer = json.loads(line)
         return (
-            UnreadReference(said["error"]) if "error" in said else decoded_observation(said["seen"])
+            UnreadReference(answer["error"])
+            if "error" in answer
+            else decoded_observation(answer["seen"])
         )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ServiceFailed(

@@ -329,15 +329,15 @@ def permuted(answer: str) -> list[str]:
     if at is None:
         return []
     swapped = [*digits[:at], digits[at + 1], digits[at], *digits[at + 2 :]]
-    found = []
+    orders = []
     for order in (digits[::-1], sorted(digits, reverse=True), swapped):
         text = list(answer)
         for place, digit in zip(places, order, strict=True):
             text[place] = digit
-        made = "".join(text)
-        if made not in found and not same(made, answer) and not _near(made, answer):
-            found.append(made)
-    return found
+        candidate = "".join(text)
+        if candidate not in orders and not same(candidate, answer) and not _near(candidate, answer):
+            orders.append(candidate)
+    return orders
 
 
 def _near(one: str, other: str) -> bool:

@@ -227,10 +227,10 @@ class _Changes:
                 return copy.deepcopy(like)
             few = [self.drawn(inner) for _ in range(rng.randint(1, 4))]
             count = rng.randint(0, min(_LONGEST, len(like) + 2))
-            one = [
+            source = [
                 rng.choice(few) if rng.random() < 0.4 else self.drawn(inner) for _ in range(count)
             ]
-            return type(like)(copy.deepcopy(one))
+            return type(like)(copy.deepcopy(source))
         return self.changed(like, path)
 
     def changed(self, value: Any, path: _Path) -> Any:
@@ -270,8 +270,8 @@ class _Changes:
     def _float(self, path: _Path, value: float) -> float:
         rng, pool = self.rng, [n for n in self.pools[path] if isinstance(n, int | float)]
         choices = (rng.choice(pool), value + rng.choice((-1, 1, 0.5, -0.5)), float(round(value)))
-        made = rng.choice((*choices, -value, round(rng.uniform(min(pool), max(pool)), 2)))
-        return float(made) if math.isfinite(made) else value
+        candidate = rng.choice((*choices, -value, round(rng.uniform(min(pool), max(pool)), 2)))
+        return float(candidate) if math.isfinite(candidate) else value
 
     def _text(self, path: _Path, value: str) -> str:
         rng = self.rng
@@ -520,11 +520,11 @@ def _is_rectangular(value: Any) -> bool:
 
 
 def _ascends(value: Any) -> bool:
-    return all(one <= other for one, other in itertools.pairwise(value))
+    return all(left <= right for left, right in itertools.pairwise(value))
 
 
 def _descends(value: Any) -> bool:
-    return all(one >= other for one, other in itertools.pairwise(value))
+    return all(left >= right for left, right in itertools.pairwise(value))
 
 
 def _is_distinct(value: Any) -> bool:
@@ -533,8 +533,10 @@ def _is_distinct(value: Any) -> bool:
 
 def _chance_of_distinct(lists: list[Any]) -> float:
     """The chance that no list repeats an item, if items were drawn from all that occur."""
-    pool = len({repr(item) for known in lists for item in known})
-    return math.prod(max(0.0, 1 - at / max(pool, 1)) for known in lists for at in range(len(known)))
+    pool = len({repr(item) for sample in lists for item in sample})
+    return math.prod(
+        max(0.0, 1 - at / max(pool, 1)) for sample in lists for at in range(len(sample))
+    )
 
 
 # ------------------------------------------------------------------------------------ limits that a text states
@@ -576,10 +578,10 @@ def _relations(known: Sequence[Input]) -> Iterator[Callable[[Input], bool]]:
     if len(known) < 2:
         return
     count = min(map(len, known))
-    for one, other in itertools.permutations(range(count), 2):
+    for first, second in itertools.permutations(range(count), 2):
         for related in _RELATIONS:
-            if all(_holds(related, args, one, other) for args in known):
-                yield lambda args, r=related, a=one, b=other: _holds(r, args, a, b)  # type: ignore[misc]
+            if all(_holds(related, args, first, second) for args in known):
+                yield lambda args, r=related, a=first, b=second: _holds(r, args, a, b)  # type: ignore[misc]
 
 
 def _holds(related: Callable[[Any, Any], bool], args: Input, one: int, other: int) -> bool:

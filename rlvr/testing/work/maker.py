@@ -183,8 +183,8 @@ def maker_for(env: Environment, workers: int = 1) -> Maker | None:
         workers: see `Maker`.
     """
     primary = env.reward.primary
-    for one in (env, None if primary is None else primary.verifier):
-        for kind in type(one).__mro__:
+    for owner in (env, None if primary is None else primary.verifier):
+        for kind in type(owner).__mro__:
             if kind not in _MAKERS and kind.__name__ in _OURS:
                 import_module(f"rlvr.testing.work.{_OURS[kind.__name__]}")
             if kind in _MAKERS:

@@ -191,10 +191,10 @@ class Programs(Maker):
 
     def _reference(self, task: Task) -> CodeReference:
         try:
-            asked: CodeReference = self.verifier.read(task.reference)
+            reference: CodeReference = self.verifier.read(task.reference)
         except DataError as error:
             raise Untested(f"its reference cannot be read: {error}") from None
-        return asked
+        return reference
 
     def _calls(self, asked: CodeReference) -> list[CallCase]:
         """The task's own calls; of tests that are more than calls, those whose arguments are written out."""
@@ -202,26 +202,28 @@ class Programs(Maker):
         if isinstance(cases, TestSuite):
             suite = named(cases)
             calls = split(suite)
-            found = list(calls) if calls else list(_written_calls(suite.test, suite.entry_point))
+            found_calls = (
+                list(calls) if calls else list(_written_calls(suite.test, suite.entry_point))
+            )
         else:
-            found = [case for case in cases if isinstance(case, CallCase)]
-        return [case for case in found if not case.kwargs and _is_plain(case.args)]
+            found_calls = [case for case in cases if isinstance(case, CallCase)]
+        return [case for case in found_calls if not case.kwargs and _is_plain(case.args)]
 
     def _subject(self, task: Task) -> _Subject:
         with self._lock:
-            known = self._subjects.get(task.id)
-        if known is None:
+            subject = self._subjects.get(task.id)
+        if subject is None:
             try:
-                known = self._examined(task)
+                subject = self._examined(task)
             except Untested as error:
-                known = error
+                subject = error
             with self._lock:
-                self._subjects[task.id] = known
+                self._subjects[task.id] = subject
                 while len(self._subjects) > _KEPT:
                     self._subjects.popitem(last=False)
-        if isinstance(known, Untested):
-            raise known
-        return known
+        if isinstance(subject, Untested):
+            raise subject
+        return subject
 
     def _examined(self, task: Task) -> _Subject:
         asked = self._reference(task)
@@ -328,30 +330,30 @@ class Programs(Maker):
         self, source: str, like: CallCase, inputs: Sequence[Input]
     ) -> tuple[list[CallCase | None], float]:
         """The case of each input with what the program returns; None where it raises, hangs or returns no value."""
-        found: list[CallCase | None] = []
+        cases: list[CallCase | None] = []
         cpu_s = 0.0
         for _ in range(6):
-            rest = inputs[len(found) :]
-            if not rest:
+            remaining = inputs[len(cases) :]
+            if not remaining:
                 break
             done = self._sandbox.call(
                 Program("python", source),
-                [Call(like.name, args, {}, like.then) for args in rest],
+                [Call(like.name, args, {}, like.then) for args in remaining],
                 limits=Limits(cpu_s=_TOTAL_CPU_S, memory_mib=self.verifier.limits.memory_mib),
                 case_cpu_s=_CALL_CPU_S,
             )
             cpu_s += done.run.cpu_s
-            for args, reply in zip(rest, done.replies, strict=True):
+            for args, reply in zip(remaining, done.replies, strict=True):
                 if reply is None:
                     break
                 usable = reply.error is None and reply.line is None
                 case = dataclasses.replace(like, args=args, expected=reply.built)
                 if usable and like.rule in ("true", "false"):
                     case = dataclasses.replace(case, rule="true" if reply.built else "false")
-                found.append(case if usable else None)
-            if len(found) < len(inputs):
-                found.append(None)  # the program ended during this one
-        return [*found, *[None] * (len(inputs) - len(found))], cpu_s
+                cases.append(case if usable else None)
+            if len(cases) < len(inputs):
+                cases.append(None)  # the program ended during this one
+        return [*cases, *[None] * (len(inputs) - len(cases))], cpu_s
 
     def _differing(
         self, source: str, cases: Sequence[CallCase], limits: Limits
@@ -398,8 +400,8 @@ def _work(source: str, operator: str) -> Work:
 
 
 def _witness(case: CallCase, got: str) -> Witness:
-    shown = ", ".join(map(repr, case.args))
-    return Witness(f"{case.name}({shown})", case.wanted(), got, case=case)
+    arguments = ", ".join(map(repr, case.args))
+    return Witness(f"{case.name}({arguments})", case.wanted(), got, case=case)
 
 
 def _agree(one: CallCase, other: CallCase) -> bool:
@@ -420,7 +422,7 @@ def _turned(args: Input, at: int) -> Input | None:
 def _like(calls: Sequence[CallCase]) -> CallCase:
     """A case of the task's function, compared as the task's own cases compare it."""
     first = calls[0]
-    then = first.then if all(case.then == first.then for case in calls) else ()
+    steps = first.then if all(case.then == first.then for case in calls) else ()
     only_truth = all(case.rule in ("true", "false") for case in calls)
     tolerance = max((case.tolerance for case in calls), default=0.0)
     equality = dataclasses.replace(
@@ -430,7 +432,7 @@ def _like(calls: Sequence[CallCase]) -> CallCase:
         keys=first.equality.keys,
     )
     rule = "true" if only_truth else "equal"
-    return CallCase(first.name, then=then, equality=equality, rule=rule)  # type: ignore[arg-type]
+    return CallCase(first.name, then=steps, equality=equality, rule=rule)  # type: ignore[arg-type]
 
 
 def _inputs(

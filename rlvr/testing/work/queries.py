@@ -36,8 +36,8 @@ class Queries(Maker):
         rng.shuffle(slips)
         texts = [text for text, _ in slips]
         rows = self.verifier.rows_on(reference["schema"], first, texts)
-        for (text, operator), found in zip(slips, rows, strict=True):
-            if found is not None:
+        for (text, operator), filling_index in zip(slips, rows, strict=True):
+            if filling_index is not None:
                 yield Work(f"```sql\n{text}\n```", operator)
 
     def right(self, task: Task, rng: Random) -> Iterator[Work]:
@@ -50,24 +50,26 @@ class Queries(Maker):
 
     def witness(self, task: Task, work: Work) -> Witness | None:
         reference = self._reference(task)
-        found = self.verifier.extract(work.text, task)
-        if not isinstance(found, Answer):
+        answer = self.verifier.extract(work.text, task)
+        if not isinstance(answer, Answer):
             return Witness("no query", "a query", work.text[:200])
         rng = seeded("fillings", task.id, reference["query"])
-        own = reference["fillings"]
+        fillings = reference["fillings"]
         keys = _keys(reference["schema"])
-        more = [_filling(own, reference["query"], keys, rng) for _ in range(_FILLINGS)]
-        for filling in [*own, *more]:
-            pair = self._rows(reference, filling, found.text)
+        fresh_fillings = [
+            _filling(fillings, reference["query"], keys, rng) for _ in range(_FILLINGS)
+        ]
+        for filling in [*fillings, *fresh_fillings]:
+            pair = self._rows(reference, filling, answer.text)
             if pair is not None:
-                filling = self._shrunk(reference, filling, found.text)
-                right, wrong = self._rows(reference, filling, found.text) or pair
+                filling = self._shrunk(reference, filling, answer.text)
+                right, wrong = self._rows(reference, filling, answer.text) or pair
                 return Witness(str(filling), str(right), str(wrong), case=filling)
         return None
 
     def mend(self, task: Task, witnesses: Sequence[Witness]) -> Task | None:
-        more = [one.case for one in witnesses if isinstance(one.case, Mapping)]
-        fillings = [*self._reference(task)["fillings"], *more]
+        new_fillings = [witness.case for witness in witnesses if isinstance(witness.case, Mapping)]
+        fillings = [*self._reference(task)["fillings"], *new_fillings]
         return dataclasses.replace(task, reference={**task.reference, "fillings": fillings})
 
     def _reference(self, task: Task) -> dict[str, Any]:
@@ -100,7 +102,10 @@ class Queries(Maker):
         """The filling without each row that the difference does not need."""
         for table in filling:
             for row in filling[table]:
-                less = {**filling, table: [one for one in filling[table] if one is not row]}
+                less = {
+                    **filling,
+                    table: [kept_row for kept_row in filling[table] if kept_row is not row],
+                }
                 if self._rows(reference, less, query) is not None:
                     filling = less
         return filling
@@ -115,10 +120,10 @@ def _columns(schema: str) -> list[str]:
 
 def _tables(schema: str) -> Iterator[tuple[str, list[str]]]:
     """The name of each table, and what its columns are said to be."""
-    for found in re.finditer(
+    for match in re.finditer(
         r"CREATE\s+TABLE\s+([^\s(]+)\s*\((.*?)\)\s*(?:;|$)", schema, re.IGNORECASE | re.DOTALL
     ):
-        yield found[1].strip('"`[]'), found[2].split(",")
+        yield match[1].strip('"`[]'), match[2].split(",")
 
 
 def _keys(schema: str) -> dict[str, set[int]]:
@@ -142,21 +147,23 @@ def _filling(
     """
     numbers = [int(text) + by for text in re.findall(r"\b\d+\b", query) for by in (-1, 0, 1)]
     texts = re.findall(r"'((?:[^']|'')*)'", query)
-    made: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for table, rows in copy.deepcopy(dict(rng.choice(fillings))).items():
         if not rows:
-            made[table] = rows
+            tables[table] = rows
             continue
-        kept = rng.sample(rows, rng.randint(1, min(len(rows), _ROWS)))
-        for at in range(len(kept[0])):
-            seen = [row[at] for other in fillings for row in other.get(table, ())]
+        chosen_rows = rng.sample(rows, rng.randint(1, min(len(rows), _ROWS)))
+        for at in range(len(chosen_rows[0])):
+            cells = [
+                row[at] for source_filling in fillings for row in source_filling.get(table, ())
+            ]
             if at in keys.get(table, ()):
                 continue
             extra = (
-                numbers if isinstance(seen[0], int) else texts if isinstance(seen[0], str) else []
+                numbers if isinstance(cells[0], int) else texts if isinstance(cells[0], str) else []
             )
-            for row in kept:
+            for row in chosen_rows:
                 if rng.random() < 0.5:
-                    row[at] = rng.choice([rng.choice(seen), rng.choice(extra or seen)])
-        made[table] = kept
-    return made
+                    row[at] = rng.choice([rng.choice(cells), rng.choice(extra or cells)])
+        tables[table] = chosen_rows
+    return tables

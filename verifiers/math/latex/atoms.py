@@ -25,8 +25,8 @@ def number(parser: Parser, text: str) -> Node:
         parser.take()
         return _repeating(parser, text, "")
     if "." in text and parser.peek.text in _REPEATS:
-        whole, _, places = text.partition(".")
-        return _repeating(parser, whole, places)
+        integer_part, _, places = text.partition(".")
+        return _repeating(parser, integer_part, places)
     if parser.peek.text in _REPEATS:
         raise Unreadable("a period without a point")
     if parser.accept("_"):

@@ -186,12 +186,12 @@ def _cases(parser: Parser) -> Node:
 
 def _condition(parser: Parser) -> Node:
     """A relation, or `otherwise`, which always holds."""
-    said = False
+    is_said = False
     while parser.peek.kind == "words":
         if parser.take().text.rstrip(".,:") not in _CONDITION_WORDS:
             raise Unreadable("a case whose condition is prose")
-        said = True
-    if said and parser.peek.text in ("\\\\", r"\end"):
+        is_said = True
+    if is_said and parser.peek.text in ("\\\\", r"\end"):
         return Node("rel", (num(0), num(0)), ("=",))
     condition = parser.relation()
     if condition.op != "rel":

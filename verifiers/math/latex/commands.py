@@ -95,8 +95,8 @@ def _function(parser: Parser, name: str) -> Node:
         if power in (num(-1), Node("neg", (num(1),))) and name in INVERSES:
             name, power = INVERSES[name], None
     arguments = _arguments(parser)
-    fewest, most = ARITIES.get(name, (1, 1))
-    if not fewest <= len(arguments) <= most:
+    fewest, largest = ARITIES.get(name, (1, 1))
+    if not fewest <= len(arguments) <= largest:
         raise Unreadable(f"{name} of {len(arguments)} things")
     value = call(name, *arguments)
     return value if power is None else Node("pow", (value, power))

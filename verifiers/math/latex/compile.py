@@ -111,8 +111,8 @@ def is_zero(difference: Node, *, positive: bool = False) -> bool | None:
             )
         if sympy.expand(expression) == 0 or sympy.simplify(expression) == 0:
             return True
-        found = sympy.simplify(expression.rewrite(sympy.exp)).equals(0)
-    return None if found is None else bool(found)
+        is_equal_zero = sympy.simplify(expression.rewrite(sympy.exp)).equals(0)
+    return None if is_equal_zero is None else bool(is_equal_zero)
 
 
 def proportional(a: Node, b: Node) -> bool:
@@ -281,16 +281,16 @@ def _bound(node: Node) -> Any:
         return sympy.diff(body, _symbol(node.value[0]), node.value[1])
     if node.op == "int":
         return _integral(node)
-    rest = [_expression(arg) for arg in node.args[1:]]
+    arguments = [_expression(arg) for arg in node.args[1:]]
     if node.op == "lim":
-        return sympy.Limit(body, _symbol(node.value[0]), *rest, dir=node.value[1] or "+-")
+        return sympy.Limit(body, _symbol(node.value[0]), *arguments, dir=node.value[1] or "+-")
     if node.op not in ("sum", "prod"):
         raise Unreadable(f"no symbolic algebra of {node.op}")
     index = sympy.Symbol(
         node.value, integer=True
     )  # SymPy sums better over what it knows to be whole
     body = body.subs(_symbol(node.value), index)
-    return (sympy.Sum if node.op == "sum" else sympy.Product)(body, (index, *rest))
+    return (sympy.Sum if node.op == "sum" else sympy.Product)(body, (index, *arguments))
 
 
 _BUILDERS: dict[str, Callable[..., Any]] = {

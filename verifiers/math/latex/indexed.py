@@ -73,11 +73,11 @@ def _base(node: Node) -> str:
 def _subscripts(node: Node) -> tuple[Node, ...]:
     """a_{i+1} has one, a_{ij} and a_{i,j} have two."""
     text = str(node.value).partition("_{")[2][:-1]
-    found = tokens(text)[:-1]
+    token_list = tokens(text)[:-1]
     try:
-        if any(token.text in ("+", "-", "*") for token in found):
-            return (_read(found),)
-        return tuple(_read([token]) for token in found if token.text != ",")
+        if any(token.text in ("+", "-", "*") for token in token_list):
+            return (_read(token_list),)
+        return tuple(_read([token]) for token in token_list if token.text != ",")
     except Unreadable:
         return ()
 
@@ -97,9 +97,9 @@ def _without_dots(node: Node, index: str) -> Node:
     before, after = node.args[:at], node.args[at + 1 :]
     if not before or not after:
         raise Unreadable("dots without an end")
-    for shown in (2, 1):
-        if len(before) >= shown and (run := _run(before[-shown:], after[0], index)):
-            start = at - shown
+    for count in (2, 1):
+        if len(before) >= count and (run := _run(before[-count:], after[0], index)):
+            start = at - count
             while start and _run((before[start - 1], before[start]), after[0], index):
                 run = _run((before[start - 1], before[start]), after[0], index) or run
                 start -= 1
@@ -153,13 +153,13 @@ def _quotient(last: Node, first: Node, step: int) -> Node:
 
 def _values(node: Node) -> tuple[Fraction, ...] | None:
     try:
-        found = [
+        values = [
             Evaluation(dict.fromkeys(free_symbols(node), point), real=True).number(node)
             for point in _POINTS
         ]
     except (Undefined, TooLarge, Unreadable):
         return None
-    return tuple(found) if all(isinstance(value, Fraction) for value in found) else None
+    return tuple(values) if all(isinstance(value, Fraction) for value in values) else None
 
 
 def _merged(

@@ -52,7 +52,7 @@ def tokens(text: str) -> list[Token]:
         Unreadable: a character that no mathematics uses here.
         TooLarge: more than _MOST_TOKENS.
     """
-    found: list[Token] = []
+    all_tokens: list[Token] = []
     at, spaced, depth = 0, False, 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -63,12 +63,12 @@ def tokens(text: str) -> list[Token]:
             match = _GROUPED.match(text, at) or match
         at = match.end()
         if kind != "space":
-            found.append(_token(kind, match[0], spaced))
+            all_tokens.append(_token(kind, match[0], spaced))
             depth += (match[0] in "([{") - (match[0] in ")]}")
-            if len(found) > _MOST_TOKENS:
+            if len(all_tokens) > _MOST_TOKENS:
                 raise TooLarge(f"more than {_MOST_TOKENS} signs")
         spaced = kind == "space"
-    return [*found, END]
+    return [*all_tokens, END]
 
 
 def _token(kind: str, text: str, spaced: bool) -> Token:
@@ -78,10 +78,10 @@ def _token(kind: str, text: str, spaced: bool) -> Token:
         return Token("command", "\\" + text, spaced)
     if kind == "words":
         words = text.strip('"').strip()  # \\operatorname{arctg} has become a word too
-        known = words in FUNCTIONS or words in _OF_EVENTS
+        is_function = words in FUNCTIONS or words in _OF_EVENTS
         return (
             Token("command", "\\" + words, spaced)
-            if known
+            if is_function
             else Token("words", words.lower(), spaced)
         )
     if kind == "letter":

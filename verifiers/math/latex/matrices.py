@@ -107,10 +107,10 @@ def _eliminated(left: Grid, right: Grid) -> tuple[Number, Grid]:
             product = -product
         product *= rows[column][column]
         rows[column] = [divided(x, rows[column][column]) for x in rows[column]]
-        for other in range(size):
-            if other != column and rows[other][column] != 0:
-                factor = rows[other][column]
-                rows[other] = [
-                    x - factor * y for x, y in zip(rows[other], rows[column], strict=True)
+        for row_number in range(size):
+            if row_number != column and rows[row_number][column] != 0:
+                factor = rows[row_number][column]
+                rows[row_number] = [
+                    x - factor * y for x, y in zip(rows[row_number], rows[column], strict=True)
                 ]
     return product, Grid(tuple(tuple(row[size:]) for row in rows))

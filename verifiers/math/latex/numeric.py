@@ -158,8 +158,8 @@ class Evaluation:
         base, exponent = self.value(node.args[0]), self.number(node.args[1])
         if isinstance(base, Grid):
             return raised(base, exponent)
-        whole = is_integer(exponent) or not (self.real and free_symbols(node.args[1]))
-        if not whole and not isinstance(base, mp.mpc) and base < 0:
+        is_defined = is_integer(exponent) or not (self.real and free_symbols(node.args[1]))
+        if not is_defined and not isinstance(base, mp.mpc) and base < 0:
             raise NotMeant  # (-2)^x; (-8)^{1/3} is another thing
         return powered(base, exponent, real=self.real)
 

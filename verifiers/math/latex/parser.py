@@ -123,9 +123,9 @@ class Parser:
 
     def accept(self, *texts: str) -> bool:
         """Move past the next token if it is one of these."""
-        found = self.peek.text in texts and self.peek.kind not in ("words", "end")
-        self._at += found
-        return found
+        fits = self.peek.text in texts and self.peek.kind not in ("words", "end")
+        self._at += fits
+        return fits
 
     def expect(self, text: str) -> None:
         """Move past this token; nothing else will do."""
@@ -196,12 +196,12 @@ class Parser:
         while self.peek.text in _RELATIONS and self.peek.kind in ("sign", "command"):
             signs.append(self.take().text.lstrip("\\"))
             sides.append(self.expression())
-        whole = Node("rel", tuple(sides), tuple(signs)) if signs else sides[0]
+        whole_relation = Node("rel", tuple(sides), tuple(signs)) if signs else sides[0]
         modulus = atoms.modulus(self)
         if signs == ["equiv"] and modulus is None and sides[1].op == "mod":  # x \\equiv 2 \\mod 5
             residue, modulus = sides[1].args
-            whole = Node("rel", (sides[0], residue), ("equiv",))
-        return whole if modulus is None else Node("congruent", (whole, modulus))
+            whole_relation = Node("rel", (sides[0], residue), ("equiv",))
+        return whole_relation if modulus is None else Node("congruent", (whole_relation, modulus))
 
     def expression(self) -> Node:
         r"""Sets joined by \cup, \cap and \setminus, from the left."""
@@ -280,10 +280,10 @@ class Parser:
         factor = self.peek
         if not self.starts_factor(factor) or self.differential:
             return Node("div", (above, below))
-        rest = self.implicit()
+        factors = self.implicit()
         if factor.text == "(" and not factor.spaced:
-            return Node("div", (above, Node("mul", (below, rest))))
-        return Node("mul", (Node("div", (above, below)), rest))
+            return Node("div", (above, Node("mul", (below, factors))))
+        return Node("mul", (Node("div", (above, below)), factors))
 
     def _over(self, above: Node) -> Node:
         if above.op == "num" and self.peek.kind == "number" and self.starts_factor(self.ahead()):

@@ -57,14 +57,14 @@ def settled(a: Node, b: Node) -> tuple[Node, Node]:
 
 
 def _functions(a: Node, b: Node) -> frozenset[str]:
-    both = [*walk(a), *walk(b)]
+    nodes = [*walk(a), *walk(b)]
     bound = {
         n.value[0] if n.op in ("lim", "diff") else n.value
-        for n in both
+        for n in nodes
         if n.op in BINDERS or n.op == "diff"
     }
     inside: dict[str, list[Node]] = {}
-    for node in both:
+    for node in nodes:
         if node.op == "apply":
             for name in free_symbols(node.args[0]):
                 inside.setdefault(name, []).append(node.args[1])

@@ -35,9 +35,11 @@ def unknown(seed: Number, values: Sequence[Number]) -> Number:
     """
     exact = isinstance(seed, Fraction)
     name = f"{seed.numerator:x}/{seed.denominator:x}" if exact else mp.nstr(seed, _DIGITS)
-    first, *rest = values
+    first, *later = values
     start = _quotient(_coefficients(name), first)
-    return reduce(lambda total, x: _quotient(_coefficients(name + "+"), total + 3 * x), rest, start)
+    return reduce(
+        lambda total, x: _quotient(_coefficients(name + "+"), total + 3 * x), later, start
+    )
 
 
 def is_notation(node: Node) -> bool:

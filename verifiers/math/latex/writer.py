@@ -40,8 +40,10 @@ def written(node: Node) -> str:
     match node.op:
         case "num":
             value = Fraction(node.value)
-            whole = value.denominator == 1
-            return str(value) if whole else rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+            is_integer = value.denominator == 1
+            return (
+                str(value) if is_integer else rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+            )
         case "sym":
             return str(node.value)
         case "const":
