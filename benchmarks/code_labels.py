@@ -22,7 +22,7 @@ from rlvr.envs.humaneval import HumanEval
 from rlvr.envs.mbpp import MBPP
 from rlvr.sandbox import TestSuite
 from rlvr.verifiers.code import CodeVerifier, Judgement
-from rlvr.verifiers.code.asserts import named, split
+from rlvr.verifiers.code.asserts import name_entry_point, split
 from rlvr.workers import usable_cores
 
 Row = Mapping[str, Any]
@@ -85,7 +85,7 @@ def ways(env: HumanEval | MBPP, path: Path) -> None:
     for name, _, program, reference in programs(env, rows(path)):
         suite = verifier.read(reference).cases
         assert isinstance(suite, TestSuite)
-        way = "calls" if split(named(suite)) is not None else "a process of tests"
+        way = "calls" if split(name_entry_point(suite)) is not None else "a process of tests"
         began = time.perf_counter()
         judgement = verifier.judge_program(program, reference)
         took[way].append(time.perf_counter() - began)

@@ -26,7 +26,7 @@ from typing import Any
 from rlvr.sandbox.outputs import Output
 from rlvr.sandbox.reader import read_aside, read_each, warm
 from rlvr.verifiers.code import COMPARATORS, CallCase
-from rlvr.verifiers.code.reading import compared, judged_replies
+from rlvr.verifiers.code.reading import compare_outputs, judged_replies
 
 GOAL_CPU_S, GOAL_MIB = 0.05, 32
 
@@ -280,7 +280,11 @@ def main() -> int:
             for expected in (written, other):
                 with Cost() as cost:
                     reading = read_aside(
-                        compared, comparator, [(b"", written.lent(), expected.lent())], True, 0
+                        compare_outputs,
+                        comparator,
+                        [(b"", written.lent(), expected.lent())],
+                        True,
+                        0,
                     )
                 verdicts[reading.lost or reading.records[0][0]] += 1
                 _keep(worst, f"output: {name}, {comparator}", cost, reading.cpu_s)

@@ -88,14 +88,16 @@ class Arithmetic(rlvr.Environment):
             else b.text
         )
         value = _apply(op, a.value, b.value)
-        return _Expression(f"{left} {op} {right}", value, _BINDS[op], _joined(op, a.form, b.form))
+        return _Expression(
+            f"{left} {op} {right}", value, _BINDS[op], _join_operands(op, a.form, b.form)
+        )
 
 
 def _apply(op: str, a: int, b: int) -> int:
     return a + b if op == "+" else a - b if op == "-" else a * b if op == "*" else a // b
 
 
-def _joined(op: str, left: _Form, right: _Form) -> _Form:
+def _join_operands(op: str, left: _Form, right: _Form) -> _Form:
     """A chain of + and -, or of * and /: its operands, each with its sign, sorted."""
     kind, sign = ("+-", 1 if op == "+" else -1) if op in "+-" else ("*/", 1 if op == "*" else -1)
     return kind, tuple(sorted(_operands(left, kind, 1) + _operands(right, kind, sign)))

@@ -26,7 +26,7 @@ _Made = tuple[str, dict[str, str], dict[str, str]]
 """What to do; the files at the beginning; the files that must be there at the end, with their contents."""
 
 
-def _sorted(rng: Random) -> _Made:
+def _draw_sorting(rng: Random) -> _Made:
     names = [rng.choice(_NAMES) for _ in range(rng.randint(12, 30))]
     request = (
         "Write each name of names.txt once, in alphabetical order and one per line, to sorted.txt."
@@ -39,7 +39,7 @@ def _sorted(rng: Random) -> _Made:
     )
 
 
-def _summed(rng: Random) -> _Made:
+def _draw_summing(rng: Random) -> _Made:
     rows = [(rng.choice(_WORDS), rng.randint(1, 500)) for _ in range(rng.randint(15, 40))]
     word = rng.choice(rows)[0]
     request = (
@@ -54,7 +54,7 @@ def _summed(rng: Random) -> _Made:
     )
 
 
-def _replaced(rng: Random) -> _Made:
+def _draw_replacing(rng: Random) -> _Made:
     old, new = rng.sample(_WORDS, 2)
     before = {
         f"notes/{i}.txt": "".join(
@@ -72,7 +72,7 @@ def _replaced(rng: Random) -> _Made:
     return f"Replace the word {old!r} by {new!r} in every file of the folder notes.", before, after
 
 
-def _logged(rng: Random) -> _Made:
+def _draw_log_task(rng: Random) -> _Made:
     levels = ("INFO", "WARNING", "ERROR")
     before = {
         f"logs/{name}.log": "".join(
@@ -93,7 +93,12 @@ def _logged(rng: Random) -> _Made:
     return request, before, {**before, "worst.txt": f"{min(worst)}\n"}
 
 
-_KINDS: Final[tuple[Callable[[Random], _Made], ...]] = (_sorted, _summed, _replaced, _logged)
+_KINDS: Final[tuple[Callable[[Random], _Made], ...]] = (
+    _draw_sorting,
+    _draw_summing,
+    _draw_replacing,
+    _draw_log_task,
+)
 
 
 @rlvr.register("bash-v1")

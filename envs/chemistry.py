@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import rlvr
 from rlvr.envs.puzzles import Made, Puzzle
-from rlvr.envs.reactions import equation, named_salt, written
-from rlvr.verifiers.chemistry import ChemistryVerifier, balanced, molar_mass
+from rlvr.envs.reactions import equation, named_salt, write_equation
+from rlvr.verifiers.chemistry import ChemistryVerifier, balance, molar_mass
 
 __all__ = ["Chemistry"]
 
@@ -36,12 +36,12 @@ class Chemistry(Puzzle):
         )
         if ask == "equation":
             left, right = equation(rng)
-            counts = balanced(left, right)
+            counts = balance(left, right)
             if not mine((sorted(left), sorted(right))) or counts is None or max(counts) == 1:
                 return None
-            answer = written(left, right, counts)
+            answer = write_equation(left, right, counts)
             how = "Balance this equation with the smallest whole coefficients"
-            return Made(f"{how}: {written(left, right, [])}\n{_WHERE}", answer, answer)
+            return Made(f"{how}: {write_equation(left, right, [])}\n{_WHERE}", answer, answer)
         name, formula = named_salt(rng)
         if not mine(name):
             return None

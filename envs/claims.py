@@ -7,7 +7,7 @@ from itertools import product
 from random import Random
 from typing import TypeAlias
 
-__all__ = ["Claim", "claimed", "drawn_claims", "solutions"]
+__all__ = ["Claim", "say_claim", "drawn_claims", "solutions"]
 
 Claim: TypeAlias = tuple[str, int, int]
 """What is claimed (see `_CLAIMS`) of which two persons."""
@@ -30,7 +30,7 @@ def drawn_claims(rng: Random, people: int) -> list[Claim]:
         rng: draws them.
         people: how many there are.
     """
-    return [_drawn(rng, me, people) for me in range(people)]
+    return [_draw_claim(rng, me, people) for me in range(people)]
 
 
 def solutions(claims: Sequence[Claim]) -> list[tuple[bool, ...]]:
@@ -42,7 +42,7 @@ def solutions(claims: Sequence[Claim]) -> list[tuple[bool, ...]]:
     return [roles for roles in product((True, False), repeat=len(claims)) if _fits(claims, roles)]
 
 
-def claimed(claim: Claim, names: Sequence[str]) -> str:
+def say_claim(claim: Claim, names: Sequence[str]) -> str:
     """A claim in words.
 
     Args:
@@ -53,7 +53,7 @@ def claimed(claim: Claim, names: Sequence[str]) -> str:
     return _CLAIMS[kind][0].format(a=names[a], b=names[b])
 
 
-def _drawn(rng: Random, me: int, people: int) -> Claim:
+def _draw_claim(rng: Random, me: int, people: int) -> Claim:
     kind, (a, b) = rng.choice(list(_CLAIMS)), rng.sample(range(people), 2)
     return (kind, b, a) if a == me and kind in ("knight", "knave") else (kind, a, b)
 

@@ -123,7 +123,7 @@ def _taco(row: Mapping[str, Any]) -> Problem:
     `time_limit` is such as "2.0 seconds" and `memory_limit` such as "256.0 megabytes"; both may be missing.
     """
     problem = _apps(row)
-    return _limited(problem, _amount(row.get("time_limit")), _amount(row.get("memory_limit")))
+    return _with_limits(problem, _amount(row.get("time_limit")), _amount(row.get("memory_limit")))
 
 
 _CONTEST_TESTS: Final = ("public_tests", "private_tests", "generated_tests")
@@ -151,7 +151,7 @@ def _codecontests(row: Mapping[str, Any]) -> Problem:
         outputs=[text for tests in some for text in _listed(tests, "output")],
         solutions=_solutions(solutions),
     )
-    return _limited(problem, seconds, (row.get("memory_limit_bytes") or 0) / (1 << 20))
+    return _with_limits(problem, seconds, (row.get("memory_limit_bytes") or 0) / (1 << 20))
 
 
 def _livecodebench(row: Mapping[str, Any]) -> Problem:
@@ -212,7 +212,7 @@ def _codeforces(row: Mapping[str, Any]) -> Problem:
         interactor=interactor,
         solutions=_solutions(row.get("solutions")),
     )
-    return _limited(problem, row.get("time_limit"), row.get("memory_limit"))
+    return _with_limits(problem, row.get("time_limit"), row.get("memory_limit"))
 
 
 DIALECTS: Final[dict[str, Callable[[Mapping[str, Any]], Problem]]] = {
@@ -229,7 +229,7 @@ DIALECTS: Final[dict[str, Callable[[Mapping[str, Any]], Problem]]] = {
 # ------------------------------------------------------------------------------------------------ parts of rows
 
 
-def _limited(problem: Problem, cpu_s: float | None, memory_mib: float | None) -> Problem:
+def _with_limits(problem: Problem, cpu_s: float | None, memory_mib: float | None) -> Problem:
     """The problem with these limits; 0, as data sets write it, is none."""
     return replace(problem, cpu_s=cpu_s or None, memory_mib=memory_mib or None)
 

@@ -137,10 +137,12 @@ class _Drill:
     def words(self) -> str:
         """What it returns."""
         x = f"`{_ARGUMENTS[self.kind]}`"
-        first = _said(self.steps, x)
+        first = _in_words_of(self.steps, x)
         if self.condition is None:
             return first
-        return f"{first} if {self.condition.words(x)}, and otherwise {_said(self.otherwise, x)}"
+        return (
+            f"{first} if {self.condition.words(x)}, and otherwise {_in_words_of(self.otherwise, x)}"
+        )
 
     def neighbours(self, *, same_steps: bool = False) -> Iterator[_Drill]:
         """Functions that differ in one place: what a slip would write.
@@ -181,7 +183,7 @@ def _body(steps: Sequence[_Applied], x: str, indent: int) -> list[str]:
     return [*lines, " " * indent + f"return {steps[-1].code(x)}"]
 
 
-def _said(steps: Sequence[_Applied], x: str) -> str:
+def _in_words_of(steps: Sequence[_Applied], x: str) -> str:
     words = steps[0].words(x)
     for step in steps[1:]:
         words += f"; of that, {step.words('the result')}"
@@ -250,7 +252,7 @@ class CodeDrills(CodeEnv):
         )
 
 
-def _applied(rng: Random, step: _Step) -> _Applied:
+def _apply_step(rng: Random, step: _Step) -> _Applied:
     return _Applied(step, rng.choice(step.constants) if step.constants else None)
 
 
@@ -261,7 +263,7 @@ def _drill(rng: Random, level: int) -> _Drill:
     steps = _chain(rng, kind, count, gives=None)
     if level <= 2:
         return _Drill(kind, steps)
-    condition = _applied(
+    condition = _apply_step(
         rng, rng.choice([candidate for candidate in _CONDITIONS if candidate.takes == kind])
     )
     return _Drill(kind, steps, condition, _chain(rng, kind, count, steps[-1].step.gives))
@@ -275,7 +277,7 @@ def _chain(rng: Random, kind: str, count: int, gives: str | None) -> tuple[_Appl
             step = rng.choice(
                 [candidate for candidate in _STEPS if candidate.takes == current_kind]
             )
-            steps.append(_applied(rng, step))
+            steps.append(_apply_step(rng, step))
             current_kind = step.gives
         if gives in (None, current_kind):
             return tuple(steps)

@@ -11,7 +11,7 @@ import rlvr
 from rlvr.envs.puzzles import Made, Puzzle, column
 from rlvr.validate import require_whole
 from rlvr.verifiers.logic import ExpressionVerifier
-from rlvr.verifiers.logic_solvers import applied, solve24
+from rlvr.verifiers.logic_solvers import apply_sign, solve24
 
 __all__ = ["Countdown", "Game24"]
 
@@ -45,7 +45,7 @@ class Countdown(Puzzle):
         terms = [(Fraction(number), str(number)) for number in numbers]
         while len(terms) > 1:
             rng.shuffle(terms)
-            terms = [_joined(rng, terms[0], terms[1]), *terms[2:]]
+            terms = [_join_terms(rng, terms[0], terms[1]), *terms[2:]]
         value, text = terms[0]
         fits = value.denominator == 1 and 10 <= value <= 10 * highest and value not in numbers
         if not fits or not mine((sorted(numbers), int(value))):
@@ -64,12 +64,12 @@ def _asked(numbers: list[int], target: int) -> str:
     return f"Make {target} from the numbers {listed}. {_HOW.format(all='')}"
 
 
-def _joined(
+def _join_terms(
     rng: Random, one: tuple[Fraction, str], other: tuple[Fraction, str]
 ) -> tuple[Fraction, str]:
     (a, left), (b, right) = max(one, other), min(one, other)
     signs = "+-*/" if b and (a / b).denominator == 1 else "+-*"
-    return applied(rng.choice(signs), a, b, left, right)
+    return apply_sign(rng.choice(signs), a, b, left, right)
 
 
 @rlvr.register("game24-v3")

@@ -68,10 +68,10 @@ class FunctionCall(Generator):
             while isinstance(question, list) and question and isinstance(question[0], list):
                 question = question[0]  # turns; the first one's messages
         elif "answers" in row:
-            question, functions = row.get("query"), _decoded(row.get("tools"))
+            question, functions = row.get("query"), _decode(row.get("tools"))
             calls = [
                 {call["name"]: {key: [value] for key, value in call["arguments"].items()}}
-                for call in _decoded(row["answers"])
+                for call in _decode(row["answers"])
             ]
             functions = [_with_properties(function) for function in functions]
         else:
@@ -101,7 +101,7 @@ class FunctionCall(Generator):
                 "name": name,
                 "parameters": {
                     "type": "object",
-                    "properties": _typed(kinds),
+                    "properties": _parameter_schemas(kinds),
                     "required": list(kinds),
                 },
             }
@@ -119,7 +119,7 @@ class FunctionCall(Generator):
         return CallsVerifier().example(task.reference)
 
 
-def _decoded(value: Any) -> Any:
+def _decode(value: Any) -> Any:
     """xLAM has its lists as JSON texts."""
     return json.loads(value) if isinstance(value, str) else value
 
@@ -139,7 +139,7 @@ def _with_properties(function: Mapping[str, Any]) -> dict[str, Any]:
     return {**function, "parameters": {"type": "dict", "properties": properties, "required": []}}
 
 
-def _typed(kinds: dict[str, str]) -> dict[str, Any]:
+def _parameter_schemas(kinds: dict[str, str]) -> dict[str, Any]:
     return {
         name: {"type": kind, **({"items": {"type": "integer"}} if kind == "array" else {})}
         for name, kind in kinds.items()

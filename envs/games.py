@@ -70,7 +70,7 @@ def _last_verdict(episode: rlvr.EpisodeRecord, secret: str) -> rlvr.Verdict:
     return rlvr.Verdict(rlvr.Outcome.CORRECT, why="found", answer=moves[0])
 
 
-def _said(transcript: Sequence[Mapping[str, Any]]) -> list[str]:
+def _moves_of(transcript: Sequence[Mapping[str, Any]]) -> list[str]:
     return _moves(str(transcript[-1]["content"]))
 
 
@@ -100,7 +100,7 @@ class Guess(rlvr.Environment):
         return rlvr.Task(f"{self.id}/{self.split}/{self.most}/{index}", prompt, secret)
 
     def user(self, task: rlvr.Task, transcript: Sequence[Mapping[str, Any]]) -> str | None:
-        moves = _said(transcript)
+        moves = _moves_of(transcript)
         if len(moves) != 1 or not (moves[0].isascii() and moves[0].isdecimal()):
             return "Write one whole number in brackets."
         guess = int(moves[0])
@@ -144,7 +144,7 @@ class Wordle(rlvr.Environment):
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, secret)
 
     def user(self, task: rlvr.Task, transcript: Sequence[Mapping[str, Any]]) -> str | None:
-        moves = _said(transcript)
+        moves = _moves_of(transcript)
         if len(moves) != 1 or not re.fullmatch(r"[a-z]{5}", moves[0]):
             return "Write one word of five letters in brackets."
         return None if moves[0] == task.reference else marks(moves[0], task.reference)

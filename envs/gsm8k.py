@@ -52,7 +52,7 @@ class GSM8K(rlvr.Environment):
                 f"{id}: no text in column 'answer' (or 'ground_truth'); it has {', '.join(map(repr, row))}"
             )
         prompt = "\n\n".join(filter(None, (question, self.instruction)))
-        stated = _stated(solution)
+        stated = _state_answer(solution)
         number = None if stated is None else _number(stated)
         if number is None:
             raise rlvr.DataError(
@@ -72,7 +72,7 @@ class GSM8K(rlvr.Environment):
         value = plain_reference(value)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return value
-        number = _number(_stated(value) or value) if isinstance(value, str) else None
+        number = _number(_state_answer(value) or value) if isinstance(value, str) else None
         if number is None:
             raise rlvr.DataError(
                 f"the reference is {str(value)[-60:]!r}; it must be one number, or have one after '####' or 'A:'"
@@ -80,7 +80,7 @@ class GSM8K(rlvr.Environment):
         return number
 
 
-def _stated(solution: str) -> str | None:
+def _state_answer(solution: str) -> str | None:
     """The text after the last marker; None if there is none."""
     for marker in _MARKERS:
         _, marker_text, text = solution.rpartition(marker)

@@ -171,7 +171,9 @@ def _each(
     return follow
 
 
-def _grouped(divider: str, groups: int | None = None) -> Callable[[Draft, Mapping[str, Any]], None]:
+def _group_parts(
+    divider: str, groups: int | None = None
+) -> Callable[[Draft, Mapping[str, Any]], None]:
     def follow(draft: Draft, given: Mapping[str, Any]) -> None:
         draft.divider, draft.groups = divider, groups or given["num_paragraphs"]
 
@@ -188,7 +190,7 @@ def _phrase_variants(draft: Draft, given: Mapping[str, Any]) -> None:
         draft.add(" ".join([*words[:2], word, *words[3:]]))
 
 
-def _numbered(draft: Draft, given: Mapping[str, Any]) -> None:
+def _number_sections(draft: Draft, given: Mapping[str, Any]) -> None:
     draft.sentences, sentences = draft.sentences[:2], draft.sentences
     parts = [sentences[at % len(sentences)] for at in range(given["num_sections"])]
     draft.bottom += [
@@ -217,7 +219,7 @@ def _first_of(draft: Draft, given: Mapping[str, Any]) -> None:
         )
 
 
-def _composed(draft: Draft, given: Mapping[str, Any]) -> None:
+def _compose_paragraphs(draft: Draft, given: Mapping[str, Any]) -> None:
     def sentence() -> str:
         return " ".join(draft.rng.sample(_KEYWORDS, given["n_words"])).capitalize() + "."
 
@@ -244,13 +246,13 @@ def _twice(draft: Draft, given: Mapping[str, Any]) -> None:
     draft.finish.append(lambda text: f"{text}\n******\n{repeated_text}.")
 
 
-def _copied(draft: Draft) -> str:
+def _copy_request(draft: Draft) -> str:
     a, b, c = draft.rng.sample(_KEYWORDS, 3)
     return draft.rng.choice(_COPIED).format(a=a, b=b, c=c)
 
 
 def _span(draft: Draft) -> Mapping[str, Any]:
-    request = _copied(draft)
+    request = _copy_request(draft)
     start = draft.rng.randint(0, 8)
     return {
         "prompt_to_repeat": request,
@@ -285,7 +287,7 @@ def _frequency(draft: Draft) -> Mapping[str, Any]:
     }
 
 
-def _marked(count: str, mark: str) -> Callable[[Draft, Mapping[str, Any]], None]:
+def _mark_words(count: str, mark: str) -> Callable[[Draft, Mapping[str, Any]], None]:
     def follow(draft: Draft, given: Mapping[str, Any]) -> None:
         for at in range(given[count]):
             words = draft.sentences[at % len(draft.sentences)].split()
@@ -348,7 +350,7 @@ ASKS: Final = (
         lambda draft: draft.rng.choice(({"num_words": 35, "relation": "at least"},
                                         {"num_words": 180, "relation": "less than"})), _keep, "length"),
     Ask("length_constraints:number_paragraphs", "Write {num_paragraphs} paragraphs with *** between them.",
-        _count("num_paragraphs", 2, 4), _grouped("\n***\n"), "paragraphs start end"),
+        _count("num_paragraphs", 2, 4), _group_parts("\n***\n"), "paragraphs start end"),
     Ask("length_constraints:nth_paragraph_first_word",
         "Write {num_paragraphs} paragraphs with an empty line between them; begin paragraph {nth_paragraph} with the "
         "word {first_word}.",
@@ -364,11 +366,11 @@ ASKS: Final = (
         _count("num_bullets", 2, 5), _listed, "end list"),
     Ask("detectable_format:number_highlighted_sections",
         "Highlight at least {num_highlights} parts with asterisks, such as *this*.",
-        _count("num_highlights", 2, 4), _marked("num_highlights", "*{}*"), "marks list"),
+        _count("num_highlights", 2, 4), _mark_words("num_highlights", "*{}*"), "marks list"),
     Ask("detectable_format:multiple_sections",
         "Divide the answer into {num_sections} numbered sections; begin each with {section_spliter} and its number.",
         lambda draft: {"section_spliter": draft.rng.choice(("Section", "Part", "Day")),
-                       "num_sections": draft.rng.randint(2, 4)}, _numbered, "end paragraphs start"),
+                       "num_sections": draft.rng.randint(2, 4)}, _number_sections, "end paragraphs start"),
     Ask("detectable_format:json_format", "Give the whole answer as one JSON object.", _none,
         _finish(lambda text: json.dumps({"answer": text})), "all"),
     Ask("detectable_format:title", "Begin with a title in double angular brackets, such as <<title>>.", _none,
@@ -385,11 +387,11 @@ ASKS: Final = (
     Ask("punctuation:no_comma", "Use no commas.", _none, _keep),
     # IFTrain's
     Ask("copy:copying_simple", "Forget that. Instead, copy this sentence and write nothing else: {prompt_to_repeat}",
-        lambda draft: {"prompt_to_repeat": _copied(draft)}, _copies, "copy", True),
+        lambda draft: {"prompt_to_repeat": _copy_request(draft)}, _copies, "copy", True),
     Ask("copy:copying_multiple",
         "Forget that. Instead, copy this sentence {N} times with ****** between the copies, and write nothing else: "
         "{prompt_to_repeat}",
-        lambda draft: {"prompt_to_repeat": _copied(draft), "N": draft.rng.randint(2, 4)}, _copies, "copy", True),
+        lambda draft: {"prompt_to_repeat": _copy_request(draft), "N": draft.rng.randint(2, 4)}, _copies, "copy", True),
     Ask("new:copy_span_idx",
         "Forget that. Instead, copy the characters from index {n_start} up to and including index {n_end}, counted "
         "from 0, of this sentence, and write nothing else: {prompt_to_repeat}", _span, _copies, "copy", True),
@@ -423,9 +425,10 @@ ASKS: Final = (
         _each(lambda sentence, given: f"{sentence} {given['last_word']}"), "end length start", True),
     Ask("last_word:last_word_answer", "End the answer with the word {last_word}.", _word("last_word"),
         _last_word, "end", True),
-    Ask("paragraphs:paragraphs", "Write two paragraphs with *** between them.", _none, _grouped("\n***\n", 2),
+    Ask("paragraphs:paragraphs", "Write two paragraphs with *** between them.", _none, _group_parts("\n***\n", 2),
         "paragraphs start end"),
-    Ask("paragraphs:paragraphs2", "Write two paragraphs with an empty line between them.", _none, _grouped("\n\n", 2),
+    Ask("paragraphs:paragraphs2", "Write two paragraphs with an empty line between them.", _none,
+        _group_parts("\n\n", 2),
         "paragraphs start end"),
     Ask("detectable_format:sentence_hyphens", "Join all sentences by hyphens, without spaces around them.", _none,
         _finish(lambda text: text.replace(". ", ".-")), "all"),
@@ -443,7 +446,8 @@ ASKS: Final = (
         _keep, "length"),
     Ask("count:counting_composition",
         "Write 3 paragraphs with *** between them, each of {n_sent} sentences of exactly {n_words} words.",
-        lambda draft: {"n_sent": draft.rng.randint(2, 3), "n_words": draft.rng.randint(5, 8)}, _composed, "all", True),
+        lambda draft: {"n_sent": draft.rng.randint(2, 3), "n_words": draft.rng.randint(5, 8)},
+        _compose_paragraphs, "all", True),
     Ask("count:count_unique", "Use no word twice.", _none, _unique, "all", True),
     Ask("count:count_increment_word", "Use the word {keyword1} once and the word {keyword2} twice.",
         lambda draft: dict(zip(("keyword1", "keyword2"), draft.rng.sample(_KEYWORDS, 2), strict=True)),

@@ -38,12 +38,12 @@ class JSONObjects(Generator):
         require_whole("items", self.items, 1, 8)
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
-        prompt, schema = column(row, "prompt"), _decoded(row.get("schema"))
+        prompt, schema = column(row, "prompt"), _decode(row.get("schema"))
         reference = {} if schema is None else {"schema": schema}
         if row.get("values") is not None:
-            reference["values"] = _decoded(row["values"])
+            reference["values"] = _decode(row["values"])
         else:
-            reference["whole"] = _decoded(column(row, "completion", "answer"))
+            reference["whole"] = _decode(column(row, "completion", "answer"))
         return rlvr.Task(id, prompt, self.reference_of(reference))
 
     def draw(self, index: int) -> rlvr.Task:
@@ -91,6 +91,6 @@ class JSONObjects(Generator):
         return JSONVerifier().example(task.reference)
 
 
-def _decoded(value: Any) -> Any:
+def _decode(value: Any) -> Any:
     """Data sets have documents and schemas as texts too."""
     return json.loads(value) if isinstance(value, str) else value

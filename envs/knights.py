@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import rlvr
-from rlvr.envs.claims import claimed, drawn_claims, solutions
+from rlvr.envs.claims import drawn_claims, say_claim, solutions
 from rlvr.envs.puzzles import Made, Puzzle
 from rlvr.validate import require_whole
 from rlvr.verifiers.logic import RolesVerifier
@@ -50,12 +50,12 @@ class Knights(Puzzle):
             return None
         names = rng.sample(_NAMES, n)
         sentences = " ".join(
-            f'{name} says: "{claimed(claim, names)}."'
+            f'{name} says: "{say_claim(claim, names)}."'
             for name, claim in zip(names, claims, strict=True)
         )
         reference = _roles(names, assignments[0])
         return Made(
-            _HOW.format(said=sentences, names=_listed(names)), reference, _solved(reference)
+            _HOW.format(said=sentences, names=_listed(names)), reference, _write_solution(reference)
         )
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
@@ -66,7 +66,7 @@ class Knights(Puzzle):
             )
         reference = _roles(names, [bool(is_knight) for is_knight in solution])
         prompt = f"{quiz}\n\nGive every role between <answer> and </answer>: {_listed(names)}"
-        return rlvr.Task(id, prompt, reference, {"solution": _solved(reference)})
+        return rlvr.Task(id, prompt, reference, {"solution": _write_solution(reference)})
 
 
 def _roles(names: Iterable[str], solution: Iterable[bool]) -> dict[str, str]:
@@ -77,5 +77,5 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"{name}: ..." for name in names)
 
 
-def _solved(reference: Mapping[str, str]) -> str:
+def _write_solution(reference: Mapping[str, str]) -> str:
     return ", ".join(f"{name}: {role}" for name, role in reference.items())

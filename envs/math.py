@@ -56,7 +56,7 @@ class MATH(rlvr.Environment):
         """
         value = plain_reference(value)
         if isinstance(value, str) and value.strip():
-            answer = _boxed(value) or value
+            answer = _last_box(value) or value
             _EXACT.read(answer)  # reports 1/0 when the data is read, not at every completion
             return answer
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
@@ -70,21 +70,21 @@ class MATH(rlvr.Environment):
         if isinstance(answer, list):  # of OlympiadBench
             answer = ", ".join(map(str, answer))
         if answer is not None and str(answer).strip():
-            return self._named(answer, id)
-        if isinstance(solution, str) and (found := _boxed(solution)):
-            return self._named(found, id)
+            return self._name_answer(answer, id)
+        if isinstance(solution, str) and (found := _last_box(solution)):
+            return self._name_answer(found, id)
         raise rlvr.DataError(
             f"{id}: neither a column 'answer' (or 'final_answer') nor a box in 'solution'; "
             f"it has {', '.join(map(repr, row))}"
         )
 
-    def _named(self, answer: Any, id: str) -> str:
+    def _name_answer(self, answer: Any, id: str) -> str:
         try:
             return str(self.reference_of(answer))
         except rlvr.DataError as error:
             raise rlvr.DataError(f"{id}: {error}") from None
 
 
-def _boxed(text: str) -> str | None:
+def _last_box(text: str) -> str | None:
     answer = extract(text) if BOXED(text) else None
     return answer.answer if answer else None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-__all__ = ["equation", "named_salt", "written"]
+__all__ = ["equation", "named_salt", "write_equation"]
 
 _CATIONS: Final = {
     "Li": ("lithium", 1), "Na": ("sodium", 1), "K": ("potassium", 1), "NH4": ("ammonium", 1), "Mg": ("magnesium", 2),
@@ -66,7 +66,7 @@ def equation(rng: Random) -> tuple[list[str], list[str]]:
     left, right = rng.choice(
         (_combustion,) * 3
         + (_precipitation,) * 3
-        + (_neutralised, _gas, _oxide, _reduced, _hydrogen)
+        + (_neutralise, _gas, _oxide, _reduced, _displace_hydrogen)
     )(rng)
     return rng.sample(left, len(left)), rng.sample(right, len(right))
 
@@ -94,7 +94,7 @@ def _precipitation(rng: Random) -> tuple[list[str], list[str]]:
     ]
 
 
-def _neutralised(rng: Random) -> tuple[list[str], list[str]]:
+def _neutralise(rng: Random) -> tuple[list[str], list[str]]:
     base, acid = rng.choice(_BASES), rng.choice(_ACIDS)
     return [_acid(acid), _salt(base, "OH")], [_salt(base, acid), "H2O"]
 
@@ -117,12 +117,12 @@ def _reduced(rng: Random) -> tuple[list[str], list[str]]:
     return [_salt(metal, "O"), agent], [metal, product]
 
 
-def _hydrogen(rng: Random) -> tuple[list[str], list[str]]:
+def _displace_hydrogen(rng: Random) -> tuple[list[str], list[str]]:
     metal, acid = rng.choice(_METALS), rng.choice(_ACIDS)
     return [metal, _acid(acid)], [_salt(metal, acid), "H2"]
 
 
-def written(left: Sequence[str], right: Sequence[str], counts: Sequence[int]) -> str:
+def write_equation(left: Sequence[str], right: Sequence[str], counts: Sequence[int]) -> str:
     """The equation as a text.
 
     Args:

@@ -37,7 +37,7 @@ class Rows(rlvr.Environment):
     sandbox: str = "namespaces"
 
     def __post_init__(self) -> None:
-        self.reward = rlvr.Correct(_named(self.verifier, self.settings, self.sandbox))  # type: ignore[misc]  # an instance may shadow it
+        self.reward = rlvr.Correct(_make_verifier(self.verifier, self.settings, self.sandbox))  # type: ignore[misc]  # an instance may shadow it
 
     def tasks(self) -> Iterator[rlvr.Task]:
         if not self.data:
@@ -54,7 +54,7 @@ def _row_task(row: Mapping[str, Any], id: str) -> rlvr.Task:
     return rlvr.Task(str(row.get("id", f"line:{number}")), row["prompt"], row["reference"], meta)
 
 
-def _named(verifier: str, settings: Mapping[str, Any], sandbox: str) -> Any:
+def _make_verifier(verifier: str, settings: Mapping[str, Any], sandbox: str) -> Any:
     if ":" not in verifier:
         level = {"sandbox": sandbox} if verifier == "code" and sandbox != "namespaces" else {}
         return make_verifier(verifier, {**settings, **level})

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import rlvr
 from rlvr.envs.puzzles import Made, Puzzle
-from rlvr.envs.science_problems import PROBLEMS, drawn
+from rlvr.envs.science_problems import PROBLEMS, draw_question
 from rlvr.verifiers.science import ScienceVerifier
 
 __all__ = ["Science"]
@@ -38,7 +38,7 @@ class Science(Puzzle):
         self.reward = rlvr.Correct(verifier)  # type: ignore[misc]  # an instance may shadow its class's reward
 
     def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
-        question, answer = drawn(rng, rng.choice(PROBLEMS))
+        question, answer = draw_question(rng, rng.choice(PROBLEMS))
         return Made(f"{question} {_HOW}", answer, answer) if mine(question) else None
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from rlvr.verifiers.science import in_base_units
 
-__all__ = ["PROBLEMS", "Problem", "drawn"]
+__all__ = ["PROBLEMS", "Problem", "draw_question"]
 
 
 class Problem(NamedTuple):
@@ -61,7 +61,7 @@ PROBLEMS: Final = (
 )  # fmt: skip
 
 
-def drawn(rng: Random, problem: Problem) -> tuple[str, str]:
+def draw_question(rng: Random, problem: Problem) -> tuple[str, str]:
     """A question with its data, and the answer in the SI unit to four significant digits.
 
     Args:
@@ -75,10 +75,10 @@ def drawn(rng: Random, problem: Problem) -> tuple[str, str]:
         quantities[name] = f"{number} {unit}"
         values.append(float(in_base_units(float(number), unit)))
     result = problem.formula(*values)
-    return problem.question.format(**quantities), f"{_written(result)} {problem.unit}"
+    return problem.question.format(**quantities), f"{_write_number(result)} {problem.unit}"
 
 
-def _written(number: float) -> str:
+def _write_number(number: float) -> str:
     """Four significant digits, without an exponent where that is short."""
     text = f"{number:.4g}"
     if "e" not in text:

@@ -38,7 +38,7 @@ class Sudoku(Puzzle):
         require_whole("difficulty", self.difficulty, 1, 5)
 
     def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
-        solved = _filled(rng, self.rows)
+        solved = _fill_grid(rng, self.rows)
         names = {
             digit: at for at, digit in enumerate(solved[0])
         }  # the same under other digits is the same puzzle
@@ -56,18 +56,18 @@ class Sudoku(Puzzle):
                 left -= 1
             else:
                 puzzle[row][place] = solved[row][place]
-        return Made(_asked(puzzle), puzzle, _text(solved))
+        return Made(_prompt_of(puzzle), puzzle, _text(solved))
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         puzzle = column(row, "puzzle", "question", "quizzes")
         puzzle = self.reference_of(_square(puzzle) if isinstance(puzzle, str) else puzzle)
-        return rlvr.Task(id, _asked(puzzle), puzzle)
+        return rlvr.Task(id, _prompt_of(puzzle), puzzle)
 
     def example(self, task: rlvr.Task) -> str | None:
         return super().example(task) or SudokuVerifier().example(task.reference)
 
 
-def _asked(puzzle: list[list[int]]) -> str:
+def _prompt_of(puzzle: list[list[int]]) -> str:
     size = len(puzzle)
     high, wide = box_shape(size)
     return (
@@ -86,7 +86,7 @@ def _square(puzzle: str) -> list[list[int]]:
     return [digits[at : at + size] for at in range(0, len(digits), size)]
 
 
-def _filled(rng: Random, size: int) -> list[list[int]]:
+def _fill_grid(rng: Random, size: int) -> list[list[int]]:
     """A full grid: a shifted pattern with rows, columns and digits shuffled inside what the rules allow."""
     high, wide = box_shape(size)
 

@@ -105,11 +105,11 @@ def comparison_table(rows: Sequence[Mapping[str, Any]], before: str) -> Table:
                 .replace("avg@", "accuracy, avg@")
                 .replace("length", "length, tokens")
             )
-            table.add_row(title, *(_shown(row, name) for row in (first, last)))
+            table.add_row(title, *(_show_number(row, name) for row in (first, last)))
     return table
 
 
-def _shown(row: Mapping[str, Any], name: str) -> str:
+def _show_number(row: Mapping[str, Any], name: str) -> str:
     """A number, with its 95 % interval where it has one."""
     if row.get(name) is None:
         return "–"

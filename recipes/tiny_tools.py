@@ -124,8 +124,8 @@ def _warm_start(
     """Train on the next token of episodes: right ones with the tool, and guesses without it."""
     rng = Random(settings.seed)
     tasks = [env.task(rng.randrange(env.size or 10**6)) for _ in range(_SHOWN)]
-    right = [_shown(policy, env, task, env.example_episode(task) or ()) for task in tasks]
-    guessed = [_shown(policy, env, task, [guess]) for task in tasks]
+    right = [_rows_of_turns(policy, env, task, env.example_episode(task) or ()) for task in tasks]
+    guessed = [_rows_of_turns(policy, env, task, [guess]) for task in tasks]
     optimizer = torch.optim.AdamW(policy.model.parameters(), weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, 3e-3, total_steps=settings.warm_steps, pct_start=0.1
@@ -144,7 +144,7 @@ def _warm_start(
             console.print(f"warm start {step + 1:>4}   loss {loss.item():.3f}")
 
 
-def _shown(
+def _rows_of_turns(
     policy: Policy,
     env: rlvr.Environment,
     task: rlvr.Task,
@@ -155,7 +155,7 @@ def _shown(
     with env.open(task) as running:
         context = policy.tokenization.encode(task.prompt, tools=running.schemas)
         for turn in turns:
-            text = turn if isinstance(turn, str) else _written(turn)
+            text = turn if isinstance(turn, str) else _write_call(turn)
             ids = [
                 *policy.tokenizer(text, add_special_tokens=False)["input_ids"],
                 policy.tokenizer.eos_token_id,
@@ -169,7 +169,7 @@ def _shown(
     return rows
 
 
-def _written(turn: rlvr.Ask | rlvr.PolicyTurn) -> str:
+def _write_call(turn: rlvr.Ask | rlvr.PolicyTurn) -> str:
     """A call as the template writes it."""
     assert isinstance(turn, rlvr.Ask)
     return f"<tool_call>{json.dumps({'name': turn.name, 'arguments': dict(turn.arguments)})}</tool_call>"

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rlvr.text import inert, one_line
 
-__all__ = ["PlainConsole", "Plainly", "labelled"]
+__all__ = ["PlainConsole", "Plainly", "label_text"]
 
 
 class PlainConsole(Console):
@@ -49,7 +49,7 @@ class Plainly:
         yield from plain.render(self._shown, options.update(markup=False, highlight=False))
 
 
-def labelled(label: str, text: object, style: str = "yellow") -> Text:
+def label_text(label: str, text: object, style: str = "yellow") -> Text:
     """`warning: the text`, with the label in a style.
 
     Args:

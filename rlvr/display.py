@@ -28,7 +28,7 @@ __all__ = [
     "number",
     "progress_bar",
     "settings",
-    "shown",
+    "show_value",
     "span",
     "uncounted",
 ]
@@ -90,7 +90,7 @@ class LeftOut:
         return [*lines, f"{uncounted:,} rows for other reasons"] if uncounted else lines
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """A value as text: a function's name (a lambda's with its line), a dataclass's changed settings, else the repr.
 
     Args:
@@ -119,7 +119,7 @@ def settings(value: Any, *, but: tuple[str, ...] = ()) -> list[str]:
     for setting in fields(value) if is_dataclass(value) else ():
         current = getattr(value, setting.name)
         if setting.name not in but and current != _default(setting):
-            changed.append(f"{setting.name}={shown(current)}")
+            changed.append(f"{setting.name}={show_value(current)}")
     return changed
 
 

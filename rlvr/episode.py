@@ -127,7 +127,7 @@ class EpisodeRecord:
         for turn in self.turns:
             assistant: dict[str, Any] = {"role": "assistant", "content": turn.text}
             if turn.calls:
-                assistant["tool_calls"] = [_asked(call) for call in turn.calls]
+                assistant["tool_calls"] = [_call_as_message(call) for call in turn.calls]
             all_messages += [assistant, *map(reply_message, turn.calls)]
             if turn.user is not None:
                 all_messages.append({"role": "user", "content": turn.user})
@@ -198,7 +198,7 @@ def _call_from(data: Mapping[str, Any]) -> ToolCall:
     return call
 
 
-def _asked(call: ToolCall) -> dict[str, Any]:
+def _call_as_message(call: ToolCall) -> dict[str, Any]:
     return {
         "id": call.id,
         "type": "function",

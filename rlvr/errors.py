@@ -49,7 +49,7 @@ __all__ = [
     "WorkerError",
     "WorkerTimeout",
     "brief",
-    "described",
+    "describe_error",
     "import_optional",
 ]
 
@@ -225,7 +225,7 @@ class SamplingFailed(Unscored):
     reason = "sampling-failed"
 
 
-def described(error: BaseException) -> tuple[str, str, str]:
+def describe_error(error: BaseException) -> tuple[str, str, str]:
     """What an exception says, at most: the name of its class, its message, its traceback.
 
     Args:

@@ -16,7 +16,7 @@ import mpmath
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlvr.text import squeezed
+from rlvr.text import squeeze_text
 
 __all__ = [
     "Estimate",
@@ -73,7 +73,7 @@ def majority_at_k(
     correct: Sequence[bool],
     k: int,
     *,
-    key: Callable[[str], Hashable] = squeezed,
+    key: Callable[[str], Hashable] = squeeze_text,
 ) -> float:
     """The probability that the most frequent answer of k out of n completions is correct.
 

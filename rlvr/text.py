@@ -20,7 +20,7 @@ __all__ = [
     "one_line",
     "prompt_text",
     "same_statement",
-    "squeezed",
+    "squeeze_text",
 ]
 
 THINKING_TAGS: Final = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
@@ -76,7 +76,7 @@ def one_line(value: object) -> str:
     return inert(value).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def squeezed(text: str) -> str:
+def squeeze_text(text: str) -> str:
     """The text without white space and in one case: answers that agree in this count as the same vote.
 
     Args:

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache, partial
 from numbers import Integral, Number, Rational, Real
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from rlvr.display import shown
+from rlvr.display import show_value
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.validate import is_whole
@@ -38,7 +38,7 @@ __all__ = [
     "plain",
     "plain_reference",
     "read_reference",
-    "returned",
+    "describe_returned",
     "takes_task",
     "verified",
     "verifies_async",
@@ -261,7 +261,7 @@ def verifies_async(verifier: Verifier) -> bool:
     return flag if isinstance(flag, bool) else is_async(verifier.verify)
 
 
-def returned(value: Any) -> str:
+def describe_returned(value: Any) -> str:
     """What a function returned, for the error that it is of the wrong type.  A coroutine is closed and explained.
 
     Args:
@@ -351,7 +351,7 @@ class _Function:
         return "function-v0" if name.endswith("<lambda>") else f"{name}-v0"
 
     def __str__(self) -> str:  # `id` is the same for all lambdas
-        return shown(self.function)
+        return show_value(self.function)
 
     @cached_property
     def is_async(self) -> bool:
@@ -362,9 +362,9 @@ class _Function:
     ) -> Verdict | Coroutine[Any, Any, Verdict]:
         options = {"task": task} if takes_task(self.function) else {}
         result = self.function(completion, reference, **options)
-        return self._awaited(result) if self.is_async else self._read(result)
+        return self._await_result(result) if self.is_async else self._read(result)
 
-    async def _awaited(self, result: Any) -> Verdict:
+    async def _await_result(self, result: Any) -> Verdict:
         return self._read(await result)
 
     def _read(self, result: Any) -> Verdict:
@@ -373,7 +373,7 @@ class _Function:
             return result
         if not isinstance(result, bool):
             raise UsageError(
-                f"{self.id} returned {returned(result)}; a verifier returns a Verdict, or True or False"
+                f"{self.id} returned {describe_returned(result)}; a verifier returns a Verdict, or True or False"
             )
         return Verdict(
             Outcome.CORRECT if result else Outcome.WRONG, why=f"said-{str(result).lower()}"

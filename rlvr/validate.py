@@ -65,7 +65,7 @@ def require_whole(
     if not is_whole(value) or value < least or (most is not None and value > most):
         limits = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise UsageError(
-            f"{name} is {_given(value)}; it must be a whole number {limits}{_after(hint)}"
+            f"{name} is {_show_typed(value)}; it must be a whole number {limits}{_after(hint)}"
         )
     return int(value)
 
@@ -124,7 +124,7 @@ def require_number(
     rule = " and ".join(filter(None, rules))
     finite = "" if infinite or (rule and (not real or is_number(value))) else "finite "
     raise UsageError(
-        f"{name} is {_given(value)}; it must be a {finite}number{rule and ' '}{rule}{_after(hint)}"
+        f"{name} is {_show_typed(value)}; it must be a {finite}number{rule and ' '}{rule}{_after(hint)}"
     )
 
 
@@ -144,7 +144,9 @@ def require_seconds(name: str, value: object, *, or_none: bool = False) -> float
     is_real = isinstance(value, Real) and not isinstance(value, bool)
     if not is_real or not value > 0:  # type: ignore[operator]  # true for NaN, which no clock reaches
         none = ", or None" if or_none else ""
-        raise UsageError(f"{name} is {_given(value)}; it must be a number of seconds above 0{none}")
+        raise UsageError(
+            f"{name} is {_show_typed(value)}; it must be a number of seconds above 0{none}"
+        )
     return value  # type: ignore[return-value]
 
 
@@ -166,7 +168,7 @@ def require_one_of(name: str, value: _T, allowed: Iterable[_T], *, or_none: bool
     names = ", ".join(map(repr, choices))
     none = ", or None" if or_none else ""
     raise UsageError(
-        f"{name} is {_given(value)}; it must be one of {names}{none}{nearest(value, choices)}"
+        f"{name} is {_show_typed(value)}; it must be one of {names}{none}{nearest(value, choices)}"
     )
 
 
@@ -189,7 +191,7 @@ def _after(hint: str) -> str:
     return f", {hint}" if hint.startswith(("or ", "and ", "which ")) else f"; {hint}"
 
 
-def _given(value: object) -> str:
+def _show_typed(value: object) -> str:
     """The value as it would be typed; with its type if it is too long to be shown whole."""
     text = brief(value)
     return text if text.endswith(("…", "shown")) else text.partition(" ")[2]

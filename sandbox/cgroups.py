@@ -101,7 +101,7 @@ class Cgroup:
 
     def settle(self) -> None:
         """Measure `base`, once the zygote is ready."""
-        self.base = self._used() + (_SPARE_MIB << 20)
+        self.base = self._read_used() + (_SPARE_MIB << 20)
 
     def limit(self, memory: int, processes: int) -> None:
         """Set the limits of the next run.
@@ -131,13 +131,13 @@ class Cgroup:
     def mark(self) -> None:
         """Begin to measure a run, for `kills` and `peak`."""
         _write(self._peak_file, 0)
-        self._kills_before = self._killed()
-        self._used_before = self._used()
+        self._kills_before = self._count_killed()
+        self._used_before = self._read_used()
 
     def kills(self) -> int:
         """How often the kernel killed a process here for lack of memory, since `mark`."""
         return max(
-            0, self._killed() - self._kills_before
+            0, self._count_killed() - self._kills_before
         )  # a cgroup that close() has removed counts none
 
     def peak(self) -> int | None:
@@ -151,7 +151,7 @@ class Cgroup:
             else max(0, int(_read(self._peak_file) or 0) - self._used_before)
         )
 
-    def _killed(self) -> int:
+    def _count_killed(self) -> int:
         match = re.search(r"^oom_kill (\d+)", _read(self._events_file), re.MULTILINE)
         return int(match[1]) if match else 0
 
@@ -163,7 +163,7 @@ class Cgroup:
         """
         shared = 0
         for _ in range(_LATE_MS):
-            if (left := self._used() - self.base) <= 0:
+            if (left := self._read_used() - self.base) <= 0:
                 return 0
             fields = re.findall(
                 r"^(shmem|(?:in)?active_file) (\d+)",
@@ -180,7 +180,7 @@ class Cgroup:
             self._stays = left
         return shared >> 20 << 20
 
-    def _used(self) -> int:
+    def _read_used(self) -> int:
         return int(_read(self._used_file) or 0)
 
     def remove(self) -> None:

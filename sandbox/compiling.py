@@ -82,14 +82,14 @@ class Compiler:
         if LANGUAGES[language].compile:
             binary, built = self._binary(program, files, command, (cpu_s, wall_s))
             files[PROGRAM] = binary, 0o755
-        argv = [*self._filled(LANGUAGES[language].run, command, program), *program.args]
+        argv = [*self._fill_command(LANGUAGES[language].run, command, program), *program.args]
         return {"kind": "exec", "argv": argv, "env": dict(LANGUAGES[language].env)}, files, built
 
     def _binary(
         self, program: Program, files: Files, command: str, most_s: tuple[float, float]
     ) -> tuple[bytes, Run]:
         main = _sources(program)
-        argv = self._filled(LANGUAGES[program.language].compile, command, program)
+        argv = self._fill_command(LANGUAGES[program.language].compile, command, program)
         # What the command line names is read when it runs: a checker is compiled once, not for each output.
         read = {
             name: file for name, file in files.items() if name not in program.args or name in main
@@ -107,13 +107,15 @@ class Compiler:
             compiled, built = self._compile(program.language, argv, read, PROGRAM, most_s)
             if built.ending is Ending.OK:
                 self._keep(key, compiled)
-            elif built.ending is Ending.CE and (broken := self._broken(program.language, command)):
+            elif built.ending is Ending.CE and (
+                broken := self._why_broken(program.language, command)
+            ):
                 built = Run(Ending.IE, why=broken)
         with self._guard:
             self._locks.pop(key, None)
         return compiled, built
 
-    def _filled(self, words: tuple[str, ...], command: str, program: Program) -> list[str]:
+    def _fill_command(self, words: tuple[str, ...], command: str, program: Program) -> list[str]:
         """A command line of the table of languages, with its places filled."""
         standard = LANGUAGES[program.language].standard
         places = {
@@ -132,13 +134,13 @@ class Compiler:
                 line.append(places.get(word, word))
         return line
 
-    def _broken(self, language: str, command: str) -> str:
+    def _why_broken(self, language: str, command: str) -> str:
         """What is wrong with the compiler if it cannot compile even the smallest program; "" if nothing is."""
         flaw, until = self._flaws.get(language, ("", 0.0))
         if monotonic() < until:
             return flaw
         smallest = Program(language, LANGUAGES[language].least)
-        argv = self._filled(LANGUAGES[language].compile, command, smallest)
+        argv = self._fill_command(LANGUAGES[language].compile, command, smallest)
         built = self._compile(language, argv, files_of(smallest), PROGRAM)[1]
         if built.ending is Ending.IE:
             return built.why  # a passing failure of ours, not the compiler's

@@ -93,10 +93,10 @@ class Output:
         """
         text = text or b""
         if len(text) <= _SMALL:
-            return cls(_encoded(text))
+            return cls(_encode_text(text))
         fd = memfd(b"")
         for at in range(0, len(text), _PART):
-            write_all(fd, _encoded(text[at : at + _PART]))
+            write_all(fd, _encode_text(text[at : at + _PART]))
         return cls.take(fd, os.fstat(fd).st_size)
 
     def read(self) -> bytes:
@@ -173,7 +173,7 @@ class Output:
                 os.close(self._fd)
 
 
-def _encoded(text: str | bytes) -> bytes:
+def _encode_text(text: str | bytes) -> bytes:
     if isinstance(text, bytes):
         return text
     try:

@@ -202,7 +202,7 @@ class SlotPool:
         slots: list[Slot] = []
         try:
             for slot_limits in limits:
-                slots.append(self._idle_one() or self._started())
+                slots.append(self._idle_one() or self._start_slot())
                 self._limit(slots[-1], slot_limits)
             return slots, work(slots)
         except BaseException:  # a program that runs on would be in the next run's slot
@@ -265,7 +265,7 @@ class SlotPool:
                 self._idle.pop() if self._idle else None
             )  # the one that ran last has the warmest caches
 
-    def _started(self) -> Slot:
+    def _start_slot(self) -> Slot:
         with self._lock:
             if self._keeper is None or not self._keeper.alive:
                 for slot in [*self._live]:

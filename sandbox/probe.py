@@ -283,7 +283,7 @@ def examine(
         )
     try:
         attacks = _ATTACKS.replace(_LAST, REACHING + _LAST) if full else _ATTACKS
-        won = _attacked(execute, attacks, level.missing)
+        won = _run_attacks(execute, attacks, level.missing)
         weak = _limits_tried_hard(execute) if full else {}
     except IsolationUnavailable as error:
         return _all_missing(error.found, error.remedy)
@@ -317,7 +317,9 @@ def _mechanisms(level: Level, memory: str) -> dict[str, str]:
     return rests_on
 
 
-def _attacked(execute: Callable[..., Run], attacks: str, skipped: Iterable[str]) -> dict[str, str]:
+def _run_attacks(
+    execute: Callable[..., Run], attacks: str, skipped: Iterable[str]
+) -> dict[str, str]:
     """What the attacks won, by guarantee."""
     won: dict[str, str] = {}
     with _canary() as canary:
@@ -328,7 +330,7 @@ def _attacked(execute: Callable[..., Run], attacks: str, skipped: Iterable[str])
     won |= _limits_tried(
         execute
     )  # those on missing ones too: what is over such a limit must end all the same
-    if outlived := _outlived(execute):
+    if outlived := _attack_by_daemon(execute):
         won["tree"] = outlived
     return won
 
@@ -390,7 +392,7 @@ def _script(execute: Callable[..., Run], source: str, limits: Limits, **options:
     return execute(header, {"main.py": (source.encode(), 0o644)}, b"", limits, **options)
 
 
-def _outlived(execute: Callable[..., Run]) -> str:
+def _attack_by_daemon(execute: Callable[..., Run]) -> str:
     """A daemon holds one end of a pipe: when the run is over, the other end must find it closed."""
     reading_end, writing_end = os.pipe()
     try:

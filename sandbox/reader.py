@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from rlvr.errors import SandboxFailed, Unscored, UsageError
-from rlvr.workers import WorkerPool, once_per_process, shipped, usable_cores
+from rlvr.workers import WorkerPool, once_per_process, ship, usable_cores
 from rlvr.workers.fork_server import OWN_FAULT, ChildLost, ForkServer
 from rlvr.workers.framing import write_all
 
@@ -72,7 +72,7 @@ def read_aside(work: Work, *args: Any, cpu_s: float = CPU_S, loads: bytes | None
         SandboxFailed: the reader failed, with its traceback; or it was killed, or got no CPU time, twice.
         UsageError: the work raised one, about what the user gave it; or `args` cannot be sent.
     """
-    item = work, shipped(args), cpu_s, loads
+    item = work, ship(args), cpu_s, loads
     wall_s = _TRIES * (_WALL[0] * cpu_s + _WALL[1]) + _WALL[1]
     failure: Unscored | None = None
     for _ in range(_TRIES):

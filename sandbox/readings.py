@@ -13,7 +13,7 @@ from rlvr.sandbox.guest.writing import write
 from rlvr.sandbox.outputs import Lent, Output, Readable
 from rlvr.sandbox.reader import read_aside, read_each
 
-__all__ = ["bytes_of", "load", "read_replies", "read_results", "results", "rewritten"]
+__all__ = ["bytes_of", "load", "read_replies", "read_results", "results", "rewrite"]
 
 _BYTES: Final = 1 << 20  # of all values that are rebuilt in the caller
 _VALUES: Final = 20_000
@@ -45,7 +45,7 @@ def load(line: Output) -> Any:
 # ------------------------------------------------------------------------------------------------- in the reader
 
 
-def rewritten(results: Readable, n: int, first: int) -> Iterator[Any]:
+def rewrite(results: Readable, n: int, first: int) -> Iterator[Any]:
     """For each reply: its value as our own text, None where that is large, with the place of its line; or its error.
 
     Args:
@@ -121,7 +121,7 @@ def read_replies(
         SandboxFailed: see `read_aside`.
     """
     replies: list[tuple[Any, str | None, bool, Output | None] | None] = []
-    for record in read_each(rewritten, n, written.lent(), n).records:
+    for record in read_each(rewrite, n, written.lent(), n).records:
         match record:
             case str(lost):
                 replies.append((None, f"NotAValue: {lost}", False, None))

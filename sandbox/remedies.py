@@ -48,7 +48,7 @@ def of_namespaces() -> str:
     lines = [line for path, closed, line in _CLOSED if _says(path) == closed]
     if root:  # whom the first two do not concern
         lines = lines[-1:] if _says(_CLOSED[-1][0]) == "0" else []
-    if _filtered():
+    if _is_filtered():
         lines.append(_CONTAINER)
     remedy = "; ".join(lines) or _UNKNOWN
     return f"{remedy}{'' if root else ', or run as root'}; {_INSTEAD}"
@@ -66,6 +66,6 @@ def _says(path: str) -> str:
         return ""
 
 
-def _filtered() -> bool:
+def _is_filtered() -> bool:
     """Whether this process is under a seccomp filter, as in a container."""
     return "\nSeccomp:\t2" in _says("/proc/self/status")

@@ -23,7 +23,7 @@ from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
 from rlvr.sandbox import probe
 from rlvr.sandbox.compiling import Compiler, Files, files_of
 from rlvr.sandbox.guest import calls as guest_calls
-from rlvr.sandbox.guest.replies import RECORD, unpacked
+from rlvr.sandbox.guest.replies import RECORD, unpack_reply
 from rlvr.sandbox.guest.values import NotAValue
 from rlvr.sandbox.interaction import Interaction, Talk
 from rlvr.sandbox.levels import LEVELS
@@ -43,7 +43,7 @@ from rlvr.sandbox.records import (
     holding,
 )
 from rlvr.sandbox.sessions import Session
-from rlvr.sandbox.slots import Request, packed
+from rlvr.sandbox.slots import Request, pack_program
 from rlvr.sandbox.toolchains import find_packages, find_python
 from rlvr.validate import require_one_of, require_optional_whole, require_whole
 from rlvr.workers import usable_cores
@@ -530,7 +530,7 @@ class Sandbox:
     ) -> Run:
         """One run.  `fds` are memfds that it writes to or reads; `look` is called now and then."""
         extra = {"case_cpu_s": case_cpu_s, "collect": header.get("collect")}
-        with _Streams(_encoded(stdin)) as streams:
+        with _Streams(_encode_stdin(stdin)) as streams:
             build = self._builder(header, files, [streams], {**self._message(limits), **extra}, fds)
             try:
                 [([reply], counts)] = self._pool.run(
@@ -552,7 +552,7 @@ class Sandbox:
         """The first runs on these inputs, in one box."""
         many = {"cases": len(stdins), "stop": stop, "left": [*left_s, SHORTEST_S]}
         with contextlib.ExitStack() as stack:
-            streams = [stack.enter_context(_Streams(_encoded(stdin))) for stdin in stdins]
+            streams = [stack.enter_context(_Streams(_encode_stdin(stdin))) for stdin in stdins]
             replies = memfd(b"")
             stack.callback(os.close, replies)
             message = {**self._message(limits), **many}
@@ -566,7 +566,9 @@ class Sandbox:
                 if len(stdins) > 1:
                     return self._execute_cases(header, files, stdins[:1], limits, stop, left_s)
                 return [_run_of(last, counts, streams[0], limits)]
-            runs = _runs_of([*_noted(replies, last["case"]), last], counts, streams, limits, left_s)
+            runs = _runs_of(
+                [*_read_noted(replies, last["case"]), last], counts, streams, limits, left_s
+            )
         # A run that was over its memory may have met what the run before had not given back yet
         return runs[:-1] if len(runs) > 1 and runs[-1].ending is Ending.MLE else runs
 
@@ -765,7 +767,7 @@ class _Streams:
 
     def bundle(self, header: Mapping[str, Any], files: Files) -> int:
         if self._bundle is None:
-            self._bundle = packed(header, files)
+            self._bundle = pack_program(header, files)
         return self._bundle
 
     def rewind(self) -> None:
@@ -799,7 +801,7 @@ def _together(stdins: Sequence[bytes | str]) -> Sequence[bytes | str]:
     return stdins[:_CASES]
 
 
-def _encoded(stdin: bytes | str) -> bytes:
+def _encode_stdin(stdin: bytes | str) -> bytes:
     return stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
 
 
@@ -874,10 +876,10 @@ def _run_of(
     )
 
 
-def _noted(replies: int, many: int) -> Iterator[dict[str, Any]]:
+def _read_noted(replies: int, many: int) -> Iterator[dict[str, Any]]:
     """The replies of the runs before the last."""
     for case in range(many):
-        yield unpacked(os.pread(replies, RECORD, case * RECORD))
+        yield unpack_reply(os.pread(replies, RECORD, case * RECORD))
 
 
 def _runs_of(

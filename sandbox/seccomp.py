@@ -304,13 +304,15 @@ def program(arch: str | None = None, *, memfd: bool = False, restricted: bool = 
     Raises:
         UsageError: the list has no numbers for this machine.
     """
-    machine = _known(arch)
+    machine = _known_machine(arch)
     policy = {
         **POLICY,
         **(RESTRICTED if restricted else {}),
         **({"memfd_create": ALLOW} if memfd else {}),
     }
-    return _assembled(machine, policy, refuse(errno.ENOSYS))  # x32 numbers are beyond the last one
+    return _assemble_filter(
+        machine, policy, refuse(errno.ENOSYS)
+    )  # x32 numbers are beyond the last one
 
 
 def forks(arch: str | None = None) -> bytes:
@@ -319,10 +321,12 @@ def forks(arch: str | None = None) -> bytes:
     Args:
         arch: see `program`.
     """
-    return _assembled(_known(arch), dict.fromkeys(("clone", "fork", "vfork"), ASK), ALLOW)
+    return _assemble_filter(
+        _known_machine(arch), dict.fromkeys(("clone", "fork", "vfork"), ASK), ALLOW
+    )
 
 
-def _known(arch: str | None) -> str:
+def _known_machine(arch: str | None) -> str:
     machine = platform.machine() if arch is None else arch
     machine = _ALIASES.get(machine.lower(), machine)
     if machine not in _AUDIT_ARCH:
@@ -332,7 +336,7 @@ def _known(arch: str | None) -> str:
     return machine
 
 
-def _assembled(machine: str, policy: Mapping[str, Rule], otherwise: Rule) -> bytes:
+def _assemble_filter(machine: str, policy: Mapping[str, Rule], otherwise: Rule) -> bytes:
     column = list(_AUDIT_ARCH).index(machine)
     rules = {
         number: rule

@@ -28,7 +28,7 @@ from rlvr.sandbox.guest.repl import BASH, COMPILE
 from rlvr.sandbox.outputs import memfd
 from rlvr.sandbox.pool import MIB, SlotPool
 from rlvr.sandbox.records import Ending, Isolation, Limits, holding
-from rlvr.sandbox.slots import NotTaken, Request, Slot, packed
+from rlvr.sandbox.slots import NotTaken, Request, Slot, pack_program
 from rlvr.sandbox.toolchains import missing, tool
 from rlvr.validate import require_number, require_one_of
 from rlvr.workers.framing import write_all
@@ -505,7 +505,7 @@ class _Line:
         self._pool, self._owner, self._released = pool, os.getpid(), False
         self._control: socket.socket | None = None
         self._text, self._code = memfd(b""), memfd(b"")
-        nothing, bundle = memfd(b""), packed(header, {})
+        nothing, bundle = memfd(b""), pack_program(header, {})
         appended = os.open(f"/proc/self/fd/{self._text}", os.O_RDWR | os.O_APPEND)
         fds = {
             "stdin": nothing,
@@ -558,7 +558,7 @@ class _Line:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         poll.poll(seconds * 1000)
-        return self._message(self._received())
+        return self._message(self._receive_line())
 
     async def heard(self, seconds: float) -> dict[str, Any] | None:
         """`wait` for asyncio."""
@@ -570,7 +570,7 @@ class _Line:
         except (OSError, TimeoutError):
             return None
 
-    def _received(self) -> bytes:
+    def _receive_line(self) -> bytes:
         try:
             return self._socket.recv(_MESSAGE_BYTES)
         except OSError:

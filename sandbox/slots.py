@@ -23,13 +23,13 @@ from typing import Any, Final
 
 from rlvr.errors import SandboxFailed
 from rlvr.sandbox.cgroups import Cgroup
-from rlvr.sandbox.guest.replies import unpacked
+from rlvr.sandbox.guest.replies import unpack_reply
 from rlvr.sandbox.outputs import Output, memfd
 from rlvr.sandbox.toolchains import Python, environment
 from rlvr.workers import framing
-from rlvr.workers.framing import framed, write_all
+from rlvr.workers.framing import frame_payload, write_all
 
-__all__ = ["CannotIsolate", "Died", "Keeper", "NotTaken", "Request", "Slot", "packed"]
+__all__ = ["CannotIsolate", "Died", "Keeper", "NotTaken", "Request", "Slot", "pack_program"]
 
 _START_S: Final = 60.0
 _CLOSING_S: Final = 15.0
@@ -315,7 +315,7 @@ class Slot:
                 raise Died(f"a slot of the sandbox is gone: {error}") from None
         if not message:
             raise Died(f"a slot of the sandbox ended. {self.keeper.said()}")
-        return unpacked(message)
+        return unpack_reply(message)
 
     def close(self) -> None:
         """End the zygote, and with it everything in the slot; a thread that waits for a reply gets `Died`."""
@@ -332,7 +332,7 @@ class Slot:
         self._channel.close()
 
 
-def packed(header: Mapping[str, Any], files: Mapping[str, tuple[bytes | Output, int]]) -> int:
+def pack_program(header: Mapping[str, Any], files: Mapping[str, tuple[bytes | Output, int]]) -> int:
     """A memfd with header and files, in the form in which a program's process unpacks them.
 
     Args:
@@ -345,7 +345,7 @@ def packed(header: Mapping[str, Any], files: Mapping[str, tuple[bytes | Output, 
     ]
     sizes = [[name, content.size, mode] for name, content, mode in contents]
     fd = memfd(b"")
-    write_all(fd, framed(json.dumps({**header, "files": sizes}).encode()))
+    write_all(fd, frame_payload(json.dumps({**header, "files": sizes}).encode()))
     for _, content, _ in contents:
         content.copy_to(fd)
     return fd

@@ -157,7 +157,9 @@ def find_python(executable: str | None = None) -> Python:
         UsageError: it does not run, or is too old for the guest's code.
     """
     interpreter = _interpreter(executable)
-    facts = _asked([interpreter, "-I", "-S", "-c", _PYTHON_FACTS], f"python={interpreter!r}")
+    facts = _ask_interpreter(
+        [interpreter, "-I", "-S", "-c", _PYTHON_FACTS], f"python={interpreter!r}"
+    )
     python = Python(
         tuple(facts["version"]), facts["executable"], facts["prefix"], tuple(facts["path"])
     )
@@ -183,11 +185,11 @@ def find_packages(names: tuple[str, ...], executable: str | None = None) -> Pack
     folders: tuple[str, ...] = ()
     tool = _interpreter(executable)
     if executable and Path(executable).is_dir():
-        paths = _asked([tool, "-I", "-c", _ENVIRONMENT_FACTS], f"python={executable!r}")
+        paths = _ask_interpreter([tool, "-I", "-c", _ENVIRONMENT_FACTS], f"python={executable!r}")
         folders = tuple(sorted({path for path in paths if Path(path).is_dir()}))
     if not names:
         return Packages((), {}, folders)
-    facts = _asked([tool, "-c", _PACKAGE_FACTS, *names], f"packages={names!r}")
+    facts = _ask_interpreter([tool, "-c", _PACKAGE_FACTS, *names], f"packages={names!r}")
     if facts["missing"]:
         raise UsageError(
             f"packages={names!r}: {', '.join(facts['missing'])} is not installed for {tool}; install it there with pip"
@@ -201,7 +203,7 @@ def _interpreter(executable: str | None) -> str:
     return str(Path(place, "bin", "python")) if Path(place).is_dir() else place
 
 
-def _asked(command: Sequence[str], what: str) -> Any:
+def _ask_interpreter(command: Sequence[str], what: str) -> Any:
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_ASK_S, stdin=subprocess.DEVNULL

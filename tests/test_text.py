@@ -10,14 +10,14 @@ from rlvr.text import (
     after_thinking,
     fenced_blocks,
     same_statement,
-    squeezed,
+    squeeze_text,
 )
 
 
 def test_white_space_and_case_do_not_tell_answers_apart():
     """A vote should not be lost to a line break; "ß" and "SS" are one in casefold."""
-    assert squeezed(" 1 000\n Meter\t") == squeezed("1000 METER") == "1000meter"
-    assert squeezed("Straße") == squeezed("STRASSE")
+    assert squeeze_text(" 1 000\n Meter\t") == squeeze_text("1000 METER") == "1000meter"
+    assert squeeze_text("Straße") == squeeze_text("STRASSE")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_megabyte_of_anything_takes_moments(text):
     list(fenced_blocks(text))
     after_thinking(text)
     same_statement(text)
-    squeezed(text)
+    squeeze_text(text)
     assert time.process_time() - start < 5
 
 

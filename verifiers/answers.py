@@ -45,7 +45,7 @@ __all__ = [
     "find_answer",
     "last_expression",
     "refusal",
-    "unwrapped",
+    "unwrap",
 ]
 
 DEFAULT_MARKERS: Final[tuple[str, ...]] = ()
@@ -344,18 +344,18 @@ def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Ver
         program = _program(text[begin:].replace("\r\n", "\n"), form)
         return program if program.text.strip() else Verdict(Outcome.UNPARSED, why="no-answer")
     text = _as_sent(text, begin)
-    found = _formed(text, begin, form)
+    found = _extract_formed(text, begin, form)
     if found is None:
         return Verdict(Outcome.UNPARSED, why="no-answer")
     if (verdict := refusal(found)) is not None:
         return verdict
     if found.method == "open-box":
         return Verdict(Outcome.UNPARSED, why="unclosed-box")
-    said = found.answer if len(found.answer) > form.longest + _WRAPPING else unwrapped(found.answer)
+    said = found.answer if len(found.answer) > form.longest + _WRAPPING else unwrap(found.answer)
     if len(said) > form.longest:
         why = f"too-long: {len(said):,} characters, of {form.longest:,} allowed"
         return Verdict(Outcome.WRONG, why=why, answer=said[:200])
-    if any(_same_letters(unwrapped(other), said) is False for other in found.others):
+    if any(_same_letters(unwrap(other), said) is False for other in found.others):
         why = f"hedged: {1 + len(found.others)} answers in one statement differ"
         return Verdict(Outcome.WRONG, why=why, answer=said[:200])
     if not said:
@@ -373,7 +373,7 @@ def _as_sent(text: str, begin: int) -> str:
     return text
 
 
-def unwrapped(answer: str) -> str:
+def unwrap(answer: str) -> str:
     r"""The answer without what encloses all of it: space, tags, boxes, fences, bold marks, dollar signs, `\\text{}`.
 
     Args:
@@ -407,10 +407,10 @@ def unwrapped(answer: str) -> str:
     return answer
 
 
-def _formed(text: str, begin: int, form: Form) -> Extraction | None:
+def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
     """The place of the answer, by a form; `find_answer` takes off the wrappings."""
     blocks = list(fenced_blocks(text[begin:])) if form.fences is not None else []
-    shown = _masked(text, begin, blocks) if blocks and form.begins else text
+    shown = _mask_blocks(text, begin, blocks) if blocks and form.begins else text
     if shown.rfind(_TAG) > shown.rfind(_TAG_END) >= begin:  # "between <answer> tags": not cut off
         at = shown.rfind(_TAG)
         shown = f"{shown[:at]}{'¤' * len(_TAG)}{shown[at + len(_TAG) :]}"
@@ -450,7 +450,7 @@ def _ending(text: str, begin: int) -> Extraction | None:
     tail = max(begin, len(text.rstrip()) - _ENDING)
     patterns = (_LAST_LINE, _REVERSED, _OPTION_IS)
     found = next(filter(None, (pattern.search(text, tail) for pattern in patterns)), None)
-    return _trimmed(text, *found.span("answer"), "phrase") if found else None
+    return _trim_extraction(text, *found.span("answer"), "phrase") if found else None
 
 
 def _program(text: str, form: Form) -> Answer:
@@ -471,7 +471,7 @@ def _program(text: str, form: Form) -> Answer:
     return Answer(text.strip("\n") if method == "tag" else text, "", method)
 
 
-def _masked(text: str, begin: int, blocks: Sequence[FencedBlock]) -> str:
+def _mask_blocks(text: str, begin: int, blocks: Sequence[FencedBlock]) -> str:
     """The text with other characters in its fenced blocks: a tag or "the answer is" in a program marks nothing.
 
     Each character is replaced by one of its own, so that blocks that differ still do.
@@ -513,7 +513,7 @@ def last_expression(text: str) -> Extraction | None:
     spans = [span for span in (*spans, *numbers) if span[1] - span[0] <= _LONGEST_FORMULA]
     if not spans:
         return None
-    extraction = _trimmed(text, *max(spans, key=lambda span: span[1]), "expression")
+    extraction = _trim_extraction(text, *max(spans, key=lambda span: span[1]), "expression")
     return extraction if extraction.answer else None
 
 
@@ -548,7 +548,7 @@ def bare(answer: str) -> str:
     Args:
         answer: the answer alone.
     """
-    return _trimmed(answer, 0, len(answer), "box").answer
+    return _trim_extraction(answer, 0, len(answer), "box").answer
 
 
 def _as_meant(text: str, found: Extraction) -> Extraction:
@@ -587,7 +587,7 @@ def _together(text: str, first: int, between: str) -> bool:
         between: what stands between the two answers.
     """
     if same_statement(between):
-        return not _corrected(text[max(0, first - _NEAR) : first], between)
+        return not _corrects(text[max(0, first - _NEAR) : first], between)
     if len(between) > _BEFORE or _SAYS_WHY.search(between):
         return False
     second = _last_piece(between)
@@ -597,7 +597,7 @@ def _together(text: str, first: int, between: str) -> bool:
     return bool(_CANDIDATE.match(second) and _CANDIDATE.match(before))
 
 
-def _corrected(before: str, between: str) -> bool:
+def _corrects(before: str, between: str) -> bool:
     r"""Whether the second of two answers of a statement stands for the first: `not \\boxed{4} but \\boxed{5}`."""
     closed = _CLOSED.match(between)
     after = between[closed.end() :] if closed else between
@@ -683,7 +683,7 @@ def _opened(text: str, at: int, opener: str) -> Extraction | None:
         end = text.find(_TAG_END, after)  # missing where it was the sampler's stop string
         if end >= 0 and text[after:end].strip(" `*") == "and":
             return None  # "between <answer> and </answer>" repeats the instruction
-        return _trimmed(text, after, len(text) if end < 0 else end, "tag")
+        return _trim_extraction(text, after, len(text) if end < 0 else end, "tag")
     if plain := _PLAIN_BOX.match(text, after):
         return Extraction(plain[1], after + 1, plain.end() - 1, "box")
     if text[after : after + 1].isalpha():  # some other command, such as \boxedtext
@@ -692,14 +692,14 @@ def _opened(text: str, at: int, opener: str) -> Extraction | None:
     if brace is None:
         bare = _BARE.match(text, after)
         return (
-            _trimmed(text, *bare.span(1), "bare-box")
+            _trim_extraction(text, *bare.span(1), "bare-box")
             if bare
-            else _trimmed(text, after, after, "bare-box")
+            else _trim_extraction(text, after, after, "bare-box")
         )
     stop = _closing(text, brace.end())
     if stop is not None:
-        return _innermost(text, _trimmed(text, brace.end(), stop, "box"))
-    extraction = _trimmed(text, brace.end(), len(text), "open-box")
+        return _innermost(text, _trim_extraction(text, brace.end(), stop, "box"))
+    extraction = _trim_extraction(text, brace.end(), len(text), "open-box")
     is_closed_by_line = "\n" not in extraction.answer and len(text) - brace.end() <= _WINDOW
     return (
         extraction
@@ -728,11 +728,11 @@ def _innermost(text: str, found: Extraction) -> Extraction:
             found.answer.startswith(box + "{")
             and _closing(text, found.start + len(box) + 1) == found.stop - 1
         ):
-            return _trimmed(text, found.start + len(box) + 1, found.stop - 1, "box")
+            return _trim_extraction(text, found.start + len(box) + 1, found.stop - 1, "box")
     return found
 
 
-def _trimmed(text: str, start: int, stop: int, method: ExtractionMethod) -> Extraction:
+def _trim_extraction(text: str, start: int, stop: int, method: ExtractionMethod) -> Extraction:
     """Move both ends inwards over space, bold marks and a final full stop."""
     inner = text[start:stop]
     edges = (
@@ -793,7 +793,7 @@ def _paragraph(text: str, start: int, method: ExtractionMethod) -> Extraction:
     while text[start : start + 1] in tuple("*_: \t\r\n"):  # the end of a bold heading
         start += 1
     end = _EMPTY_LINE.search(text, start)
-    return _trimmed(text, start, end.start() if end else len(text), method)
+    return _trim_extraction(text, start, end.start() if end else len(text), method)
 
 
 def _line(text: str, start: int, method: ExtractionMethod) -> Extraction | None:
@@ -808,4 +808,4 @@ def _line(text: str, start: int, method: ExtractionMethod) -> Extraction | None:
         stop = end.start()
     if (reason := _REASON.search(text, start, stop)) and text[start : reason.start()].strip(_EDGES):
         stop = reason.start()  # what follows is why it is the answer
-    return _trimmed(text, start, stop, method)
+    return _trim_extraction(text, start, stop, method)

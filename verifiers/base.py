@@ -115,7 +115,7 @@ class BaseVerifier(ABC, Generic[_A, _R]):
         if "judge" in cls.__dict__ and "is_async" not in cls.__dict__:
             cls.is_async = is_async(cls.judge)
         if "read" in cls.__dict__ and not hasattr(cls.read, "__wrapped__"):
-            cls.read = _cached(cls.__dict__["read"])  # type: ignore[method-assign]
+            cls.read = _cache_read(cls.__dict__["read"])  # type: ignore[method-assign]
 
     @abstractmethod
     def read(self, reference: Any) -> _R:
@@ -207,7 +207,7 @@ class BaseVerifier(ABC, Generic[_A, _R]):
                 f"the task is a {type(task).__name__}; give rlvr.Task(id, prompt) or nothing"
             )
         if self.is_async:
-            return self._awaited(completion, reference, task)  # type: ignore[return-value]
+            return self._await_verdict(completion, reference, task)  # type: ignore[return-value]
         trusted = self.read(reference)
         try:
             answer = self.extract(completion, task)
@@ -217,7 +217,7 @@ class BaseVerifier(ABC, Generic[_A, _R]):
         except RecursionError:
             return _too_deep()
 
-    def _awaited(
+    def _await_verdict(
         self, completion: str, reference: Any, task: Task | None
     ) -> Coroutine[Any, Any, Verdict]:
         async def verdict() -> Verdict:
@@ -271,7 +271,7 @@ class _Readings:
 _READINGS: Final = _Readings()
 
 
-def _cached(read: Callable[..., Any]) -> Callable[..., Any]:
+def _cache_read(read: Callable[..., Any]) -> Callable[..., Any]:
     """`read` of a subclass, once for each reference, with the errors of unexpected data as a DataError."""
 
     @wraps(read)

@@ -406,7 +406,7 @@ def _fault(call: Call, wanted: tuple[str, Mapping[str, Any]], functions: Mapping
         if not _is_typed(value, properties[argument], accepted[argument]):
             return f"other-type: {argument} is {type(value).__name__}, not {properties[argument].get('type')}"
         if not any(
-            _accepted(value, choice) for choice in accepted[argument] if choice != "" or value == ""
+            _accepts(value, choice) for choice in accepted[argument] if choice != "" or value == ""
         ):
             return f"other-value: {argument}"
     for argument, values in accepted.items():
@@ -425,17 +425,17 @@ def _is_typed(value: Any, schema: Mapping[str, Any], accepted: Sequence[Any]) ->
     )
 
 
-def _accepted(value: Any, one: Any) -> bool:
+def _accepts(value: Any, one: Any) -> bool:
     if isinstance(value, bool) or isinstance(one, bool):
         return value is one
     if isinstance(value, str) and isinstance(one, str):
-        return _folded(value) == _folded(one)
+        return _fold_call(value) == _fold_call(one)
     if isinstance(value, list) and isinstance(one, list):
-        return len(value) == len(one) and all(map(_accepted, value, one))
+        return len(value) == len(one) and all(map(_accepts, value, one))
     if isinstance(value, dict) and isinstance(one, dict):  # each key has accepted values of its own
         return value.keys() <= one.keys() and all(
             any(
-                _accepted(value[key], choice)
+                _accepts(value[key], choice)
                 for choice in choices
                 if choice != "" or value[key] == ""
             )
@@ -448,5 +448,5 @@ def _accepted(value: Any, one: Any) -> bool:
     return isinstance(value, (int, float)) and isinstance(one, (int, float)) and value == one
 
 
-def _folded(text: str) -> str:
+def _fold_call(text: str) -> str:
     return _FOLDED.sub("", text[:_LONGEST]).lower().replace("'", '"')

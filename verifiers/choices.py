@@ -120,9 +120,9 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
             reference: from `read`.
         """
         said = unicodedata.normalize("NFKC", answer.text)
-        named = _named(said, reference.options)
+        named = _name_options(said, reference.options)
         if not named and (kept := kept_of_two(said)) != said:
-            named = _named(kept, reference.options)
+            named = _name_options(kept, reference.options)
         if named is None:
             named = _within(said, answer.prompt, reference.options)
         if named is None:
@@ -145,7 +145,7 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
 
 
 @lru_cache(maxsize=2048)
-def _folded(options: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _fold_options(options: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """The options without surplus space and full stop, and besides in one case."""
     plain = [_plain(option) for option in options]
     return plain, [option.casefold() for option in plain]
@@ -158,7 +158,7 @@ def _plain(text: str) -> str:
 
 def _matching(text: str, options: tuple[str, ...]) -> frozenset[int]:
     """The options with this text; in another case where only equal options are the same in one case."""
-    plain, folded = _folded(options)
+    plain, folded = _fold_options(options)
     plain_text = _plain(text)
     exact = frozenset(index for index, option in enumerate(plain) if option == plain_text)
     if exact:
@@ -169,7 +169,7 @@ def _matching(text: str, options: tuple[str, ...]) -> frozenset[int]:
     return same if len({plain[index] for index in same}) == 1 else frozenset()
 
 
-def _named(answer: str, options: tuple[str, ...]) -> frozenset[int] | None:
+def _name_options(answer: str, options: tuple[str, ...]) -> frozenset[int] | None:
     """The options that an answer names, all of one text; none where it names several, None if it can't be read."""
     text_named = answer.strip().strip("\"'").strip()
     same = _matching(text_named, options)
@@ -199,7 +199,7 @@ def _named(answer: str, options: tuple[str, ...]) -> frozenset[int] | None:
         if same := _equal_number(inner, options):
             return same if index in same else frozenset()
     elif (stripped := _SAID.match(text_named)) and stripped.end() < len(text_named):
-        return _named(text_named[stripped.end() :], options)
+        return _name_options(text_named[stripped.end() :], options)
     elif same := _equal_number(text_named, options):
         return same
     letters = {

@@ -225,7 +225,9 @@ def _validator(schema: str) -> Any:
     _require_usable(read, registry, kind)
     checks = {"pattern": _pattern, "patternProperties": _pattern_properties, "uniqueItems": _unique}
     checks |= {"additionalProperties": _additional} if _has_patterns(read) else {}
-    counted = {name: _counted(checks.get(name, check)) for name, check in kind.VALIDATORS.items()}
+    counted = {
+        name: _count_evaluations(checks.get(name, check)) for name, check in kind.VALIDATORS.items()
+    }
     return jsonschema.validators.extend(kind, counted)(read, registry=registry)
 
 
@@ -243,7 +245,7 @@ _LARGE: Final = (
 _left = threading.local()
 
 
-def _counted(check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+def _count_evaluations(check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
     """A keyword's check that counts against the evaluations of the document."""
 
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:

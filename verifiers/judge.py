@@ -273,7 +273,7 @@ class Judge(BaseVerifier[Answer, str]):
         Raises:
             JudgeFailed: a canary got a wrong label.
         """
-        if (fenced := self._fenced(answer, reference)) is not None:
+        if (fenced := self._judge_non_answer(answer, reference)) is not None:
             return fenced
         desk = _desk(self)
         await desk.tested()
@@ -307,7 +307,7 @@ class Judge(BaseVerifier[Answer, str]):
         """
         _desk(self).require_sound()
 
-    def _fenced(self, answer: str, reference: str) -> Verdict | None:
+    def _judge_non_answer(self, answer: str, reference: str) -> Verdict | None:
         """The verdict on what is no answer; None for what is to be judged."""
         if not answer.strip():
             return Verdict(Outcome.UNPARSED, why="no-answer")
@@ -451,7 +451,7 @@ class _Desk:
         await asyncio.gather(*map(self._test, self.judge.canary_questions))
 
     async def _test(self, one: CanaryQuestion) -> None:
-        reply = await self._asked(self._filled(one.question, one.reference, one.answer), 0)
+        reply = await self._asked(self._fill_prompt(one.question, one.reference, one.answer), 0)
         if (
             reply.label is not None and reply.label is not one.right
         ):  # no label is the endpoint's failure, not a lie
@@ -480,12 +480,12 @@ class _Desk:
         if share and judge.canary_questions and next(self._numbers) % max(1, round(1 / share)) == 0:
             await self._test(next(self._next))
             self.require_sound()
-        reply = await self._asked(self._filled(question, reference, answer), vote)
+        reply = await self._asked(self._fill_prompt(question, reference, answer), vote)
         if reply.label is not None:
             self._store.put(key, reply.text)
         return reply
 
-    def _filled(self, question: str, reference: str, answer: str) -> str:
+    def _fill_prompt(self, question: str, reference: str, answer: str) -> str:
         # It depends on the answer, which therefore cannot hold it.
         delimiter = (
             "=== " + _digest(json.dumps([self.judge.model, question, reference, answer]))[:16]
@@ -519,7 +519,7 @@ class _Desk:
         body |= {"max_tokens": 16, **json.loads(judge.body)}
         try:
             async with asyncio.timeout(judge.wall_s):
-                answer = await self._connected(openai).post(
+                answer = await self._connect(openai).post(
                     "/chat/completions", body=body, cast_to=object
                 )
         except (TimeoutError, openai.APITimeoutError):
@@ -536,7 +536,7 @@ class _Desk:
             return _Reply(None, text, f"judge-reply: {text[:80]!r} is no label")
         return _Reply(text.strip() == judge.labels[0], text.strip())
 
-    def _connected(self, openai: Any) -> Any:
+    def _connect(self, openai: Any) -> Any:
         """The client of this event loop; one of another loop would be of no use."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:

@@ -12,7 +12,7 @@ from rlvr.errors import DataError
 __all__ = [
     "BOXES",
     "Clue",
-    "applied",
+    "apply_sign",
     "box_shape",
     "grids_left",
     "solve24",
@@ -42,7 +42,7 @@ def box_shape(size: int) -> tuple[int, int]:
     return BOXES[size]
 
 
-def applied(sign: str, a: Fraction, b: Fraction, left: str, right: str) -> tuple[Fraction, str]:
+def apply_sign(sign: str, a: Fraction, b: Fraction, left: str, right: str) -> tuple[Fraction, str]:
     """The value and the text of an operation.
 
     Args:
@@ -66,7 +66,7 @@ def solve24(terms: list[tuple[Fraction, str]]) -> str | None:
         remaining = [term for at, term in enumerate(terms) if at not in (i, j)]
         for (a, left), (b, right) in ((terms[i], terms[j]), (terms[j], terms[i])):
             for sign in "+-*/" if b else "+-*":
-                solution = solve24([*remaining, applied(sign, a, b, left, right)])
+                solution = solve24([*remaining, apply_sign(sign, a, b, left, right)])
                 if solution is not None:
                     return solution
     return None
@@ -100,10 +100,11 @@ def sudoku_solutions(puzzle: list[list[int]], most: int) -> list[list[list[int]]
             solutions.append([list(row) for row in grid])
             return
         at = max(
-            range(len(empty)), key=lambda i: _taken(rows, columns, boxes, *empty[i]).bit_count()
+            range(len(empty)),
+            key=lambda i: _digits_taken(rows, columns, boxes, *empty[i]).bit_count(),
         )
         r, c, box = empty.pop(at)
-        used = _taken(rows, columns, boxes, r, c, box)
+        used = _digits_taken(rows, columns, boxes, r, c, box)
         for digit in range(1, size + 1):
             if not used >> digit & 1 and len(solutions) < most:
                 for unit, index in ((rows, r), (columns, c), (boxes, box)):
@@ -119,7 +120,9 @@ def sudoku_solutions(puzzle: list[list[int]], most: int) -> list[list[list[int]]
     return solutions
 
 
-def _taken(rows: list[int], columns: list[int], boxes: list[int], r: int, c: int, box: int) -> int:
+def _digits_taken(
+    rows: list[int], columns: list[int], boxes: list[int], r: int, c: int, box: int
+) -> int:
     return rows[r] | columns[c] | boxes[box]
 
 
@@ -136,7 +139,7 @@ def grids_left(clues: Sequence[Clue], houses: int, attributes: int) -> int:
 
 
 def _grids(where: list[list[int]], clues: Sequence[Clue]) -> int:
-    if not _narrowed(where, clues):
+    if not _narrow(where, clues):
         return 0
     left = [
         (bits.bit_count(), k, a)
@@ -158,7 +161,7 @@ def _grids(where: list[list[int]], clues: Sequence[Clue]) -> int:
     return total
 
 
-def _narrowed(where: list[list[int]], clues: Sequence[Clue]) -> bool:
+def _narrow(where: list[list[int]], clues: Sequence[Clue]) -> bool:
     """Remove houses that cannot be until nothing changes; False if a value has none left."""
     full = (1 << len(where[0])) - 1
     changed = True

@@ -250,7 +250,7 @@ def _said_parts(text: str, names: Sequence[str]) -> dict[str, str] | Verdict:
             for key, value_of_key in decoded.items()
         ]
     else:
-        pairs = _labelled(text, names)
+        pairs = _read_named_parts(text, names)
     by_name = {name.casefold(): name for name in names}
     parts_by_name: dict[str, str] = {}
     for key, value in pairs:
@@ -269,7 +269,7 @@ def _said_parts(text: str, names: Sequence[str]) -> dict[str, str] | Verdict:
     return parts_by_name
 
 
-def _labelled(text: str, names: Sequence[str]) -> list[tuple[str, str]]:
+def _read_named_parts(text: str, names: Sequence[str]) -> list[tuple[str, str]]:
     """`a: 5; (b) 7` as pairs: a name begins a line, or follows a semicolon or a comma."""
     listed = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
     begins = r"(?:^|[\n;,])[ \t]*[-*•]*[ \t]*(?:part[ \t]+)?"

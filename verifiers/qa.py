@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
 from rlvr.validate import require_one_of, require_whole
-from rlvr.verifiers.answers import Answer, Form, unwrapped
+from rlvr.verifiers.answers import Answer, Form, unwrap
 from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.short_answers import is_question, normal_form, same_answer
 
@@ -123,7 +123,7 @@ def _golds(reference: Any) -> list[str]:
         raise DataError(
             f"the reference is {brief(reference)}; it must be a text, or a list of texts, none empty"
         )
-    plain = [unwrapped(gold) for gold in golds]  # as answers are: "\\boxed{5}" is 5
+    plain = [unwrap(gold) for gold in golds]  # as answers are: "\\boxed{5}" is 5
     if not all(plain):
         raise DataError(f"the reference {brief(reference)} has nothing but marks around an answer")
     return plain

@@ -137,7 +137,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
             DataError: the schema, a filling or the query is wrong; or the query gives the same rows on every filling,
                 so that a constant would be right.
         """
-        return _prepared(_as_text(reference), self)
+        return _prepare_reference(_as_text(reference), self)
 
     def judge(self, answer: Answer, reference: _Known) -> Verdict:
         """The verdict on a query.
@@ -385,7 +385,7 @@ def _as_text(reference: Any) -> str:
     return text
 
 
-def _prepared(text: str, verifier: SQLVerifier) -> _Known:
+def _prepare_reference(text: str, verifier: SQLVerifier) -> _Known:
     reference = json.loads(text)
     schema, query = reference["schema"], reference["query"]
     for name, text in (("schema", schema), ("query", query)):
@@ -395,7 +395,7 @@ def _prepared(text: str, verifier: SQLVerifier) -> _Known:
         raise DataError(f"the schema has {len(schema):,} letters; the limit is {_SCHEMA_BYTES:,}")
     schema = _without_prologue(schema)
     if reference.get("fillings") is None:
-        schema, fillings = _inserted(verifier, schema)
+        schema, fillings = _read_insertions(verifier, schema)
     else:
         fillings = reference["fillings"]
     if (
@@ -434,7 +434,7 @@ def tables_of(schema: str) -> str:
     return "\n".join(f"{text};" for text in statements if text[:6].upper() == "CREATE")
 
 
-def _inserted(verifier: SQLVerifier, schema: str) -> tuple[str, list[dict[str, Any]]]:
+def _read_insertions(verifier: SQLVerifier, schema: str) -> tuple[str, list[dict[str, Any]]]:
     """A schema without rows, and the one filling that a schema inserts.
 
     Raises:
@@ -507,13 +507,13 @@ def _same(found: _Rows, wanted: _Rows, ordered: bool) -> bool:
     if len(found) != len(wanted) or (wanted and len(found[0]) != len(wanted[0])):
         return False
     if not ordered:
-        if Counter(map(_typed, found)) == Counter(map(_typed, wanted)):
+        if Counter(map(_type_cells, found)) == Counter(map(_type_cells, wanted)):
             return True
         found, wanted = sorted(found, key=_sortable), sorted(wanted, key=_sortable)
     return all(all(map(_equal, a, b)) for a, b in zip(found, wanted, strict=True))
 
 
-def _typed(row: tuple[Any, ...]) -> tuple[Any, ...]:
+def _type_cells(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple((isinstance(cell, (int, float)), cell) for cell in row)
 
 

@@ -138,7 +138,7 @@ class Conversations:
             number=len(self.exchanges),
         )
         self.exchanges.append(exchange)
-        self._known[_extended(asking.digest, reply)] = exchange
+        self._known[_extend_digest(asking.digest, reply)] = exchange
         return exchange
 
     def rollout(self, task: Task, score: Score | None, version: int, *, truncated: bool) -> Rollout:
@@ -212,15 +212,15 @@ def _digests(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) ->
     """A digest of the tools and the first n messages, for each n from 0."""
     digests = [blake2b(_text(list(tools)).encode(), digest_size=16).digest()]
     for message in messages:
-        digests.append(_extended(digests[-1], message))
+        digests.append(_extend_digest(digests[-1], message))
     return digests
 
 
-def _extended(digest: bytes, message: Message) -> bytes:
-    return blake2b(digest + _text(_said(message)).encode(), digest_size=16).digest()
+def _extend_digest(digest: bytes, message: Message) -> bytes:
+    return blake2b(digest + _text(_key_of_message(message)).encode(), digest_size=16).digest()
 
 
-def _said(message: Message) -> Hashable | list[Any]:
+def _key_of_message(message: Message) -> Hashable | list[Any]:
     """What tells messages apart.  Agents send replies back without their outer white space, or without ids of calls."""
     is_policy = message["role"] == "assistant"
     content = str(message.get("content") or "")

@@ -63,7 +63,7 @@ from rlvr.samplers.protocol import (
 from rlvr.types import Message, Rollout, Score, Task
 from rlvr.validate import require_whole
 
-__all__ = ["AgentEndpoint", "AgentEpisode", "spoken"]
+__all__ = ["AgentEndpoint", "AgentEpisode", "as_message"]
 
 _STILL_S: Final = 10.0  # between two signs of life in a stream that has nothing to send yet
 _NOT_KEPT: Final = (b"cache-control", b"no-store")
@@ -328,7 +328,7 @@ class _Order:
         assert self._asking is not None
         episode, sampler = self._episode, self._episode._endpoint.sampler
         self.dropped()
-        message = spoken(sampler, sample, self._request.tools, episode.completions)
+        message = as_message(sampler, sample, self._request.tools, episode.completions)
         episode.take(self._asking, message, sample, self._sampling)
         logprobs = None
         if self._request.logprobs:
@@ -344,7 +344,7 @@ class _Order:
         self._reserved = 0
 
 
-def spoken(
+def as_message(
     sampler: Sampler, sample: Sample, tools: Sequence[Mapping[str, Any]], number: int
 ) -> dict[str, Any]:
     """A completion as a message of the assistant.
@@ -373,12 +373,14 @@ def spoken(
     if policy_turn.calls:
         message |= {
             "content": policy_turn.text or None,
-            "tool_calls": [_called(call, number, i) for i, call in enumerate(policy_turn.calls)],
+            "tool_calls": [
+                _call_as_json(call, number, i) for i, call in enumerate(policy_turn.calls)
+            ],
         }
     return message
 
 
-def _called(call: Ask, number: int, index: int) -> dict[str, Any]:
+def _call_as_json(call: Ask, number: int, index: int) -> dict[str, Any]:
     """A call as the API has it.  Some templates want ids of nine letters and digits."""
     function = {
         "name": call.name,
@@ -518,15 +520,15 @@ class AgentEndpoint:
     # ------------------------------------------------------------------------------------------ requests
 
     async def _models(self, request: HttpRequest) -> Response:
-        return json_response({"object": "list", "data": [self._described()]})
+        return json_response({"object": "list", "data": [self._describe()]})
 
     async def _model(self, request: HttpRequest) -> Response:
         if request.path["name"] != self.name:
             message = f"there is no model {request.path['name'][:100]!r}; this is {self.name!r}"
             raise Refused(404, "model_not_found", message)
-        return json_response(self._described())
+        return json_response(self._describe())
 
-    def _described(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         return {"id": self.name, "object": "model", "created": 0, "owned_by": "rlvr"}
 
     async def _chat(self, request: HttpRequest) -> Response:

@@ -18,7 +18,7 @@ from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.scheduler import Play
 from rlvr.environment import Environment, Episode
 from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
-from rlvr.errors import SandboxFailed, Unscored, UsageError, brief, described
+from rlvr.errors import SandboxFailed, Unscored, UsageError, brief, describe_error
 from rlvr.rewards import Observation, Reward
 from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.types import Completion, Outcome, Rollout, Score, Task, Verdict, is_async
@@ -222,13 +222,13 @@ class _AgentPlayer:
         if endpoint.error is not None:
             raise endpoint.error
         self._warn_of_ignored(agent)
-        if (why := self._unscored(agent, ended)) is not None:
+        if (why := self._why_unscored(agent, ended)) is not None:
             detail = {"traceback": ended.trace} if ended.trace else {}
             lost = Verdict(Outcome.UNSCORED, why=why, detail=detail)
             return agent.rollout(task, Score(None, {}, lost))
         return replace(agent.rollout(task, None), episode=replace(ended.record, fault=ended.why))
 
-    def _unscored(self, agent: AgentEpisode, ended: _Ended) -> str | None:
+    def _why_unscored(self, agent: AgentEpisode, ended: _Ended) -> str | None:
         """Why an episode says nothing about the policy; None if it does."""
         failed = agent.failed or (agent.tools and agent.tools.failed)
         if failed:
@@ -308,7 +308,7 @@ def _outcome(program: AgentProgram, call: AgentCall) -> _Ended:
     except AgentFailed as error:
         return _Ended(None, f"agent-failed: {error}")
     except BaseException as error:  # noqa: BLE001  the program's own, which the policy may have caused
-        name, message, trace = described(error)
+        name, message, trace = describe_error(error)
         return _Ended(None, f"agent-failed: {name}: {message}", trace)
     return _Ended(answer)
 

@@ -124,11 +124,11 @@ def read_request(asked: Mapping[str, Any]) -> ChatRequest:
         usage=isinstance(options, Mapping) and options.get("include_usage") is True,
         logprobs=asked.get("logprobs") is True,
         model=str(asked.get("model") or "policy")[:200],
-        ignored=_ignored(asked),
+        ignored=_ignored_settings(asked),
     )
 
 
-def _ignored(asked: Mapping[str, Any]) -> tuple[str, ...]:
+def _ignored_settings(asked: Mapping[str, Any]) -> tuple[str, ...]:
     """Settings without effect, and wishes for a form of the answer, which nothing enforces."""
     names = [name for name in _IGNORED if asked.get(name) is not None]
     form = asked.get("response_format")

@@ -85,7 +85,7 @@ class EpisodeTools:
             case "tools/list":
                 return _result(name, {"tools": self._listed()})
             case "tools/call":
-                return self._called(name, params)
+                return self._call_tool(name, params)
         return _error(name, _NO_METHOD, f"there is no method {brief(method)}; there are tools")
 
     def _listed(self) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ class EpisodeTools:
             for name, tool in self.episode.tools.items()
         ]
 
-    def _called(self, id: str | int, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _call_tool(self, id: str | int, params: Mapping[str, Any]) -> dict[str, Any]:
         name, arguments = params.get("name"), params.get("arguments") or {}
         if not isinstance(name, str) or not isinstance(arguments, Mapping):
             return _error(id, _BAD_PARAMS, f"{brief(dict(params))} has no name and arguments")

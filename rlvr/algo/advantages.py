@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rlvr.algo.masks import require_finite, standardised, zero_masked
+from rlvr.algo.masks import require_finite, standardise, zero_masked
 
 __all__ = [
     "batch_mean",
@@ -47,7 +47,7 @@ def group_advantages(
     Raises:
         ValueError: a scored rollout's score is not finite.
     """
-    return standardised(scores.detach(), _weights(scores, scored), scale=scale, eps=eps)
+    return standardise(scores.detach(), _weights(scores, scored), scale=scale, eps=eps)
 
 
 def rloo_advantages(
@@ -67,7 +67,7 @@ def rloo_advantages(
     """
     weights = _weights(scores, scored)
     n = weights.sum(dim=1, keepdim=True)
-    return standardised(scores.detach(), weights, scale=False, eps=0.0) * n / (n - 1).clamp(min=1)
+    return standardise(scores.detach(), weights, scale=False, eps=0.0) * n / (n - 1).clamp(min=1)
 
 
 def reinforce_advantages(
@@ -162,13 +162,13 @@ def global_advantages(
     """
     weights = _weights(scores, scored)
     x = (
-        standardised(scores.detach(), weights, scale=False, eps=0.0)
+        standardise(scores.detach(), weights, scale=False, eps=0.0)
         if group_baseline
         else scores.detach()
     )
     if lengths_tokens is not None:
         weights = weights * lengths_tokens
-    flat = standardised(x.reshape(1, -1), weights.reshape(1, -1), scale=True, eps=eps)
+    flat = standardise(x.reshape(1, -1), weights.reshape(1, -1), scale=True, eps=eps)
     return flat.reshape(scores.shape)
 
 
@@ -194,14 +194,14 @@ def magistral_advantages(
         ValueError: a scored rollout's score is not finite.
     """
     weights = _weights(scores, scored)
-    centred = standardised(scores.detach(), weights, scale=False, eps=0.0)
+    centred = standardise(scores.detach(), weights, scale=False, eps=0.0)
     if minibatch is None:
         minibatch = torch.zeros_like(scores, dtype=torch.long)
     # One row per mini-batch, in which other rollouts have weight 0; the sum over rows has each rollout once.
     members = torch.stack(
         [(minibatch == number) * weights for number in sorted(set(minibatch.flatten().tolist()))]
     ).flatten(1)
-    rows = standardised(centred.reshape(1, -1).expand_as(members), members, scale=True, eps=eps)
+    rows = standardise(centred.reshape(1, -1).expand_as(members), members, scale=True, eps=eps)
     return rows.sum(dim=0).reshape(scores.shape)
 
 

@@ -21,7 +21,7 @@ def next_beta(beta: float, kl: float, *, target: float) -> float:
         ValueError: target ≤ 0, or kl is NaN.
     """
     _require_measured(kl, target)
-    return _bounded(beta / 2 if kl < target / 1.5 else beta * 2 if kl > target * 1.5 else beta)
+    return _clamp(beta / 2 if kl < target / 1.5 else beta * 2 if kl > target * 1.5 else beta)
 
 
 def ziegler_beta(
@@ -41,7 +41,7 @@ def ziegler_beta(
     """
     _require_measured(kl, target)
     error = min(max(kl / target - 1, -0.2), 0.2)
-    return _bounded(beta * (1 + error * samples / horizon))
+    return _clamp(beta * (1 + error * samples / horizon))
 
 
 def next_entropy_coefficient(
@@ -68,7 +68,7 @@ def next_entropy_coefficient(
     return min(max(moved, least), most)
 
 
-def _bounded(beta: float) -> float:
+def _clamp(beta: float) -> float:
     return min(max(beta, BOUNDS[0]), BOUNDS[1])
 
 

@@ -24,7 +24,7 @@ from rlvr.algo.ratios import (
     sequence_ratio,
 )
 
-__all__ = ["CorrectionWeights", "composed", "kept", "masked", "truncated"]
+__all__ = ["CorrectionWeights", "compose", "kept", "masked", "truncated"]
 
 
 class CorrectionWeights(NamedTuple):
@@ -129,7 +129,7 @@ def kept(
     return CorrectionWeights((weights > 0).to(weights.dtype), stats)
 
 
-def composed(
+def compose(
     rules: Sequence[Correction],
     logprobs: Float[Tensor, "B T"],
     behaviour_logprobs: Float[Tensor, "B T"],

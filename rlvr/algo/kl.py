@@ -29,7 +29,7 @@ from rlvr.algo.masks import zero_masked
 from rlvr.algo.parts import Estimator
 from rlvr.algo.ratios import log_ratio
 
-__all__ = ["kl_loss", "penalised"]
+__all__ = ["kl_loss", "penalise"]
 
 
 def kl_loss(
@@ -67,7 +67,7 @@ def kl_loss(
     return estimate * log_ratio(logprobs, behaviour_logprobs, completion_mask).exp()
 
 
-def penalised(
+def penalise(
     rewards: Float[Tensor, "B T"],
     logprobs: Float[Tensor, "B T"],
     ref_logprobs: Float[Tensor, "B T"],

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["masked_mean", "require_finite", "standardised", "zero_masked"]
+__all__ = ["masked_mean", "require_finite", "standardise", "zero_masked"]
 
 
 def zero_masked(
@@ -33,7 +33,7 @@ def masked_mean(x: Float[Tensor, "*shape"], weights: Tensor, *, dim: int) -> Flo
     return (weights * x).sum(dim=dim, keepdim=True) / torch.where(total > 0, total, 1).to(x.dtype)
 
 
-def standardised(
+def standardise(
     x: Float[Tensor, "rows n"], weights: Float[Tensor, "rows n"], *, scale: bool, eps: float
 ) -> Float[Tensor, "rows n"]:
     """Each row centred by its weighted mean and divided by its weighted population std + eps; 0 where a weight is 0.

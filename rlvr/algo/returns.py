@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rlvr.algo.masks import require_finite, standardised, zero_masked
+from rlvr.algo.masks import require_finite, standardise, zero_masked
 
 __all__ = [
     "AdvantageEstimate",
@@ -64,7 +64,7 @@ def gae(
     Raises:
         ValueError: a trained token's reward or value is not finite, or gamma or lam is outside [0, 1].
     """
-    rewards, values = _checked(rewards, values, completion_mask, gamma)
+    rewards, values = _check_inputs(rewards, values, completion_mask, gamma)
     _require_share("lam", lam)
     last, value = torch.zeros_like(values[:, 0]), _end_value(bootstrap, values)
     advantages = torch.zeros_like(values)
@@ -130,7 +130,7 @@ def n_step_returns(
     """
     if n < 1:
         raise ValueError(f"n is {n}; a return looks at least 1 token ahead")
-    rewards, values = _checked(rewards, values, completion_mask, gamma)
+    rewards, values = _check_inputs(rewards, values, completion_mask, gamma)
     end = _end_value(bootstrap, values)[:, None]
     # Sorted with trained tokens first, so that a token's successor is its neighbour; `back` restores the order.
     order = completion_mask.long().argsort(dim=1, descending=True, stable=True)
@@ -197,7 +197,7 @@ def process_advantages(
     ends = step_ends if scored is None else step_ends & scored[:, :, None]
     require_finite(rewards, ends, "the step reward", "prompt", "completion", "token")
     flat = rewards.detach().flatten(1)
-    normalised = standardised(flat, ends.flatten(1).to(flat.dtype), scale=scale, eps=eps).reshape(
+    normalised = standardise(flat, ends.flatten(1).to(flat.dtype), scale=scale, eps=eps).reshape(
         rewards.shape
     )
     return normalised.flip(2).cumsum(dim=2).flip(2)
@@ -264,11 +264,13 @@ def whiten(
     """
     require_finite(advantages, completion_mask, "the advantage", "row", "token")
     weights = completion_mask.to(advantages.dtype).reshape(1, -1)
-    flat = standardised(advantages.detach().reshape(1, -1), weights, scale=True, eps=eps)
+    flat = standardise(advantages.detach().reshape(1, -1), weights, scale=True, eps=eps)
     return flat.reshape(advantages.shape)
 
 
-def _checked(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+def _check_inputs(
+    rewards: Tensor, values: Tensor, mask: Tensor, gamma: float
+) -> tuple[Tensor, Tensor]:
     _require_share("gamma", gamma)
     require_finite(rewards, mask, "the reward", "row", "token")
     require_finite(values, mask, "the value", "row", "token")

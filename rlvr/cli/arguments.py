@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, get_args
 from rich.console import Console
 from tyro.conf import Positional, UseAppendAction, arg
 
-from rlvr.console import labelled
+from rlvr.console import label_text
 from rlvr.data.formats import read_rows
 from rlvr.data.rows import require_output
 from rlvr.environment import Environment
@@ -417,7 +417,7 @@ def say_if_unprotected(file: Path, err: Console) -> None:
         and {"outcome", "verifier"} <= set(first.row)
     ):
         err.print(
-            labelled(
+            label_text(
                 "note:",
                 f"{file} has no checksums, as an older rlvr or another program wrote it: damage "
                 "to it passes unnoticed",

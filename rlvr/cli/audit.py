@@ -22,7 +22,7 @@ from rlvr.cli.arguments import (
     require_outputs,
     say_if_unprotected,
 )
-from rlvr.console import labelled
+from rlvr.console import label_text
 from rlvr.data.files import write_whole
 from rlvr.data.formats import read_rows
 from rlvr.display import LeftOut
@@ -169,4 +169,4 @@ def _show_left_out(err: Console, what: str, rows: Sequence[str]) -> None:
         row, _, why = text.partition(": ")
         left_out.add(row, why)
     for line in left_out.lines(_SHOWN_LEFT_OUT):
-        err.print(labelled(f"{what}:", line), soft_wrap=True)
+        err.print(label_text(f"{what}:", line), soft_wrap=True)

@@ -61,7 +61,7 @@ class CompareCommand:
     def run(self, out: Console, err: Console) -> int:
         if not 0 < self.level < 1:
             raise UsageError(f"--level is {self.level}; it must lie between 0 and 1, such as 0.95")
-        named = _named(self.files)
+        named = _by_name(self.files)
         if self.output is not None:
             if self.output.suffix not in _FORMS:
                 raise UsageError(f"{self.output}: the output must end in {', '.join(_FORMS)}")
@@ -100,7 +100,7 @@ class CompareCommand:
             out.print(one_line(line), soft_wrap=True, markup=False, highlight=False)
 
 
-def _named(given: tuple[str, ...]) -> dict[str, list[Path]]:
+def _by_name(given: tuple[str, ...]) -> dict[str, list[Path]]:
     """Name → files.  A path that exists has no name in it, whatever its signs."""
     named: dict[str, list[Path]] = {}
     alone: list[Path] = []

@@ -19,7 +19,7 @@ from tyro.conf import arg
 
 from rlvr.cli.arguments import print_json
 from rlvr.cli.machine_report import report_lines
-from rlvr.console import labelled
+from rlvr.console import label_text
 from rlvr.environment.registry import environment_ids, load
 from rlvr.errors import INSTALL_EXTRA, RlvrError, UsageError, WorkerError, WorkerTimeout
 from rlvr.samplers.vllm_shared import TESTED, is_tested
@@ -288,7 +288,7 @@ def _print_summary(out: Console, findings: Sequence[PartStatus]) -> None:
     problems = [finding for finding in findings if finding.ok is False]
     for problem_part in problems[:_SHOWN]:
         first_line = problem_part.found.partition("\n")[0]  # an error may have many lines
-        problem = labelled(
+        problem = label_text(
             f"{problem_part.group}, {problem_part.part}:",
             f"{first_line}; {problem_part.remedy}",
             "red",

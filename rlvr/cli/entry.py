@@ -25,8 +25,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rlvr.cli.commands import COMMANDS
-from rlvr.console import PlainConsole, labelled
-from rlvr.errors import RlvrError, UsageError, described
+from rlvr.console import PlainConsole, label_text
+from rlvr.errors import RlvrError, UsageError, describe_error
 from rlvr.validate import nearest
 
 __all__ = ["main"]
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             RlvrError,
             OSError,
         ) as error:  # a mistake of the caller or the environment, or the disk: one line
-            err.print(labelled("rlvr:", _one_line(error), "bold red"), soft_wrap=True)
+            err.print(label_text("rlvr:", _one_line(error), "bold red"), soft_wrap=True)
             return 2
         except KeyboardInterrupt:
             err.print("interrupted" + "; `--resume` goes on where it stopped" * _resumes(command))
@@ -93,14 +93,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if getattr(command, "output", None) is not None:
         why = _one_line(printed.lost)
         err.print(
-            labelled("warning:", f"the output is whole, but stdout is not: {why}"), soft_wrap=True
+            label_text("warning:", f"the output is whole, but stdout is not: {why}"), soft_wrap=True
         )
         return code
     if not isinstance(
         printed.lost, BrokenPipeError
     ):  # of a reader that has seen enough, such as `head`
         err.print(
-            labelled("rlvr:", f"stdout: {_one_line(printed.lost)}", "bold red"),
+            label_text("rlvr:", f"stdout: {_one_line(printed.lost)}", "bold red"),
             soft_wrap=True,
         )
     return 2
@@ -187,7 +187,7 @@ _WAYS_OUT = {
 
 def _one_line(error: BaseException) -> str:
     """What went wrong, and the way out where the system's own text has none."""
-    _, message, _ = described(error)
+    _, message, _ = describe_error(error)
     way_out = _WAYS_OUT.get(error.errno or 0) if isinstance(error, OSError) else None
     return f"{message} ({way_out})" if way_out else message
 
@@ -201,7 +201,7 @@ def _show_warning(
     ):
         return
     first = next(iter(str(message).splitlines()), category.__name__)
-    err.print(labelled("warning:", first), soft_wrap=True)
+    err.print(label_text("warning:", first), soft_wrap=True)
 
 
 def _print_help(out: Console) -> None:

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 from tyro.conf import Positional, arg
 
-from rlvr.console import labelled
+from rlvr.console import label_text
 from rlvr.data.named_sets import NAMED_SETS
 from rlvr.environment.registry import environment_ids, load
 
@@ -49,7 +49,7 @@ class EnvsCommand:
             try:
                 cls = load(name)
             except Exception as error:  # noqa: BLE001  a plugin may raise anything; the others are listed all the same
-                table.add_row(name, "", "", "", labelled("cannot be loaded:", error, "red"))
+                table.add_row(name, "", "", "", label_text("cannot be loaded:", error, "red"))
                 failed = 1
                 continue
             turns = str(cls.options().get("turns", 1))

@@ -175,7 +175,7 @@ class EvalCommand:
                 else self._behind_endpoint(stack)
             )
             chat = None if self.endpoint is not None else sampler.tokenization.format.identity
-            rollout_file = self._kept(env, sampling, chat, stack)
+            rollout_file = self._open_rollouts(env, sampling, chat, stack)
             engine = engine_at(self.scorer, self.patience_s)
             scorer = stack.enter_context(Scorer(env, workers=self.workers, engine=engine))
             try:
@@ -280,7 +280,7 @@ class EvalCommand:
         )
         return sampler
 
-    def _kept(
+    def _open_rollouts(
         self,
         env: Environment,
         sampling: Sampling,

@@ -24,7 +24,7 @@ from rlvr.cli.arguments import (
     say_line,
 )
 from rlvr.cli.rejected import rejected_row, show_left_out
-from rlvr.console import labelled
+from rlvr.console import label_text
 from rlvr.data.files import whole_file
 from rlvr.data.formats import read_rows
 from rlvr.data.lines import Line
@@ -92,7 +92,7 @@ class FilterCommand:
     overwrite: Overwrite = False
 
     def run(self, out: Console, err: Console) -> int:
-        from rlvr.data.filtering import FilterRules, Kept, filtered
+        from rlvr.data.filtering import FilterRules, Kept, filter_rows
         from rlvr.data.strengths import read_strengths
 
         rules = FilterRules(
@@ -130,7 +130,7 @@ class FilterCommand:
                 dropped["unusable"] += 1
                 dropped_file.write(rejected_row(line, why))
 
-            for one in filtered(
+            for one in filter_rows(
                 rows,
                 rules,
                 tests,
@@ -149,7 +149,7 @@ class FilterCommand:
         if not kept and self.output.exists():
             self.output.unlink()  # or it would be taken for what was kept
             err.print(
-                labelled("nothing is left:", f"removed the old {self.output}"),
+                label_text("nothing is left:", f"removed the old {self.output}"),
                 soft_wrap=True,
             )
         show_left_out(err, unusable, dropped_path)

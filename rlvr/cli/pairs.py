@@ -12,7 +12,7 @@ from tyro.conf import arg
 
 from rlvr.cli.arguments import InputFile, Overwrite, print_json, require_outputs, say_if_unprotected
 from rlvr.cli.rejected import show_left_out
-from rlvr.console import labelled
+from rlvr.console import label_text
 from rlvr.data.formats import STDIN
 from rlvr.data.pairs import PairReport, PairRules, preference_rows
 from rlvr.data.rows import Journal
@@ -104,16 +104,17 @@ class PairsCommand:
                 else "no completion is left"
             )
             err.print(
-                labelled("nothing is written:", f"{why}; sample more completions per task"),
+                label_text("nothing is written:", f"{why}; sample more completions per task"),
                 soft_wrap=True,
             )
         elif self.form == "labels" and len(labels) == 1:
             err.print(
-                labelled("note:", f"all labels are {labels.pop()}; KTO needs both"), soft_wrap=True
+                label_text("note:", f"all labels are {labels.pop()}; KTO needs both"),
+                soft_wrap=True,
             )
         if self.form == "pairs" and report.teaches_brevity:
             err.print(
-                labelled(
+                label_text(
                     "note:",
                     f"the shorter completion is the chosen one in {report.shorter_share:.0%} of "
                     "the pairs, so that training on them shortens completions; use --near-only, "

@@ -25,7 +25,7 @@ from rlvr.cli.arguments import (
     require_outputs,
     say_line,
 )
-from rlvr.console import labelled
+from rlvr.console import label_text
 from rlvr.data.rows import Journal
 from rlvr.environment.episode import require_one_reply
 from rlvr.samplers.protocol import Sampling
@@ -125,7 +125,7 @@ class ProcessLabelsCommand:
                 journal.finish()
         if not written:
             err.print(
-                labelled(
+                label_text(
                     "nothing is written:",
                     "every task's completions are all right or all wrong; give --every, more "
                     "tasks, or a greater --group-size",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rlvr.console import labelled
+from rlvr.console import label_text
 from rlvr.data.lines import Line
 from rlvr.data.rows import dump_row
 from rlvr.display import LeftOut
@@ -45,7 +45,7 @@ def show_left_out(err: Console, found: LeftOut, kept: Path | None = None) -> Non
         kept: the file that has them all; None if there is none.
     """
     for message in found.lines(_SHOWN):
-        err.print(labelled("left out:", message), soft_wrap=True)
+        err.print(label_text("left out:", message), soft_wrap=True)
     if found.count:
         where = "" if kept is None else f"; all of them are in {one_line(kept)}"
         err.print(f"{found.count} rows left out{where}", soft_wrap=True)

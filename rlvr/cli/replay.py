@@ -52,7 +52,7 @@ class ReplayCommand:
         say_if_unprotected(self.file, err)
         with progress_bar("replaying", count_rows(self.file), err) as tick:
             for differences in replay(
-                _counted(read_whole(self.file), outcomes),
+                _count_outcomes(read_whole(self.file), outcomes),
                 workers=self.workers,
                 allow=self.allow,
                 accept=self.accept,
@@ -71,7 +71,7 @@ class ReplayCommand:
         return int(bool(failures) or not count)
 
 
-def _counted(rows: Iterable[Row], outcomes: Counter[str]) -> Iterator[Row]:
+def _count_outcomes(rows: Iterable[Row], outcomes: Counter[str]) -> Iterator[Row]:
     for row in rows:
         outcomes[str(row.get("outcome"))] += 1
         yield row

@@ -17,7 +17,7 @@ from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.papers.numbers import Number, changed, flag_of, number_of, numbers, parsed
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
-from rlvr.train.settings import merged, read_settings
+from rlvr.train.settings import merge_numbers, read_settings
 
 __all__ = ["RunSettings", "Sources", "number_flags", "number_metavar"]
 
@@ -165,7 +165,7 @@ class Sources:
                 raise UsageError(str(error).replace(name, flag_of(name), 1)) from None
         fields = {setting.name for setting in dataclasses.fields(Config)}
         of_file = {name: value for name, value in self.found.items() if name not in fields}
-        changes = merged(self.algorithm, of_file, flags)
+        changes = merge_numbers(self.algorithm, of_file, flags)
         values = {name: getattr(settings, name) for name in fields} | others
         if changes or not isinstance(values["algorithm"], str):
             values["algorithm"] = changed(self.algorithm, changes)

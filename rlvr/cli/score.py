@@ -33,7 +33,7 @@ from rlvr.cli.arguments import (
     rows_with,
 )
 from rlvr.cli.rejected import rejected_row, show_left_out
-from rlvr.console import labelled
+from rlvr.console import label_text
 from rlvr.data.columns import Columns
 from rlvr.data.formats import STDIN, count_rows, read_rows, sources
 from rlvr.data.limits import ROW_LIMITS, RowLimits
@@ -219,7 +219,7 @@ class ScoreCommand:
         changed = source.changed()
         if changed:
             err.print(
-                labelled(
+                label_text(
                     "warning:",
                     f"{changed} was changed while it was read: rows may be missing or torn",
                 ),
@@ -260,7 +260,7 @@ def _peek(source: _Source, env: Environment, out: Console) -> int:
                 raise DataError(line.error)
             item = item_of(env, line.row, line.number)
         except DataError as error:
-            out.print(labelled("  cannot be used:", error, "red"), soft_wrap=True)
+            out.print(label_text("  cannot be used:", error, "red"), soft_wrap=True)
             continue
         task = item.task
         prompt = (
@@ -278,7 +278,7 @@ def _peek(source: _Source, env: Environment, out: Console) -> int:
         }
         for part, text in parts.items():
             out.print(
-                f"  {part:<11}{_shortened(text)}",
+                f"  {part:<11}{_shorten(text)}",
                 soft_wrap=True,
                 emoji=False,
             )
@@ -287,7 +287,7 @@ def _peek(source: _Source, env: Environment, out: Console) -> int:
     return 0
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= 200 else f"{line[:90]} … {line[-100:]}"
 

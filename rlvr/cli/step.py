@@ -57,7 +57,7 @@ class StepCommand:
             return _write_vectors(self.file, out)
         step = read_step(self.file)
         if self.action == "show":
-            for line in _described(step):
+            for line in _describe_step(step):
                 out.print(line, markup=False, soft_wrap=True)
             return 0
         if self.other is not None:
@@ -96,7 +96,7 @@ def _with_models(step: StepFile, *folders: str | None) -> list[Quantity]:
     return findings
 
 
-def _described(step: StepFile) -> list[str]:
+def _describe_step(step: StepFile) -> list[str]:
     head, offsets = step.head, step.arrays["offsets"]
     algorithm = head.get("algorithm", {})
     lines = [

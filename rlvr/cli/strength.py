@@ -23,7 +23,7 @@ from rlvr.cli.arguments import (
     print_json,
     require_outputs,
 )
-from rlvr.console import Plainly, labelled
+from rlvr.console import Plainly, label_text
 from rlvr.data.files import write_whole
 from rlvr.data.formats import read_rows
 from rlvr.display import LeftOut
@@ -103,7 +103,7 @@ class StrengthCommand:
             env,
             tasks=None if self.every else self.tasks,
             works=self.works,
-            completions=self._written(env, err),
+            completions=self._read_completions(env, err),
             seed=self.seed,
             workers=self.workers,
             budget_s=self.budget_s,
@@ -127,7 +127,7 @@ class StrengthCommand:
             (err if self.json else out).print(Plainly(line), soft_wrap=True)
         return int(not report.clean)
 
-    def _written(self, env: Environment, err: Console) -> Iterator[WrittenWork]:
+    def _read_completions(self, env: Environment, err: Console) -> Iterator[WrittenWork]:
         """The completions of the file, with the ids of their tasks."""
         from rlvr.testing.audit import label_of
         from rlvr.testing.strength import WrittenWork
@@ -148,4 +148,4 @@ class StrengthCommand:
             except (DataError, UsageError) as error:
                 left.add(f"row {line.number}", str(error))
         for said in left.lines(3):
-            err.print(labelled("left out:", said), soft_wrap=True)
+            err.print(label_text("left out:", said), soft_wrap=True)

@@ -17,7 +17,7 @@ from tyro.conf import Positional, arg
 
 from rlvr import viewer
 from rlvr.cli.arguments import Overwrite, require_outputs
-from rlvr.console import labelled
+from rlvr.console import label_text
 from rlvr.data.files import write_whole
 from rlvr.errors import UsageError
 from rlvr.http import serve
@@ -61,7 +61,7 @@ class ViewCommand:
             require_outputs([self.export], list(self.paths), overwrite=self.overwrite)
         with viewer.Shown(self.paths) as sources:
             for why in sources.refused:
-                err.print(labelled("left out:", why), soft_wrap=True)
+                err.print(label_text("left out:", why), soft_wrap=True)
             if self.export is not None:
                 return self._export(self.export, sources, out, err)
             key = os.environ.get("RLVR_API_KEY", "").strip() or None
@@ -102,7 +102,7 @@ class ViewCommand:
         page = viewer.export(sources)
         errors = [why for source in sources.all for why in source.index.errors]
         for why in errors:
-            err.print(labelled("not whole:", why), soft_wrap=True)
+            err.print(label_text("not whole:", why), soft_wrap=True)
         if errors and not any(
             source.index.query("SELECT 1 FROM rows LIMIT 1") for source in sources.all
         ):

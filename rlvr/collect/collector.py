@@ -221,7 +221,7 @@ class Collector:
         oldest = (self.sampler.version if trained_at is None else trained_at) - self.max_staleness
         before = len(self._flight)
         try:
-            return self._collected(int(prompts), oldest, int(ahead))
+            return self._collect_groups(int(prompts), oldest, int(ahead))
         except BaseException:
             self._flight.close()
             self._flight = Flight(self.groups)
@@ -230,7 +230,7 @@ class Collector:
                 self._begin_next()
             raise
 
-    def _collected(self, prompts: int, oldest: int, ahead: int) -> Collected:
+    def _collect_groups(self, prompts: int, oldest: int, ahead: int) -> Collected:
         limit = prompts * (self.max_tries if self.dynamic else 1)
         requeued = self._flight.begin_again(oldest)
         self.groups.background.take_timings()  # time before this call does not count
@@ -254,7 +254,7 @@ class Collector:
             if why := self._why_useless(open_group):
                 dropped.append(dropped_group(group, why))
             else:
-                groups.append(self._masked(group))
+                groups.append(self._mask_group(group))
         missing = prompts - len(groups)
         if missing and not self._has_warned:
             _warn_of_fewer(len(groups), prompts, count, dropped)
@@ -385,13 +385,15 @@ class Collector:
             return ""
         return "all-correct" if correct[0] else "all-wrong"
 
-    def _masked(self, group: Group) -> Group:
+    def _mask_group(self, group: Group) -> Group:
         return Group(group.task, [self._masked_rollout(rollout) for rollout in group.rollouts])
 
     def _masked_rollout(self, rollout: Rollout) -> Rollout:
         if _is_scored(rollout) and not (self.overlong == "mask" and rollout.truncated):
             return rollout
-        return replace(_untrained(rollout), branches=tuple(map(_untrained, rollout.branches)))
+        return replace(
+            _without_training(rollout), branches=tuple(map(_without_training, rollout.branches))
+        )
 
     def prefix_values(
         self,
@@ -506,7 +508,7 @@ def _correct(rollouts: Sequence[Rollout]) -> list[bool]:
     return [r.score.verdict.correct for r in rollouts if r.score is not None and _is_scored(r)]
 
 
-def _untrained(row: Rollout) -> Rollout:
+def _without_training(row: Rollout) -> Rollout:
     T = len(row.completion_ids)
     return replace(row, completion_mask=[False] * T, behaviour_logprobs=[0.0] * T)
 

@@ -36,7 +36,7 @@ from rlvr.samplers.protocol import (
 from rlvr.types import Outcome, Prompt, Rollout, Score, Task, Turn, Verdict
 from rlvr.validate import is_number
 
-__all__ = ["EpisodePlayer", "Player", "most_positions", "prompt_tokens", "unscored"]
+__all__ = ["EpisodePlayer", "Player", "most_positions", "prompt_tokens", "unscored_score"]
 
 _T = TypeVar("_T")
 
@@ -279,7 +279,7 @@ class Player:
             turn = self._read(sample, episode, begun)
             spent = tokens.own_tokens() >= most_tokens
             last = "tokens" if sample.truncated or (spent and turn.calls) else ""
-            messages = yield from self._replied(env, episode, turn, last)
+            messages = yield from self._reply_to(env, episode, turn, last)
             if messages is None:
                 return
             if len(tokens.turns) == (most_turns or self._max_turns):
@@ -300,7 +300,7 @@ class Player:
         seed = rollout_seed(*self._key, tokens.task.id, place, g, *turn)
         return Request((p, g, *turn), tokens.context, self.sampling, seed, limit, rollout=g)
 
-    def _replied(
+    def _reply_to(
         self, env: Environment, episode: Episode, said: PolicyTurn, last: str
     ) -> Generator[Any, Any, Prompt | None]:
         if env.single_turn:
@@ -314,7 +314,7 @@ class Player:
         """The tokens of the prompt with the tools; the same for all episodes of a group."""
         if prompts and not episode.tools:
             return prompts[0]
-        ids = tuple(_encoded(self.sampler, episode.prompt, episode.schemas))
+        ids = tuple(_encode(self.sampler, episode.prompt, episode.schemas))
         if prompts and prompts[0] != ids:
             raise UsageError(
                 f"{self.env.id}: two episodes of task {episode.task.id!r} have different tools; tools(state) "
@@ -333,7 +333,7 @@ class Player:
         return replace(turn, text=begun + turn.text)
 
     def _lost(self, tokens: _Tokens, error: Unscored) -> Rollout:
-        score = unscored(error)
+        score = unscored_score(error)
         if isinstance(error, EpisodeFailed) and error.trace:
             verdict = replace(score.verdict, detail={"traceback": error.trace})
             score = Score(None, {}, verdict)
@@ -359,14 +359,14 @@ def prompt_tokens(env: Environment, sampler: Sampler, task: Task) -> Sequence[in
     """
     env, _ = env.route(task)
     tools = [] if env.single_turn else [tool.schema for tool in tools_of(env, None)]
-    return _encoded(sampler, task.prompt, tools)
+    return _encode(sampler, task.prompt, tools)
 
 
-def _encoded(sampler: Sampler, prompt: Prompt, tools: Sequence[Mapping[str, Any]]) -> Sequence[int]:
+def _encode(sampler: Sampler, prompt: Prompt, tools: Sequence[Mapping[str, Any]]) -> Sequence[int]:
     return sampler.encode(prompt, tools=tools) if tools else sampler.encode(prompt)
 
 
-def unscored(error: Unscored) -> Score:
+def unscored_score(error: Unscored) -> Score:
     """The score of a rollout that could not be had.
 
     Args:

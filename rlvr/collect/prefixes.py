@@ -160,7 +160,7 @@ def prefix_values_and_costs(
         boundaries = [step_boundaries(rollout, groups.sampler, steps) for rollout in rollouts]
     else:
         boundaries = [
-            _checked(bounds, rollout) for bounds, rollout in zip(steps, rollouts, strict=True)
+            _check_bounds(bounds, rollout) for bounds, rollout in zip(steps, rollouts, strict=True)
         ]
     forks: dict[tuple[str, TokenIds], tuple[Rollout, int]] = {}
     for rollout, bounds in zip(rollouts, boundaries, strict=True):
@@ -168,7 +168,7 @@ def prefix_values_and_costs(
             forks.setdefault(_state(rollout, b), (rollout, b))
     groups.background.take_timings()  # time before this call does not count
     sampling = replace(groups.sampling, temperature=0.0) if greedy else groups.sampling
-    scores_of_forks, tokens = _scored(groups, list(forks.values()), k, sampling)
+    scores_of_forks, tokens = _score_forks(groups, list(forks.values()), k, sampling)
     scores = dict(zip(forks, scores_of_forks, strict=True))
     unscored = sum(score.total is None for some in scores_of_forks for score in some)
     costs = {"forks": k * len(forks), "forks_unscored": unscored, "fork_tokens": tokens}
@@ -186,7 +186,7 @@ def _state(rollout: Rollout, boundary: int) -> tuple[str, TokenIds]:
     return rollout.task.id, (*rollout.prompt_ids, *rollout.completion_ids[:boundary])
 
 
-def _checked(bounds: Sequence[int], rollout: Rollout) -> tuple[int, ...]:
+def _check_bounds(bounds: Sequence[int], rollout: Rollout) -> tuple[int, ...]:
     T = len(rollout.completion_ids)
     checked = tuple(int(b) for b in bounds)
     if list(checked) != sorted(set(checked)) or checked[:1] != (0,) or checked[-1:] != (T,):
@@ -196,7 +196,7 @@ def _checked(bounds: Sequence[int], rollout: Rollout) -> tuple[int, ...]:
     return checked
 
 
-def _scored(
+def _score_forks(
     groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int, sampling: Sampling
 ) -> tuple[list[list[Score]], int]:
     """Scores of `k` completions from each (rollout, boundary), and the number of their tokens."""

@@ -19,7 +19,7 @@ from rlvr.scoring.ordering import Scored
 from rlvr.scoring.records import record, require_same_run, score_from
 from rlvr.types import Group, Rollout
 
-__all__ = ["RolloutFile", "Usage", "is_lost", "results_from", "rollout_records", "unfinished"]
+__all__ = ["RolloutFile", "Usage", "is_lost", "results_from", "rollout_records", "find_unfinished"]
 
 
 def rollout_records(index: int, group: Group, run: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def is_lost(row: Row) -> bool:
     return row["outcome"] == "unscored" and str(row["why"]).startswith(SamplingFailed.reason)
 
 
-def unfinished(rows: Iterable[Row], n: int) -> Iterator[bool]:
+def find_unfinished(rows: Iterable[Row], n: int) -> Iterator[bool]:
     """For each record of a stopped run, whether its task has to be sampled again: rollouts are lost or missing.
 
     Args:
@@ -190,7 +190,7 @@ class RolloutFile:
         try:
             for row in self._journal.rows():
                 require_same_run(row, self._run, partial)
-            again = list(unfinished(self._journal.rows(), run["n"]))
+            again = list(find_unfinished(self._journal.rows(), run["n"]))
             if any(again):
                 self._journal.keep(not is_unfinished for is_unfinished in again)
             self.usage = Usage()

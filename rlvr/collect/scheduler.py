@@ -337,7 +337,7 @@ class Scheduler(Generic[_T]):
             else:
                 self._go_on(part, part.play.throw, error)
         if self._asked:
-            finished = _polled(self._sampler, self._background, self._asked)
+            finished = _poll_sampler(self._sampler, self._background, self._asked)
             self._silence.heard(finished)
             for name, sample in finished:
                 part, _ = self._asked.pop(name)
@@ -566,7 +566,7 @@ def run(
         scheduler.close()
 
 
-def _polled(
+def _poll_sampler(
     sampler: Sampler, background: BackgroundCalls, asked: Container[Hashable]
 ) -> Sequence[tuple[Hashable, Sample | SamplingFailed]]:
     """What the sampler has finished, if that was asked for."""

@@ -28,7 +28,7 @@ from rlvr.compare.paired import (
     seeded_difference,
 )
 from rlvr.compare.results import Results, TaskScores
-from rlvr.display import shown
+from rlvr.display import show_value
 from rlvr.errors import DataError, UsageError
 from rlvr.scoring import identity
 from rlvr.statistics import Estimate, majority_at_k, pass_at_k
@@ -308,11 +308,11 @@ class Comparison:
 
     def markdown(self) -> str:
         """Lines and tables as Markdown."""
-        parts = ["\n".join(f"- {_escaped(line)}" for line in self.lines())]
+        parts = ["\n".join(f"- {_escape(line)}" for line in self.lines())]
         for table in self.tables():
             rows = [table.head, ["---"] * len(table.head), *table.rows]
-            text = "\n".join("| " + " | ".join(map(_escaped, row)) + " |" for row in rows)
-            parts.append(f"**{_escaped(table.caption)}**\n\n{text}")
+            text = "\n".join("| " + " | ".join(map(_escape, row)) + " |" for row in rows)
+            parts.append(f"**{_escape(table.caption)}**\n\n{text}")
         return "\n\n".join(parts) + "\n"
 
 
@@ -404,7 +404,7 @@ def _pair(results: Sequence[Results]) -> tuple[list[list[TaskScores]], dict[str,
     with_references = all(
         reference is not None for result in results for _, reference in result.tasks
     )
-    by_key = [_keyed(result, with_references, reasons) for result in results]
+    by_key = [_key_tasks(result, with_references, reasons) for result in results]
     shared = set(by_key[0]).intersection(*by_key[1:])
     ids = [{task for task, _ in tasks} for tasks in by_key]
     everywhere = set.intersection(*ids)
@@ -442,7 +442,7 @@ def _pair(results: Sequence[Results]) -> tuple[list[list[TaskScores]], dict[str,
     return paired, reasons
 
 
-def _keyed(
+def _key_tasks(
     result: Results, with_references: bool, reasons: dict[str, list[str]]
 ) -> dict[_Key, TaskScores]:
     """The tasks by key; where a file has no references, by id alone."""
@@ -598,14 +598,14 @@ def _look_closer(found: Comparison, table: _Paired, labels: Mapping[str, bool]) 
         *_by_third("difficulty", -rates.mean(axis=1), ("easy", "middle", "hard")),
         *_by_third("length", lengths, ("short", "middle", "long")),
     ]
-    found.slices = _compared(table, [(name, table.rates, where) for name, where in parts])
-    found.shares = _compared(table, [(*piece, None) for piece in _shares(table)])
+    found.slices = _compare_pieces(table, [(name, table.rates, where) for name, where in parts])
+    found.shares = _compare_pieces(table, [(*piece, None) for piece in _shares(table)])
 
 
 _Piece = tuple[str, _Array, NDArray[np.bool_] | None]
 
 
-def _compared(table: _Paired, pieces: Sequence[_Piece]) -> list[ComparedPart]:
+def _compare_pieces(table: _Paired, pieces: Sequence[_Piece]) -> list[ComparedPart]:
     """The difference in each piece, with p-values adjusted for their number."""
     parts = []
     for name, column, where in pieces:
@@ -680,7 +680,7 @@ def _plain(it: PairedDifference) -> dict[str, Any]:
 
 
 def _brief(value: Any) -> str:
-    return _cut(shown(value))
+    return _cut(show_value(value))
 
 
 def _cut(text: str) -> str:
@@ -699,5 +699,5 @@ def _tasks(count: int) -> str:
     return f"{count:,} task" + "s" * (count != 1)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")

@@ -145,7 +145,7 @@ def estimates(
     for x, means in zip(sums.T, resampled.T, strict=True):
         if len(sizes) < _FEW or not (x != x[0]).any():
             known_bounds = bounds if (sizes == 1).all() else None
-            mean = estimate(_scaled(x, sizes).tolist(), level, known_bounds)
+            mean = estimate(_scale_sums(x, sizes).tolist(), level, known_bounds)
             results.append(replace(mean, tasks=len(values)))
             continue
         value = float(x.sum() / len(values))
@@ -160,11 +160,11 @@ def _few_differences(
     width = math.inf if bounds is None else bounds[1] - bounds[0]
     if math.isfinite(width) and (sizes == 1).all():
         return beta_interval(d, bounds=(-width, width), level=level)
-    low, high = student_interval(_scaled(d, sizes), level=level)
+    low, high = student_interval(_scale_sums(d, sizes), level=level)
     return max(low, -width), min(high, width)
 
 
-def _scaled(sums: _Array, sizes: _Array) -> _Array:
+def _scale_sums(sums: _Array, sizes: _Array) -> _Array:
     """Values whose mean over clusters is the mean over tasks."""
     scaled: _Array = sums * (len(sizes) / float(sizes.sum()))
     return scaled

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rlvr.data.lines import Row
 from rlvr.data.rows import read_whole
-from rlvr.display import shown
+from rlvr.display import show_value
 from rlvr.errors import DataError
 from rlvr.scoring.identity import Identity, read_identity
 from rlvr.text import prompt_text
@@ -182,7 +182,7 @@ def read_labels(path: Path) -> dict[str, bool]:
         right = row.get("verdict_is_right")
         if not isinstance(right, bool):
             raise DataError(
-                f"{path}, row {number}: verdict_is_right is {shown(right)}; give a file that "
+                f"{path}, row {number}: verdict_is_right is {show_value(right)}; give a file that "
                 "rlvr view --labels wrote"
             )
         name, _ = _key(row, path, number)
@@ -249,7 +249,7 @@ def _add(task: TaskScores, row: Row, path: Path, number: int) -> None:
     if outcome not in _OUTCOMES:
         outcomes = ", ".join(sorted(_OUTCOMES))
         raise DataError(
-            f"{path}, row {number}: outcome is {shown(outcome)}; it is one of {outcomes}"
+            f"{path}, row {number}: outcome is {show_value(outcome)}; it is one of {outcomes}"
         )
     task.outcomes[outcome] += 1
     task.truncated += bool(row.get("truncated"))
@@ -272,7 +272,7 @@ def _finite(value: Any, path: Path, where: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise DataError(
-            f"{path}: the total {where} is {shown(value)}; it must be a finite number, or null for "
+            f"{path}: the total {where} is {show_value(value)}; it must be a finite number, or null for "
             "UNSCORED: score the file again"
         )
     return number

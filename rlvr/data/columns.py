@@ -210,13 +210,13 @@ def _verl(row: Row) -> Iterator[dict[str, Any]]:
     """verl: rollouts that its trainer dumps (`_dump_generations` of verl/trainer/ppo/ray_trainer.py: input, output,
     gts, score, step), and data files with the responses of verl/trainer/main_generation.py."""
     if "output" in row:
-        yield _moved(row, prompt="input", completion="output", reference="gts")
+        yield _move_columns(row, prompt="input", completion="output", reference="gts")
         return
     if "responses" not in row:
         raise DataError(
             f"neither 'output' nor 'responses', as files of verl have; it has {', '.join(map(repr, row))}"
         )
-    yield _moved(row, prompt="prompt", completion="responses") | {
+    yield _move_columns(row, prompt="prompt", completion="responses") | {
         "reference": _at(row, "reward_model.ground_truth")
     }
 
@@ -227,7 +227,7 @@ def _trl(row: Row) -> Iterator[dict[str, Any]]:
     answer = next(
         (name for name in ("solution", "answer", "ground_truth", "reference") if name in row), None
     )
-    yield _moved(
+    yield _move_columns(
         row, prompt="prompt", completion="completion", **({"reference": answer} if answer else {})
     )
 
@@ -236,7 +236,7 @@ def _lighteval(row: Row) -> Iterator[dict[str, Any]]:
     """lighteval: details with `doc` and `model_response` (its reference of Doc and ModelResponse, v0.13), or, before
     0.10, `full_prompt`, `predictions` and `gold`."""
     if "doc" not in row:
-        part = _moved(row, prompt="full_prompt", completion="predictions", reference="gold")
+        part = _move_columns(row, prompt="full_prompt", completion="predictions", reference="gold")
         part["reference"] = _one_or_all(part["reference"])
         yield part
         return
@@ -297,7 +297,7 @@ def _lm_eval(row: Row) -> Iterator[dict[str, Any]]:
     }
 
 
-def _moved(row: Row, **names: str) -> dict[str, Any]:
+def _move_columns(row: Row, **names: str) -> dict[str, Any]:
     """The row with these columns under our names."""
     for name in names.values():
         if name not in row:

@@ -23,17 +23,17 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from rlvr.data.lines import Line, Row
-from rlvr.data.overlap import TestSetOverlap, digest_of, folded, near_duplicates
-from rlvr.data.parallel import in_chunks, mapped
+from rlvr.data.overlap import TestSetOverlap, digest_of, fold_text, near_duplicates
+from rlvr.data.parallel import in_chunks, map_chunks
 from rlvr.data.rows import usable
 from rlvr.data.strengths import Strengths
 from rlvr.data.tokens import PromptFrame, lengths, load_tokenizer
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.types import Outcome, Prompt
 from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
-from rlvr.workers import shipped
+from rlvr.workers import ship
 
-__all__ = ["DroppedTask", "FilterRules", "Kept", "filter_tasks", "filtered", "key_of_task"]
+__all__ = ["DroppedTask", "FilterRules", "Kept", "filter_tasks", "filter_rows", "key_of_task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ class _Tasks:
             place = self._places[key] = len(self)
             task = Kept(task_id, prompt, row["reference"], self._meta(row, number, is_rollout))
             self._starts.append(self._file.tell())
-            self._file.write(_pickled(task))
+            self._file.write(_pickle_task(task))
             self.ids.append(task_id)
             for counts in (self._correct, self._scored, self._unscored):
                 counts.append(0)
@@ -383,7 +383,7 @@ def filter_tasks(
     """
     kept_tasks: list[Kept] = []
     dropped: list[DroppedTask] = []
-    for task in filtered(rows, rules, tests, prompt=prompt, processes=processes):
+    for task in filter_rows(rows, rules, tests, prompt=prompt, processes=processes):
         if isinstance(task, Kept):
             kept_tasks.append(task)
         else:
@@ -391,7 +391,7 @@ def filter_tasks(
     return kept_tasks, dropped
 
 
-def filtered(
+def filter_rows(
     rows: Iterable[Row | Line],
     rules: FilterRules | None = None,
     tests: Sequence[str] = (),
@@ -437,8 +437,8 @@ def filtered(
         tasks.gathered()
         why: dict[int, str] = {}
         for found in (
-            _contaminated(tasks, tests, rules, processes),
-            _repeated(tasks, rules, processes),
+            _find_contaminated(tasks, tests, rules, processes),
+            _find_repeated(tasks, rules, processes),
             _too_long(tasks, rules, processes),
             _too_weak(tasks, rules),
             _outside_rates(tasks, rules),
@@ -449,7 +449,7 @@ def filtered(
             yield DroppedTask(task, why[place]) if place in why else task
 
 
-def _contaminated(
+def _find_contaminated(
     tasks: _Tasks, tests: Sequence[str], rules: FilterRules, processes: int | None
 ) -> Iterator[tuple[int, str]]:
     if not tests:
@@ -462,13 +462,13 @@ def _contaminated(
             yield place, f"contaminated: shares {hit[0]!r} with the test {hit[1][:200]!r}"
 
 
-def _repeated(
+def _find_repeated(
     tasks: _Tasks, rules: FilterRules, processes: int | None
 ) -> Iterator[tuple[int, str]]:
     if rules.duplicates:
         first: dict[bytes, int] = {}
         places, pairs = array("I"), array("I")
-        chunks = mapped(_digests, in_chunks(_asked(tasks, places)), processes)
+        chunks = map_chunks(_digests, in_chunks(_prompts_of(tasks, places)), processes)
         for index, digest in enumerate(
             itertools.chain.from_iterable(digests for _, digests in chunks)
         ):
@@ -486,12 +486,12 @@ def _repeated(
     if rules.near is not None:
         places = array("I")
         for earlier, later in near_duplicates(
-            _asked(tasks, places), rules.near, processes=processes
+            _prompts_of(tasks, places), rules.near, processes=processes
         ):
             yield places[later], f"near-duplicate: much like {tasks.ids[places[earlier]]!r}"
 
 
-def _asked(tasks: _Tasks, places: array[int]) -> Iterator[str]:
+def _prompts_of(tasks: _Tasks, places: array[int]) -> Iterator[str]:
     """The prompts that are not empty; the places of their tasks are added to `places`."""
     for place, task in enumerate(tasks):
         if task.text.strip():
@@ -500,7 +500,7 @@ def _asked(tasks: _Tasks, places: array[int]) -> Iterator[str]:
 
 
 def _digests(texts: Sequence[str]) -> list[str]:
-    return [digest_of(folded(text)).hex() for text in texts]
+    return [digest_of(fold_text(text)).hex() for text in texts]
 
 
 def _too_long(
@@ -512,9 +512,9 @@ def _too_long(
                 yield place, f"too-long: {len(task.text)} characters"
     if rules.max_tokens is not None and rules.tokenizer is not None:
         places = array("I")
-        chunks = mapped(
+        chunks = map_chunks(
             partial(lengths, rules.tokenizer, rules.frame),
-            in_chunks(_asked(tasks, places)),
+            in_chunks(_prompts_of(tasks, places)),
             processes,
         )
         for index, count in enumerate(
@@ -553,11 +553,11 @@ def _outside_rates(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str
             yield place, f"too-easy: {counts}"
 
 
-def _pickled(task: Kept) -> bytes:
+def _pickle_task(task: Kept) -> bytes:
     try:
         return pickle.dumps(task)
     except Exception:  # noqa: BLE001  a row may hold anything; this takes ten times as long
-        return shipped(task)
+        return ship(task)
 
 
 def _outcome(value: Any, number: int) -> Outcome:

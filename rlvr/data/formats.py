@@ -115,7 +115,7 @@ def read_rows(
     if str(source) == STDIN:
         return _by_content(lambda: sys.stdin.buffer, "stdin", through, limits, is_pipe=True)
     if _is_saved_dataset(path):
-        return _numbered(_saved_dataset(path))
+        return _number_rows(_saved_dataset(path))
     if path.is_dir():
         raise DataError(f"{path} is a folder; give a .jsonl or .parquet file")
     if not path.exists():
@@ -123,7 +123,7 @@ def read_rows(
             raise DataError(f"{path}: no such file")
         name, _, split = str(source).partition(":")
         try:
-            return _numbered(hub_rows(name, split or "train"))
+            return _number_rows(hub_rows(name, split or "train"))
         except DataError as error:
             raise DataError(
                 f"{path}: no such file, and no data set that can be had: {error}"
@@ -236,9 +236,13 @@ def _by_content(
     again = (lambda: file) if is_pipe else opened
     kind = next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
     if kind in _PACKED:
-        unpacked = _unpacked(file, kind) if is_pipe else None
+        unpacked = _unpack_file(file, kind) if is_pipe else None
         return _by_content(
-            lambda: unpacked or _unpacked(Path(name), kind), name, through, limits, is_pipe=is_pipe
+            lambda: unpacked or _unpack_file(Path(name), kind),
+            name,
+            through,
+            limits,
+            is_pipe=is_pipe,
         )
     if kind:
         path = Path(name)
@@ -261,10 +265,10 @@ def _by_content(
 
 def _opened(path: Path) -> IO[bytes]:
     packing = path.suffix.lower()
-    return _unpacked(path, packing) if packing in _PACKED else path.open("rb")
+    return _unpack_file(path, packing) if packing in _PACKED else path.open("rb")
 
 
-def _unpacked(file: Path | IO[bytes], packing: str) -> IO[bytes]:
+def _unpack_file(file: Path | IO[bytes], packing: str) -> IO[bytes]:
     if packing == ".gz":
         return cast("IO[bytes]", gzip.open(file))
     import pyarrow as pa
@@ -318,7 +322,7 @@ def _whole_line(parts: list[bytes], size: int, limits: RowLimits) -> bytes:
     return LongLine.of(line, size, limits) if is_large else line
 
 
-def _numbered(rows: Iterable[Any]) -> Iterator[Line]:
+def _number_rows(rows: Iterable[Any]) -> Iterator[Line]:
     for number, row in enumerate(rows, 1):
         if isinstance(row, Mapping):
             yield Line(number, dict(row))
@@ -406,7 +410,7 @@ def _array(blocks: Iterable[bytes], limits: RowLimits) -> Iterator[Line]:
                 return
             continue
         try:
-            [line] = _numbered([json.loads(value)])
+            [line] = _number_rows([json.loads(value)])
         except (ValueError, RecursionError) as error:
             yield Line(number, None, f"not JSON: {error}", value[:2000])
         else:
@@ -633,7 +637,7 @@ def _inspect_archive(path: Path, limits: RowLimits) -> Iterator[Line]:
                 if not sample or is_too_large(sample, limits):
                     yield Line(number, None, limits.why)
                     continue
-                [line] = _numbered([json.loads(sample)])
+                [line] = _number_rows([json.loads(sample)])
                 yield replace(line, number=number)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, *_DAMAGED) as error:
         raise DataError(

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GramFile", "gram_numbers", "packed", "unpacked"]
+__all__ = ["GramFile", "gram_numbers", "pack_arrays", "unpack_arrays"]
 
 _Numbers: TypeAlias = NDArray[np.uint64]
 
@@ -56,7 +56,7 @@ def _word_number(word: str) -> int:
     )
 
 
-def packed(arrays: Sequence[_Numbers]) -> list[Any]:
+def pack_arrays(arrays: Sequence[_Numbers]) -> list[Any]:
     """Arrays as JSON holds them: their lengths, and all their numbers as text.
 
     Args:
@@ -69,7 +69,7 @@ def packed(arrays: Sequence[_Numbers]) -> list[Any]:
     ]
 
 
-def unpacked(value: list[Any]) -> list[_Numbers]:
+def unpack_arrays(value: list[Any]) -> list[_Numbers]:
     """The arrays of `packed`.
 
     Args:
@@ -114,7 +114,7 @@ class GramFile:
             least: the least Jaccard index.
         """
         sizes = np.frombuffer(self._sizes, dtype=np.uint32).astype(np.int64)
-        grams, counts, holders = self._shared(sizes)
+        grams, counts, holders = self._share_grams(sizes)
         rare = np.zeros(len(sizes), dtype=np.int64)
         for start, stop, numbers in self._blocks(sizes):
             later = np.repeat(np.arange(start, stop), sizes[start:stop])
@@ -153,14 +153,14 @@ class GramFile:
         for hit in hits[firsts]:
             yield int(earlier[hit]), int(later_texts[hit])
 
-    def _shared(self, sizes: Any) -> tuple[Any, Any, Any]:
+    def _share_grams(self, sizes: Any) -> tuple[Any, Any, Any]:
         """The 5-grams that two texts share, in order of size; how many texts have each; the first holders."""
         total = int(sizes.sum())
         passes = max(1, -(-total // _SORTED))
         bounds = [(i << 64) // passes for i in range(passes + 1)]
         grams, counts, holders = (_Table(kind) for kind in (np.uint64, np.int32, np.int32))
         for low, high in pairwise(bounds):
-            numbers, texts = self._between(sizes, low, high - 1)
+            numbers, texts = self._numbers_between(sizes, low, high - 1)
             order = np.argsort(numbers, kind="stable")  # so that the holders of each stay in order
             numbers, texts = numbers[order], texts[order]
             begins = (
@@ -179,7 +179,7 @@ class GramFile:
             holders.write(of_each)
         return grams.mapped(), counts.mapped(), holders.mapped().reshape(-1, self._common)
 
-    def _between(self, sizes: Any, low: int, high: int) -> tuple[Any, Any]:
+    def _numbers_between(self, sizes: Any, low: int, high: int) -> tuple[Any, Any]:
         """The numbers from `low` to `high`, and the text of each."""
         numbers, texts = [np.empty(0, dtype=np.uint64)], [np.empty(0, dtype=np.int32)]
         for start, stop, block in self._blocks(sizes, _READ):

@@ -17,9 +17,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from rlvr.data.parallel import in_chunks, mapped
+from rlvr.data.parallel import in_chunks, map_chunks
 
-__all__ = ["TestSetOverlap", "digest_of", "folded", "near_duplicates", "words"]
+__all__ = ["TestSetOverlap", "digest_of", "fold_text", "near_duplicates", "words"]
 
 _Words: TypeAlias = tuple[str, ...]
 
@@ -44,7 +44,7 @@ _LETTERS = re.compile(r"\w")
 _TYPED = str.maketrans("‘’′“”−–", "'''\"\"--")
 
 
-def folded(text: str) -> _Words:
+def fold_text(text: str) -> _Words:
     """The words and signs of a text, in one case, without the punctuation of sentences.
 
     Superscripts are written with ^ and subscripts with _, since 2³ is not 23.  In a line without any letter or digit,
@@ -72,11 +72,11 @@ def words(text: str) -> _Words:
 
 
 def _plain(text: str) -> str:
-    marked = text if text.isascii() else "".join(map(_marked, text.translate(_TYPED)))
+    marked = text if text.isascii() else "".join(map(_mark_char, text.translate(_TYPED)))
     return unicodedata.normalize("NFKC", marked).casefold()
 
 
-def _marked(char: str) -> str:
+def _mark_char(char: str) -> str:
     """Mark a character that NFKC would merge with its neighbours."""
     kind = unicodedata.decomposition(char).partition(" ")[0]
     return {"<super>": "^", "<sub>": "_", "<fraction>": " "}.get(kind, "") + char
@@ -97,7 +97,7 @@ class TestSetOverlap:
         self._runs: dict[int, dict[_Words, str]] = defaultdict(dict)  # by length
         self._n = n
         for test in tests:
-            if folded_test := folded(test):
+            if folded_test := fold_text(test):
                 self._whole.setdefault(folded_test, test)
             test_words = words(test)
             length = min(n, len(test_words))
@@ -121,7 +121,7 @@ class TestSetOverlap:
         counts: Counter[_Words] = Counter()
         counted: set[bytes] = set()  # of the prompts that share something: equal ones count once
         index = 0
-        for chunk, looked in mapped(self._look, in_chunks(every), processes):
+        for chunk, looked in map_chunks(self._look, in_chunks(every), processes):
             for messages, (runs, whole_test) in zip(chunk, looked, strict=True):
                 if runs or whole_test:
                     shared_runs = [tuple(run) for run in runs]
@@ -142,7 +142,7 @@ class TestSetOverlap:
         """For each prompt, given as its messages: the runs that it shares with tests, and the test that it equals."""
         looked = []
         for messages in prompts:
-            wholes = map(folded, ("\n".join(messages), *messages))
+            wholes = map(fold_text, ("\n".join(messages), *messages))
             test = next((test_text for test_text in wholes if test_text in self._whole), None)
             looked.append((list(self._hits(words("\n".join(messages)))), test))
         return looked
@@ -179,14 +179,14 @@ def near_duplicates(
     Returns:
         Pairs of indices into `texts`, in the order of the later ones.
     """
-    from rlvr.data.grams import GramFile, unpacked  # here, since it imports numpy
+    from rlvr.data.grams import GramFile, unpack_arrays  # here, since it imports numpy
 
     first: set[bytes] = set()
     indices = array("I")
     index = 0
     with GramFile(_COMMON) as grams:
-        for _, (digests, numbers) in mapped(_near, in_chunks(texts), processes):
-            for digest, text_numbers in zip(digests, unpacked(numbers), strict=True):
+        for _, (digests, numbers) in map_chunks(_near, in_chunks(texts), processes):
+            for digest, text_numbers in zip(digests, unpack_arrays(numbers), strict=True):
                 if (key := bytes.fromhex(digest)) not in first:
                     first.add(key)
                     indices.append(index)
@@ -209,9 +209,9 @@ def digest_of(parts: Sequence[str]) -> bytes:
 
 def _near(texts: Sequence[str]) -> tuple[list[str], list[object]]:
     """What `near_duplicates` has to know of each text: a digest of `folded`, and the numbers of its 5-grams."""
-    from rlvr.data.grams import gram_numbers, packed
+    from rlvr.data.grams import gram_numbers, pack_arrays
 
-    every = [folded(text) for text in texts]
-    return [digest_of(text_words).hex() for text_words in every], packed(
+    every = [fold_text(text) for text in texts]
+    return [digest_of(text_words).hex() for text_words in every], pack_arrays(
         [gram_numbers(text_words) for text_words in every]
     )

@@ -597,7 +597,7 @@ def read_labelled(path: Path, *, needs_both: bool) -> list[Labelled]:
             )
         return items
     items = [
-        _labelled(row, f"{path}, row {number}")
+        _read_labelled_row(row, f"{path}, row {number}")
         for number, row in enumerate(itertools.chain([] if first is None else [first], rows), 1)
     ]
     if not items:
@@ -678,7 +678,7 @@ def _steps(row: Row, where: str) -> LabelledSteps:
     )
 
 
-def _labelled(row: Row, where: str) -> Labelled:
+def _read_labelled_row(row: Row, where: str) -> Labelled:
     if "prompt" not in row or "completion" not in row:
         raise DataError(
             f"{where} has no prompt or no completion, it has {', '.join(map(repr, row))}"

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from rlvr.validate import require_whole
 from rlvr.workers import Handler, Threads, WorkerPool, usable_cores
 
-__all__ = ["in_chunks", "mapped"]
+__all__ = ["in_chunks", "map_chunks"]
 
 _T = TypeVar("_T", bound="str | tuple[str, ...]")
 
@@ -46,7 +46,7 @@ def in_chunks(texts: Iterable[_T]) -> Iterator[list[_T]]:
         yield chunk
 
 
-def mapped(
+def map_chunks(
     function: Callable[[_Chunk], Any], chunks: Iterable[_Chunk], processes: int | None = None
 ) -> Iterator[tuple[_Chunk, Any]]:
     """Each chunk with what a function makes of it, in order; a bounded number of chunks is under way.

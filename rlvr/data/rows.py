@@ -50,7 +50,7 @@ _GROUP_ROWS = 1024  # of Parquet, which are in memory together
 _BUFFER = 1 << 18  # bytes; with the usual 8 KiB a tenth of the time goes into calls of the system
 
 
-def _packed(name: str, value: Any) -> Any:
+def _pack_value(name: str, value: Any) -> Any:
     """A value for a Parquet column.  A column has one type, so references, which may differ in type, become texts."""
     if isinstance(value, str):
         return value if _is_utf8(value) and not value.startswith(MARK) else MARK + json.dumps(value)
@@ -154,7 +154,7 @@ class Journal:
         if self.path.suffix not in (".jsonl", ".parquet"):
             raise UsageError(f"{self.path}: the output must end in .jsonl or .parquet")
         self.done = 0
-        self._file = self._claimed()
+        self._file = self._claim_partial()
         try:
             require_output(
                 self.path, overwrite=overwrite
@@ -167,7 +167,7 @@ class Journal:
             if resume:
                 self._drop_torn_line()
                 self.done = _count_lines(self.partial)
-                first = next(_kept(self.partial), None)
+                first = next(_read_partial(self.partial), None)
                 if first is not None and first.row is not None:
                     self._checksums = first.checked  # all rows of a file have one or none has
             else:
@@ -176,7 +176,7 @@ class Journal:
             self._leave()
             raise
 
-    def _claimed(self) -> IO[bytes]:
+    def _claim_partial(self) -> IO[bytes]:
         """The partial file, open and locked.  The lock ends with this process, however that ends."""
         while True:
             with contextlib.suppress(
@@ -214,7 +214,7 @@ class Journal:
         Raises:
             UsageError: one of them is damaged.
         """
-        for line in itertools.islice(_kept(self.partial), self.done):
+        for line in itertools.islice(_read_partial(self.partial), self.done):
             if line.row is None:
                 raise self._damaged(line.number, line.error)
             yield line.row
@@ -378,7 +378,7 @@ def _count_lines(path: Path) -> int:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
-def _kept(partial: Path) -> Iterator[Line]:
+def _read_partial(partial: Path) -> Iterator[Line]:
     """The rows of a partial file."""
     with partial.open("rb") as file:
         yield from json_lines(file, str(partial))
@@ -415,8 +415,8 @@ def _to_parquet(source: Path, target: Path, notes: Mapping[str, str], *, checksu
 
 def _groups(source: Path) -> Iterator[list[dict[str, Any]]]:
     """The rows of a partial file as Parquet has them, as many at a time as are held in memory."""
-    rows = (line.row for line in _kept(source) if line.row is not None)
-    packed = ({name: _packed(name, value) for name, value in row.items()} for row in rows)
+    rows = (line.row for line in _read_partial(source) if line.row is not None)
+    packed = ({name: _pack_value(name, value) for name, value in row.items()} for row in rows)
     while group := list(itertools.islice(packed, _GROUP_ROWS)):
         yield group
 

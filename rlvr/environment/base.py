@@ -35,7 +35,7 @@ from rlvr.environment.episode import Episode, EpisodeLimits
 from rlvr.environment.options import check_annotations, typed_options
 from rlvr.environment.reading import is_read_later, limited_reading
 from rlvr.environment.tool_episode import ToolEpisode
-from rlvr.environment.tools import Tool, declared, tools_of
+from rlvr.environment.tools import Tool, declared_tools, tools_of
 from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
 from rlvr.errors import DataError, DataWarning, UsageError, brief
 from rlvr.rewards import Correct, Observation, Reward
@@ -49,14 +49,14 @@ from rlvr.types import (
     Verdict,
     Verifier,
     VerifierFunction,
+    describe_returned,
     is_async,
     plain_reference,
     read_reference,
-    returned,
     verified,
 )
 from rlvr.validate import is_whole, require_whole
-from rlvr.workers.loops import finished, loop_thread
+from rlvr.workers.loops import finish, loop_thread
 
 if TYPE_CHECKING:
     from rlvr.environment.mixture import Share
@@ -209,7 +209,7 @@ class Environment:
     @classmethod
     def _has_hooks(cls) -> bool:
         overrides = any(getattr(cls, name) is not getattr(Environment, name) for name in _HOOKS)
-        return bool(declared(cls)) or overrides
+        return bool(declared_tools(cls)) or overrides
 
     @classmethod
     def _add_limits(cls) -> None:
@@ -660,7 +660,7 @@ class Environment:
         Raises:
             UsageError: the environment is async; await `aobserve`.
         """
-        return finished(self.aobserve(task, completion))
+        return finish(self.aobserve(task, completion))
 
     async def aobserve(self, task: Task, completion: Completion) -> Observation:
         """`observe`, with what is async awaited.
@@ -674,7 +674,7 @@ class Environment:
                 verdict = await verdict
             if not isinstance(verdict, Verdict):
                 raise UsageError(
-                    f"{type(self).__name__}.verify returned {returned(verdict)}; it must be a Verdict"
+                    f"{type(self).__name__}.verify returned {describe_returned(verdict)}; it must be a Verdict"
                 )
         return await self.reward.aobserve(task, completion, verdict)
 
@@ -854,7 +854,7 @@ class Environment:
             The task's prompt, and info with "task", "index" and, where there are several turns, "tools", the schemas.
         """
         self.close()
-        index, task = self._drawn(seed, options)
+        index, task = self._draw_task(seed, options)
         self._playing, self._episode = task, (episode := self.open(task))
         info = {"task": task.id, "index": index}
         return episode.prompt, info if self.single_turn else {**info, "tools": episode.schemas}
@@ -910,7 +910,7 @@ class Environment:
             )
         return score
 
-    def _drawn(self, seed: int | None, options: Mapping[str, Any] | None) -> tuple[int, Task]:
+    def _draw_task(self, seed: int | None, options: Mapping[str, Any] | None) -> tuple[int, Task]:
         """The task of `options={"index": 7}`, or one at random."""
         if seed is not None or self._rng is None:
             self._rng = random.Random(seed)

@@ -90,7 +90,7 @@ def read_turn_of(name: str, text: str, schemas: Sequence[Mapping[str, Any]] = ()
     return FORMATS[name](text, schemas)
 
 
-def _thought(text: str, opening: str) -> int | None:
+def _end_of_thinking(text: str, opening: str) -> int | None:
     """Where the part after the thinking begins; None if the thinking has no end.
 
     The first closing tag counts, and only before the first call: an argument may hold such a tag.
@@ -105,9 +105,9 @@ def _thought(text: str, opening: str) -> int | None:
 # ------------------------------------------------------------------------------------------------------------ tags
 
 
-def _tagged(text: str, read: Callable[[str, int], tuple[Ask, int]]) -> PolicyTurn:
+def _read_tagged(text: str, read: Callable[[str, int], tuple[Ask, int]]) -> PolicyTurn:
     """Calls in <tool_call> tags, each read by a function of (text, place), which gives the call and where it ends."""
-    begin = _thought(text, "<tool_call>")
+    begin = _end_of_thinking(text, "<tool_call>")
     if begin is None:
         return PolicyTurn(text)
     texts, calls, at = [text[:begin]], list[Ask](), begin
@@ -145,7 +145,7 @@ def _hermes(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
             raise _FaultError(f"the call is no JSON: {error}") from None
         return _ask(value), stop
 
-    return _tagged(text, read)
+    return _read_tagged(text, read)
 
 
 def _qwen_xml(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
@@ -167,7 +167,7 @@ def _qwen_xml(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
             end = closed.search(text, begun.end())
             if end is None:
                 raise _FaultError(f"the parameter {begun[1]!r} does not end with </parameter>")
-            arguments[begun[1]] = _typed(
+            arguments[begun[1]] = _read_untyped(
                 text[begun.end() : end.start()], _schema(schemas, function[1], begun[1])
             )
             at = end.end()
@@ -176,7 +176,7 @@ def _qwen_xml(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
             raise _FaultError("the call does not end with </function>")
         return Ask(function[1], arguments), end.end()
 
-    return _tagged(text, read)
+    return _read_tagged(text, read)
 
 
 def _schema(schemas: Sequence[Mapping[str, Any]], name: str, parameter: str) -> Mapping[str, Any]:
@@ -191,7 +191,7 @@ def _schema(schemas: Sequence[Mapping[str, Any]], name: str, parameter: str) -> 
     return {}
 
 
-def _typed(text: str, schema: Mapping[str, Any]) -> Any:
+def _read_untyped(text: str, schema: Mapping[str, Any]) -> Any:
     """A value that was written without its type: JSON unless the schema says that it is a text."""
     if schema.get("type") == "string":
         return text

@@ -148,7 +148,7 @@ class Mixture(Environment):
             raise UsageError(
                 f"curriculum is {brief(self.curriculum)}; give rlvr.Curriculum(), or None"
             )
-        self._set(_named(share, self.split) for share in shares)
+        self._set(_name_share(share, self.split) for share in shares)
 
     def _set(self, shares: Any) -> None:
         self._shares: dict[str, Share] = {}
@@ -170,7 +170,7 @@ class Mixture(Environment):
     def config(self) -> dict[str, Any]:
         """The options, as plain JSON; an environment that was given as an object stands there as its id and options."""
         described: dict[str, Any] = {
-            "envs": [self._described(share) for share in _listed(self.envs)]
+            "envs": [self._describe_share(share) for share in _listed(self.envs)]
         }
         if self.split != "train":
             described["split"] = self.split
@@ -183,7 +183,7 @@ class Mixture(Environment):
         return described
 
     @staticmethod
-    def _described(given: Any) -> dict[str, Any]:
+    def _describe_share(given: Any) -> dict[str, Any]:
         share = _share(given)
         is_object = isinstance(share.env, Environment)
         env, options = (share.env.id, share.env.config) if is_object else (share.env, share.options)  # type: ignore[union-attr]
@@ -503,7 +503,7 @@ def _made(what: str, kind: Any, given: Mapping[str, Any]) -> Any:
     return kind(**given)
 
 
-def _named(share: Share, split: str) -> Share:
+def _name_share(share: Share, split: str) -> Share:
     """With the environment itself in place of its id, and with its name."""
     env = share.env
     if not isinstance(env, Environment):

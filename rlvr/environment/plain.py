@@ -68,7 +68,7 @@ def environment_class(cls: type) -> type[Environment]:
     }
     body |= {option.name: _default(option) for option in options if _default(option) is not None}
     body |= {name: getattr(cls, name) for name in _SETTINGS if hasattr(cls, name)}
-    body |= {name: _forwarded(name) for name in _METHODS if hasattr(cls, name)}
+    body |= {name: _forward(name) for name in _METHODS if hasattr(cls, name)}
     return type(cls.__name__, (Environment,), body)
 
 
@@ -81,7 +81,7 @@ def _default(option: dataclasses.Field[Any]) -> Any:
     )
 
 
-def _forwarded(name: str) -> Callable[..., Any]:
+def _forward(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._own, name)(*args, **kwargs)
 

@@ -198,7 +198,7 @@ def load(id: str) -> type[Environment]:
                 f"entry point {id!r} leads to {point.value}; put @rlvr.register({id!r}) on that class"
             )
     if id not in _registered:
-        raise UnknownEnvironment(_unknown(id))
+        raise UnknownEnvironment(_unknown_error(id))
     return _registered[id]
 
 
@@ -400,7 +400,7 @@ def _import_file(path: Path) -> Any:
     return module
 
 
-def _unknown(id: str) -> str:
+def _unknown_error(id: str) -> str:
     if id in _RETIRED:
         return (
             f"environment {id!r} is retired: its verdicts have changed, so records of it cannot be repeated; its "

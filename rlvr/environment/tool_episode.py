@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from rlvr.environment.episode import Episode, EpisodeFailed, TurnLike, is_cut, policy_turn
 from rlvr.environment.tools import Tool, by_name, clean, text_of, tools_of, unrecordable
 from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, ToolCall, reply_message
-from rlvr.errors import RlvrError, ToolError, Unscored, UsageError, brief, described
+from rlvr.errors import RlvrError, ToolError, Unscored, UsageError, brief, describe_error
 from rlvr.types import Completion, Task, is_async
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ class ToolEpisode(Episode):
         self._busy: list[Future[Any]] = []
         self._state: Any = None
         try:
-            self._state = self._own("setup", partial(env.setup, task))
-            self.tools = by_name(self._own("tools", lambda: list(_tools(env, self._state))))
+            self._state = self._call_own("setup", partial(env.setup, task))
+            self.tools = by_name(self._call_own("tools", lambda: list(_tools(env, self._state))))
         except BaseException:
             self.close()
             raise
@@ -190,7 +190,7 @@ class ToolEpisode(Episode):
         """The simulated user's message; None at the end.  One that takes too long follows a turn of the policy, which
         must not gain by it: the episode is WRONG."""
         try:
-            user = self._own("user", partial(self.env.user, self.task, self.record.messages))
+            user = self._call_own("user", partial(self.env.user, self.task, self.record.messages))
         except _TooLong as late:
             self._fault = f"time limit: {late}"
             return None
@@ -242,13 +242,13 @@ class ToolEpisode(Episode):
             return
         _each(self._state, "freeze")
         if self.env.outputs:
-            self._final = self._as_json("grade", self._graded)
+            self._final = self._as_json("grade", self._grade_outputs)
         else:
             self._final = self._as_json("final", partial(self.env.final, self.task, self._state))
 
     def _as_json(self, what: str, read: Callable[[], Any]) -> Any:
         """What a method of the environment gives, as a record holds it."""
-        value = self._own(what, read)
+        value = self._call_own(what, read)
         try:
             return json.loads(json.dumps(value, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
@@ -256,7 +256,7 @@ class ToolEpisode(Episode):
                 f"{what} gave {brief(value)}, which JSON cannot hold: {error}"
             ) from error
 
-    def _graded(self) -> Any:
+    def _grade_outputs(self) -> Any:
         """What `grade` finds in the outputs, once the session that they are from has ended."""
         session = self._session()
         try:
@@ -265,7 +265,7 @@ class ToolEpisode(Episode):
             self._fault = f"outputs: {fault}"
             return None
         self._outputs = {path: _as_text(data) for path, data in files.items()}
-        return self._boxed(session, files)
+        return self._grade_in_box(session, files)
 
     def grade_again(self, outputs: Mapping[str, str]) -> Any:
         """What `grade` finds in the outputs of another episode's record; this one is over then.
@@ -279,7 +279,7 @@ class ToolEpisode(Episode):
         self._require_open()
         self.end = "answer"
         files = {path: _as_bytes(text) for path, text in outputs.items()}
-        return self._as_json("grade", lambda: self._boxed(self._session(), files))
+        return self._as_json("grade", lambda: self._grade_in_box(self._session(), files))
 
     def _session(self) -> Any:
         for member in _members(self._state):
@@ -289,7 +289,7 @@ class ToolEpisode(Episode):
             f"{self.env.id} declares outputs, and its setup gave {brief(self._state)}: give a session"
         )
 
-    def _boxed(self, session: Any, files: Mapping[str, bytes]) -> Any:
+    def _grade_in_box(self, session: Any, files: Mapping[str, bytes]) -> Any:
         box = session.box(files)
         _each(self._state, "kill")
         return self.env.grade(self.task, box)
@@ -343,7 +343,7 @@ class ToolEpisode(Episode):
                 ask = dataclasses.replace(ask, fault=fault)
             arguments = clean(dict(ask.arguments)) if not ask.fault else {}
             name = clean(ask.name)[:200]
-            refused = self._refused(ask, name, arguments)
+            refused = self._why_refused(ask, name, arguments)
             reply = self._cut(f"error: {refused}") if refused else ""
             if not refused:
                 self._calls += 1
@@ -368,7 +368,7 @@ class ToolEpisode(Episode):
             self._seconds += time.monotonic() - began
         return calls
 
-    def _refused(self, ask: Ask, name: str, arguments: dict[str, Any]) -> str:
+    def _why_refused(self, ask: Ask, name: str, arguments: dict[str, Any]) -> str:
         """Why a call is not made; "" if it is.  A call that is refused counts too, so that refusals end."""
         names = ", ".join(self.tools) or "none"
         if self._calls >= self.limits.calls:
@@ -395,7 +395,7 @@ class ToolEpisode(Episode):
         except Unscored:
             raise
         except Exception as raised:  # the author's code may raise anything
-            raise _failed(f"the tool {tool.name!r}", raised) from raised
+            raise _failure_of(f"the tool {tool.name!r}", raised) from raised
 
     def _cut(self, reply: str) -> str:
         """A reply within `reply_chars`: its beginning and its end."""
@@ -409,19 +409,19 @@ class ToolEpisode(Episode):
 
     # ------------------------------------------------------------------------------------------ the author's own code
 
-    def _own(self, what: str, function: Callable[[], Any]) -> Any:
+    def _call_own(self, what: str, function: Callable[[], Any]) -> Any:
         """A method of the environment, whose failure is ours."""
         limit_s = max(_OWN_S, 2 * self.limits.call_seconds)
         try:
-            return self._limited(function, limit_s, kills=what != "setup")
+            return self._call_limited(function, limit_s, kills=what != "setup")
         except _LateError:
             raise _TooLong(f"{what} of {self.env.id} took more than {limit_s:g} s") from None
         except RlvrError:
             raise
         except Exception as raised:  # the author's code may raise anything
-            raise _failed(f"{what} of {self.env.id}", raised) from raised
+            raise _failure_of(f"{what} of {self.env.id}", raised) from raised
 
-    def _limited(self, function: Callable[[], Any], limit_s: float, *, kills: bool) -> Any:
+    def _call_limited(self, function: Callable[[], Any], limit_s: float, *, kills: bool) -> Any:
         """Run something in the episode's thread; at its limit, a coroutine is cancelled, and the state killed.
 
         Raises:
@@ -457,7 +457,7 @@ class ToolEpisode(Episode):
 
         def job() -> Any:
             found = function()
-            return _awaited(found, limit_s) if inspect.isawaitable(found) else found
+            return _await_result(found, limit_s) if inspect.isawaitable(found) else found
 
         patience_s = limit_s + (_GRACE_S if is_async(function) else 0)
         future: Future[Any] = Future()
@@ -490,7 +490,7 @@ class ToolEpisode(Episode):
         raise _LateError
 
 
-async def _awaited(found: Any, limit_s: float) -> Any:
+async def _await_result(found: Any, limit_s: float) -> Any:
     task = asyncio.ensure_future(found)
     done, _ = await asyncio.wait([task], timeout=limit_s)
     if not done:
@@ -508,7 +508,7 @@ async def _all_awaited(
 
     async def await_one(function: Callable[[], Any], future: Future[Any]) -> None:
         try:
-            value = await _awaited(function(), limit_s)
+            value = await _await_result(function(), limit_s)
         except Exception as error:  # noqa: BLE001  it belongs to the caller that reads the future
             future.set_exception(error)
         else:
@@ -539,8 +539,8 @@ def _tools(env: Environment, state: Any) -> Sequence[Tool]:
     return env.tools(state) if callable(env.tools) else tools_of(env, state)
 
 
-def _failed(where: str, raised: Exception) -> EpisodeFailed:
-    kind, message, trace = described(raised)
+def _failure_of(where: str, raised: Exception) -> EpisodeFailed:
+    kind, message, trace = describe_error(raised)
     return EpisodeFailed(f"{where} raised {kind}: {message}", trace)
 
 

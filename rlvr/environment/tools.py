@@ -44,7 +44,7 @@ __all__ = [
     "Tool",
     "by_name",
     "clean",
-    "declared",
+    "declared_tools",
     "schema_of",
     "text_of",
     "tool",
@@ -133,7 +133,8 @@ class Tool:
                 return f"{self.name} lacks the argument {name!r}; it has {names}"
         for name, value in arguments.items():
             if not _fits(value, properties[name]):
-                return f"the argument {name!r} of {self.name} is {brief(value)}; it must be {_said(properties[name])}"
+                rule = _describe_schema(properties[name])
+                return f"the argument {name!r} of {self.name} is {brief(value)}; it must be {rule}"
         return ""
 
 
@@ -246,11 +247,11 @@ def tools_of(env: object, state: Any) -> list[Tool]:
     """
     return [
         replace(made, function=partial(getattr(env, attribute), state))
-        for attribute, made in declared(type(env))
+        for attribute, made in declared_tools(type(env))
     ]
 
 
-def declared(cls: type) -> list[tuple[str, Tool]]:
+def declared_tools(cls: type) -> list[tuple[str, Tool]]:
     """(attribute, tool) of a class's methods that are tools, in the order of their definition.
 
     Args:
@@ -405,15 +406,15 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
     return True
 
 
-def _said(schema: Mapping[str, Any]) -> str:
+def _describe_schema(schema: Mapping[str, Any]) -> str:
     """A schema in words."""
     if "anyOf" in schema:
-        return " or ".join(map(_said, schema["anyOf"]))
+        return " or ".join(map(_describe_schema, schema["anyOf"]))
     if "enum" in schema:
         return f"one of {json.dumps(schema['enum'], ensure_ascii=False)}"
     kind = str(schema.get("type", "any JSON"))
     if kind == "array" and schema.get("items"):
-        return f"a list, of which each is {_said(schema['items'])}"
+        return f"a list, of which each is {_describe_schema(schema['items'])}"
     return _NAMES.get(kind) or {"array": "a list", "object": "an object", "null": "null"}.get(
         kind, kind
     )

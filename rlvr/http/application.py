@@ -260,7 +260,7 @@ class Application:
         response: Response | None = None
         try:
             try:
-                request = self._admitted(scope, receive, share, *place)
+                request = self._admit(scope, receive, share, *place)
                 assert place[1] is not None
                 response = await place[1].handler(request)
                 await response(scope, receive, send)
@@ -293,7 +293,7 @@ class Application:
             response.headers["connection"] = "close"
         return response
 
-    def _admitted(
+    def _admit(
         self,
         scope: Scope,
         receive: Receive,

@@ -111,20 +111,20 @@ class BodyReader:
         else:
             try:
                 async with asyncio.timeout(self._limits.body_s):
-                    body = await self._received(request)
+                    body = await self._receive(request)
             except TimeoutError:
                 message = f"the body was not there within {self._limits.body_s:g} s; send it faster, or less of it"
                 raise Refused(408, "too-slow", message) from None
         if len(body) <= _AT_ONCE_BYTES:
-            return self._parsed(body, share)
+            return self._parse_body(body, share)
         parsed = await asyncio.get_running_loop().run_in_executor(
-            self._thread, self._parsed, body, share, connection
+            self._thread, self._parse_body, body, share, connection
         )
         if connection is not None and connection.has_left:
             raise ClientDisconnect
         return parsed
 
-    async def _received(self, request: HttpRequest) -> bytearray:
+    async def _receive(self, request: HttpRequest) -> bytearray:
         limit = int(self._limits.body_mib * MIB)
         declared = request.header(b"content-length")
         if declared.isdecimal() and int(declared[:20]) > limit:
@@ -144,7 +144,7 @@ class BodyReader:
             body += part
         return body
 
-    def _parsed(self, body: bytearray, share: MemoryShare, connection: Any = None) -> Body:
+    def _parse_body(self, body: bytearray, share: MemoryShare, connection: Any = None) -> Body:
         """Called in a thread, unless the body is small."""
         if connection is not None and connection.has_left:
             raise ClientDisconnect

@@ -100,7 +100,7 @@ class Keys:
         self._schemes, self._file = schemes, file
         self._looked = 0.0
         self._text: str | None = None
-        self._own = {} if key is None else {_checked(key, "the API key"): _Key(Caller(), None)}
+        self._own = {} if key is None else {_check_key(key, "the API key"): _Key(Caller(), None)}
         self._named: dict[bytes, _Key] = {}
         if file is not None:
             self._text = _read(file)
@@ -233,7 +233,7 @@ def _key_of(words: list[str]) -> tuple[bytes, _Key]:
             raise UsageError(
                 f"{word[:40]!r} stands behind the key; until=2027-01-31 and rights=score,metrics may"
             )
-    return _checked(key, "the key"), _Key(Caller(name, rights), until)
+    return _check_key(key, "the key"), _Key(Caller(name, rights), until)
 
 
 def _seconds(text: str) -> float:
@@ -244,7 +244,7 @@ def _seconds(text: str) -> float:
     return (time_of if time_of.tzinfo else time_of.replace(tzinfo=UTC)).timestamp()
 
 
-def _checked(key: str, what: str) -> bytes:
+def _check_key(key: str, what: str) -> bytes:
     if not key.strip():
         raise UsageError(
             f"{what} is blank; set one of {LEAST_KEY_LETTERS} letters or more, or none at all"

@@ -15,7 +15,7 @@ from rlvr.http.application import Route
 from rlvr.http.request import HttpRequest
 from rlvr.http.responses import Response, WholeResponse, json_response
 
-__all__ = ["documented", "openapi", "page"]
+__all__ = ["with_docs", "openapi", "page"]
 
 _PLACE = "#/components/schemas/{model}"
 _STATUSES = {
@@ -118,7 +118,7 @@ def page(title: str, about: str, routes: Sequence[Route]) -> str:
     return "\n".join([*parts, f"<h2>Errors</h2><table>{rows}</table>"])
 
 
-def documented(title: str, about: str, routes: Sequence[Route], *, wants_key: bool) -> list[Route]:
+def with_docs(title: str, about: str, routes: Sequence[Route], *, wants_key: bool) -> list[Route]:
     """The routes, with `/docs` and `/openapi.json` for them.
 
     Args:

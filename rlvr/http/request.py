@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope
 from rlvr.http.memory import MemoryShare
 from rlvr.http.refused import Refused
 
-__all__ = ["HttpRequest", "typed"]
+__all__ = ["HttpRequest", "read_typed"]
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
@@ -51,7 +51,7 @@ class HttpRequest:
         return QueryParams(self.scope["query_string"])
 
 
-def typed(values: Mapping[str, Any], body: type[_Body]) -> _Body:
+def read_typed(values: Mapping[str, Any], body: type[_Body]) -> _Body:
     """A body as the type that its route documents.
 
     Args:

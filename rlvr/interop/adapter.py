@@ -19,7 +19,7 @@ from rlvr.scoring.engines import engine_of
 from rlvr.scoring.items import Item
 from rlvr.types import Completion, Message, Prompt, Score, Task
 from rlvr.validate import require_number, require_optional_whole
-from rlvr.workers import shipped
+from rlvr.workers import ship
 
 __all__ = [
     "Adapter",
@@ -97,9 +97,7 @@ class Adapter:
         """Uses cloudpickle, so that classes of a script or notebook, and lambdas, reach a spawned process."""
         left = ("scorer", "dataset")  # a trainer has its own copy of the data set
         return {
-            "shipped": shipped(
-                {name: value for name, value in vars(self).items() if name not in left}
-            )
+            "shipped": ship({name: value for name, value in vars(self).items() if name not in left})
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -245,12 +245,12 @@ class GymEnv(gymnasium.Env[Any, str]):
         observation, info = self._env.reset(seed=drawn_seed, options=options)
         if self._judge is not None:
             self._task = self._env.task(info["index"])
-        return _given(observation), dict(info)
+        return _copy_observation(observation), dict(info)
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self._judge is None:
             observation, reward, terminated, truncated, info = self._env.step(action)
-            return _given(observation), float(reward), terminated, truncated, dict(info)
+            return _copy_observation(observation), float(reward), terminated, truncated, dict(info)
         rewards, infos = self._judge.judge([self.under_way()], [action])
         self._task = None  # only now: what was not scored may be tried again
         return "", rewards[0], True, False, infos[0]
@@ -327,7 +327,7 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
             ),
             strict=True,
         )
-        return observations, self._joined(infos)
+        return observations, self._join_infos(infos)
 
     def step(self, actions: Any) -> tuple[tuple[Any, ...], Any, Any, Any, dict[str, Any]]:
         """Score every action and begin the next episodes; if scoring raises, the current episodes go on.
@@ -350,7 +350,7 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         tasks = [env.under_way() for env in self._envs]
         rewards, finals = self._judge.judge(tasks, texts)
         observations, infos = zip(*(env.reset() for env in self._envs), strict=True)
-        info = self._joined(
+        info = self._join_infos(
             [
                 new | {"final_obs": "", "final_info": final}
                 for new, final in zip(infos, finals, strict=True)
@@ -359,7 +359,7 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         ended = np.ones(self.num_envs, dtype=np.bool_)
         return observations, np.array(rewards, dtype=np.float64), ended, np.zeros_like(ended), info
 
-    def _joined(self, infos: Any) -> dict[str, Any]:
+    def _join_infos(self, infos: Any) -> dict[str, Any]:
         joined: dict[str, Any] = {}
         for i, info in enumerate(infos):
             joined = self._add_info(joined, info, i)
@@ -376,6 +376,6 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         self.close()
 
 
-def _given(observation: Any) -> Any:
+def _copy_observation(observation: Any) -> Any:
     """A copy of chat messages, which the caller may change without changing the environment's own."""
     return observation if isinstance(observation, str) else deepcopy(list(observation))

@@ -178,7 +178,7 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
             )
         elif action.tool_calls:
             action_text = _message(action.text, action.tool_calls)
-        messages, reward, terminated, truncated, info = self._taken(action_text)
+        messages, reward, terminated, truncated, info = self._take_step(action_text)
         self._steps += 1
         ended, score = terminated or truncated, info.get("score")
         if action.type == "call_tool":
@@ -197,7 +197,7 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
             parts={} if score is None else dict(score.parts),
         )
 
-    def _taken(self, said: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def _take_step(self, said: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """A step of the environment; one that services score has no other."""
         if self._scorer is None:
             step_result: tuple[Any, float, bool, bool, dict[str, Any]] = self._env.step(said)

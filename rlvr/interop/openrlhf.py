@@ -255,11 +255,11 @@ def work_of(
             _task(env, label, prompt),
             completion_with_length(env, completion_in_query(query, prompt, ends), count_tokens),
         )
-        for query, prompt, label in _asked(request)
+        for query, prompt, label in _read_request_rows(request)
     ]
 
 
-def _asked(request: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+def _read_request_rows(request: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     if not isinstance(request, Mapping):
         raise DataError(
             f"the request is {brief(request)}; it must map 'query', 'prompts' and 'labels' to lists"

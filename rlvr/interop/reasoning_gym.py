@@ -130,7 +130,7 @@ class ReasoningGym(Environment):
             _made(self.family, self._settings, 0)
         except Exception as error:  # whatever its configuration raises, assertions included
             raise UsageError(
-                f"reasoning-gym's {self.family} refuses {self.settings!r}: {_said(error)}"
+                f"reasoning-gym's {self.family} refuses {self.settings!r}: {_describe_thing(error)}"
             ) from error
 
         verifier = FamilyVerifier(self.family, self._settings, self.strict, self.wall_s)
@@ -336,9 +336,9 @@ def _scoring() -> Callable[[tuple[str, str, int, Any, str]], tuple[str, Any]]:
         except MemoryError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001  the scorer's own border
-            return "crash", _said(error)
+            return "crash", _describe_thing(error)
         if not isinstance(marks, (int, float)) or not 0 <= marks <= 1:  # false for NaN
-            return "odd-score", _said(marks)
+            return "odd-score", _describe_thing(marks)
         return "marks", float(marks)
 
     return handle
@@ -349,5 +349,5 @@ def _workers() -> WorkerPool:
     return WorkerPool(_scoring, workers=1, spares=0, memory_mib=_MEMORY_MIB, quiet=True)
 
 
-def _said(thing: object) -> str:
+def _describe_thing(thing: object) -> str:
     return brief(thing)[:200]

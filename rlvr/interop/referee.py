@@ -88,7 +88,7 @@ def referee(
         for case, step in cases().items():
             write_step(cases_folder / f"{case}.safetensors", step)
         _drive(name, python, source, cases_folder, answered)
-        return [_judged(case, answered) for case in cases()]
+        return [_judge_answer(case, answered) for case in cases()]
 
 
 def _drive(name: str, python: Path, source: Path | None, asked: Path, answered: Path) -> None:
@@ -106,7 +106,7 @@ def _drive(name: str, python: Path, source: Path | None, asked: Path, answered: 
         raise UsageError(f"the driver of {name} ended with {ended.returncode} in {python}: {last}")
 
 
-def _judged(case: str, answered: Path) -> Ruling:
+def _judge_answer(case: str, answered: Path) -> Ruling:
     path = answered / f"{case}.safetensors"
     note = path.with_suffix(".txt")
     if not path.exists():

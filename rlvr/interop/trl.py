@@ -38,10 +38,10 @@ from rlvr.interop.adapter import (
 )
 from rlvr.rewards import Bounds, Part
 from rlvr.scoring import MEMORY_MIB, WALL_S
-from rlvr.types import Completion, Outcome, Score, Task, Verdict, is_async, plain, returned
+from rlvr.types import Completion, Outcome, Score, Task, Verdict, describe_returned, is_async, plain
 from rlvr.validate import require_one_of, require_optional_whole
 from rlvr.workers import usable_cores
-from rlvr.workers.loops import finished
+from rlvr.workers.loops import finish
 
 __all__ = ["FailureOutcome", "TRLPart", "TRLReward", "from_trl", "to_trl"]
 
@@ -383,10 +383,10 @@ class TRLPart(Part):
         self, task: Task, completion: Completion, verdict: Verdict
     ) -> float | Coroutine[Any, Any, float]:
         value = self._value(task, completion)
-        return value if self.is_async else finished(value)
+        return value if self.is_async else finish(value)
 
     async def _value(self, task: Task, completion: Completion) -> float:
-        value, why = await self._called(
+        value, why = await self._call_function(
             task.prompt, completion.text, {**task.meta, self.reference: task.reference}
         )
         if value is None:
@@ -401,17 +401,17 @@ class TRLPart(Part):
             reference: the task's reference.
         """
         verdict = self._verdict(completion, reference)
-        return verdict if self.is_async else finished(verdict)
+        return verdict if self.is_async else finish(verdict)
 
     async def _verdict(self, completion: str, reference: Any) -> Verdict:
-        value, why = await self._called("", completion, {self.reference: reference})
+        value, why = await self._call_function("", completion, {self.reference: reference})
         if value is None:
             return Verdict(Outcome.UNSCORED, why=why)
         low, high = self.bounds
         outcome = Outcome.CORRECT if value == high else Outcome.WRONG
         return Verdict(outcome, value=(value - low) / (high - low), why=why)
 
-    async def _called(
+    async def _call_function(
         self, prompt: Any, text: str, columns: Mapping[str, Any]
     ) -> tuple[float | None, str]:
         """The function's value for one completion, None if it returned that; and the reason."""
@@ -456,7 +456,7 @@ class TRLPart(Part):
             [value] = map(plain, given)
         except (TypeError, ValueError):
             raise RewardError(
-                f"{self.name} gave {returned(given)}; it must be a list of one value for each completion"
+                f"{self.name} gave {describe_returned(given)}; it must be a list of one value for each completion"
             ) from None
         if value is None:
             return None, f"no-opinion: {self.name} gave None"

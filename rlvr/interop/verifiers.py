@@ -299,11 +299,11 @@ class _Toolsets:
                         schema.name,
                         schema.description,
                         schema.parameters,
-                        partial(self._called, function),
+                        partial(self._call_tool, function),
                     )
                 )
 
-    def _called(self, function: Callable[..., Any], **arguments: Any) -> str:
+    def _call_tool(self, function: Callable[..., Any], **arguments: Any) -> str:
         """Call a tool.  What it raises is told to the model, as verifiers' servers do."""
 
         async def call() -> Any:

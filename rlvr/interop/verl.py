@@ -41,7 +41,7 @@ from rlvr.interop.adapter import (
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Completion, Outcome, Score, Task
 from rlvr.validate import require_optional_whole
-from rlvr.workers import shipped
+from rlvr.workers import ship
 
 __all__ = ["VerlReward", "VerlStopped", "to_verl"]
 
@@ -303,7 +303,7 @@ class VerlReward:
 
     def __getstate__(self) -> dict[str, Any]:
         """Uses cloudpickle, as `Adapter` does: `count_tokens` may be a lambda."""
-        return {"shipped": shipped(vars(self))}
+        return {"shipped": ship(vars(self))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         import cloudpickle

@@ -197,7 +197,7 @@ class VerlEpisodes:
         """
         why = ""
         for _ in range(self.retries + 1):
-            rollout = await self._driven(self._episode(extra), generate)
+            rollout = await self._drive(self._episode(extra), generate)
             score = rollout.score or await self.scorer.ascore(rollout.task, rollout.completion)
             if score.total is not None:
                 return replace(rollout, score=score)
@@ -228,7 +228,7 @@ class VerlEpisodes:
         )
         return player.play(task)
 
-    async def _driven(
+    async def _drive(
         self, play: Play[Rollout], generate: Callable[[list[int], int], Awaitable[Generated]]
     ) -> Rollout:
         """Give a play what it asks for, until it returns."""
@@ -237,7 +237,7 @@ class VerlEpisodes:
             while True:
                 try:
                     sent = await (
-                        self._sampled(needs, generate)
+                        self._sample(needs, generate)
                         if isinstance(needs, Request)
                         else asyncio.wrap_future(needs)
                     )
@@ -251,7 +251,7 @@ class VerlEpisodes:
         finally:
             play.close()
 
-    async def _sampled(
+    async def _sample(
         self, request: Request, generate: Callable[[list[int], int], Awaitable[Generated]]
     ) -> Sample:
         generated = await generate(list(request.context), request.limit)

@@ -33,14 +33,14 @@ from rlvr.types import (
     Verifier,
     VerifierFunction,
     as_verifier,
+    describe_returned,
     is_async,
     plain,
-    returned,
     takes_task,
     verified,
     verifies_async,
 )
-from rlvr.workers.loops import finished
+from rlvr.workers.loops import finish
 
 __all__ = ["Bounds", "Correct", "GroupPart", "Observation", "Part", "Reward"]
 
@@ -220,7 +220,7 @@ class Reward(ABC):
             Unscored: the verifier of a further `Correct` failed.
             UsageError: a part is async; await `aobserve`.
         """
-        return finished(self.aobserve(task, completion, verdict))
+        return finish(self.aobserve(task, completion, verdict))
 
     async def aobserve(self, task: Task, completion: Completion, verdict: Verdict) -> Observation:
         """`observe`, with async parts awaited, one after another.
@@ -237,7 +237,7 @@ class Reward(ABC):
             else:
                 _require_length(leaf, [completion], task)
                 value: Any = leaf.value(task, completion, verdict)
-                values[leaf.name] = _checked(leaf, await value if waits else value, task)
+                values[leaf.name] = _check_value(leaf, await value if waits else value, task)
         return Observation(verdict, values)
 
     def combine(
@@ -253,7 +253,7 @@ class Reward(ABC):
         Raises:
             RewardError, UsageError: as for `observe`.
         """
-        return finished(self.acombine(task, completions, observations))
+        return finish(self.acombine(task, completions, observations))
 
     async def acombine(
         self, task: Task, completions: Sequence[Completion], observations: Sequence[Observation]
@@ -277,14 +277,14 @@ class Reward(ABC):
             column = await column if waits else column
             if not isinstance(column, Collection):
                 raise RewardError(
-                    f"part {leaf.name!r} of task {task.id!r} gave {returned(column)}, not a list of values"
+                    f"part {leaf.name!r} of task {task.id!r} gave {describe_returned(column)}, not a list of values"
                 )
             if len(column) != len(present):
                 raise RewardError(
                     f"part {leaf.name!r} of task {task.id!r} gave {len(column)} values for {len(present)} completions; "
                     "it must give one for each"
                 )
-            joint[leaf.name] = [_checked(leaf, value, task) for value in column]
+            joint[leaf.name] = [_check_value(leaf, value, task) for value in column]
         scored = {
             i: self._score(
                 {**observations[i].values, **{n: column[k] for n, column in joint.items()}},
@@ -434,18 +434,18 @@ class Correct(Part):
             )
         verdict_of_verifier = verified(self.verifier, completion.text, task)
         return (
-            self._awaited(verdict_of_verifier, task)
+            self._await_credit(verdict_of_verifier, task)
             if self.is_async
             else self._credit(verdict_of_verifier, task)
         )
 
-    async def _awaited(self, own: Any, task: Task) -> float:
+    async def _await_credit(self, own: Any, task: Task) -> float:
         return self._credit(await own, task)
 
     def _credit(self, own: Any, task: Task) -> float:
         if not isinstance(own, Verdict):
             raise UsageError(
-                f"part {self.name!r}: its verifier returned {returned(own)}; it must be a Verdict"
+                f"part {self.name!r}: its verifier returned {describe_returned(own)}; it must be a Verdict"
             )
         if (
             own.outcome is Outcome.UNSCORED
@@ -479,7 +479,7 @@ class _Sum(Reward):
     right: Reward
 
     def __post_init__(self) -> None:
-        leaves = {leaf.name for leaf in _merged(self.left.leaves, self.right.leaves)}
+        leaves = {leaf.name for leaf in _merge_leaves(self.left.leaves, self.right.leaves)}
         for name in self.left.names:
             if name in leaves and name in self.right.names:
                 raise UsageError(
@@ -499,7 +499,7 @@ class _Sum(Reward):
 
     @property
     def leaves(self) -> tuple[_Leaf, ...]:
-        return _merged(self.left.leaves, self.right.leaves)
+        return _merge_leaves(self.left.leaves, self.right.leaves)
 
     def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
         left, parts = self.left.evaluate(values)
@@ -553,7 +553,7 @@ class _Scaled(_Unary):
         }
 
     def __str__(self) -> str:
-        return f"{number(self.factor)} * {_bracketed(self.inner, _Sum)}"
+        return f"{number(self.factor)} * {_bracket(self.inner, _Sum)}"
 
 
 @dataclass(frozen=True)
@@ -571,7 +571,7 @@ class _Gated(_Unary):
             raise UsageError(
                 f"{self.inner} is gated by {self.by} twice; gate it once, by {self.by}.gate(by=…)"
             )
-        _merged(self.inner.leaves, self.by.leaves)
+        _merge_leaves(self.inner.leaves, self.by.leaves)
 
     @property
     def label(self) -> str:
@@ -584,7 +584,7 @@ class _Gated(_Unary):
 
     @property
     def leaves(self) -> tuple[_Leaf, ...]:
-        return _merged(self.inner.leaves, self.by.leaves)
+        return _merge_leaves(self.inner.leaves, self.by.leaves)
 
     def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
         total, parts = self.inner.evaluate(values)
@@ -592,7 +592,7 @@ class _Gated(_Unary):
         return gated, parts | {self.label: gated - total}
 
     def __str__(self) -> str:
-        return f"{_bracketed(self.inner, _Sum, _Scaled)}.gate(by={self.by})"
+        return f"{_bracket(self.inner, _Sum, _Scaled)}.gate(by={self.by})"
 
 
 @dataclass(frozen=True)
@@ -623,11 +623,11 @@ class _Clipped(_Unary):
 
     def __str__(self) -> str:
         return (
-            f"{_bracketed(self.inner, _Sum, _Scaled)}.clip({number(self.low)}, {number(self.high)})"
+            f"{_bracket(self.inner, _Sum, _Scaled)}.clip({number(self.low)}, {number(self.high)})"
         )
 
 
-def _merged(first: tuple[_Leaf, ...], second: tuple[_Leaf, ...]) -> tuple[_Leaf, ...]:
+def _merge_leaves(first: tuple[_Leaf, ...], second: tuple[_Leaf, ...]) -> tuple[_Leaf, ...]:
     """Each part once: the same part may stand in a sum and as a gate, two parts under one name may not."""
     by_name = {leaf.name: leaf for leaf in first}
     for leaf in second:
@@ -654,12 +654,13 @@ def _require_length(leaf: _Leaf, completions: Sequence[Completion], task: Task) 
         )
 
 
-def _checked(leaf: _Leaf, value: Any, task: Task) -> float:
+def _check_value(leaf: _Leaf, value: Any, task: Task) -> float:
     low, high = leaf.bounds
     value = plain(value)
     if not _is_number(value) or not low <= value <= high:  # NaN fails the comparison
         raise RewardError(
-            f"part {leaf.name!r} of task {task.id!r} gave {returned(value)}, not a number in [{low:g}, {high:g}]"
+            f"part {leaf.name!r} of task {task.id!r} gave {describe_returned(value)}, "
+            f"not a number in [{low:g}, {high:g}]"
         )
     return float(value)
 
@@ -679,5 +680,5 @@ def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, Real)
 
 
-def _bracketed(reward: Reward, *looser: type[Reward]) -> str:
+def _bracket(reward: Reward, *looser: type[Reward]) -> str:
     return f"({reward})" if isinstance(reward, looser) else str(reward)

@@ -163,7 +163,7 @@ class _Reader:
             if call is not None:
                 self._fail_at(name, f"{name.id} is the environment's own and takes no arguments")
             return self._own if name.id == "reward" else self._own.primary or Correct()
-        kind = PARTS[name.id] if place is None else self._loaded(name, place)
+        kind = PARTS[name.id] if place is None else self._load_part(name, place)
         if isinstance(kind, Reward):
             if call is not None:
                 self._fail_at(name, f"{place} is a reward already and takes no arguments")
@@ -172,7 +172,7 @@ class _Reader:
         assert isinstance(part, Reward)
         return part
 
-    def _loaded(self, name: ast.Name, place: str) -> type[Reward] | Reward:
+    def _load_part(self, name: ast.Name, place: str) -> type[Reward] | Reward:
         try:
             loaded = self._load(place)
         except RlvrError as error:

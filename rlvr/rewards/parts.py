@@ -13,8 +13,8 @@ from typing import ClassVar
 from rlvr.errors import MissingDependency, UsageError
 from rlvr.rewards import text
 from rlvr.rewards.composition import Bounds, GroupPart, Part
-from rlvr.text import squeezed
-from rlvr.types import Completion, Outcome, Task, Verdict, is_async, returned
+from rlvr.text import squeeze_text
+from rlvr.types import Completion, Outcome, Task, Verdict, describe_returned, is_async
 from rlvr.validate import is_number, require_whole
 
 __all__ = ["Format", "Language", "Length", "Majority", "Overlong", "RelativeLength", "Repetition"]
@@ -59,7 +59,7 @@ class Format(Part):
         )
         if isawaitable(holds):  # which would count as True
             raise UsageError(
-                f"{self.form!r} returned {returned(holds)}: Format takes a plain function"
+                f"{self.form!r} returned {describe_returned(holds)}: Format takes a plain function"
             )
         return float(bool(holds))
 
@@ -268,7 +268,7 @@ class Majority(GroupPart):
         UsageError: `key` is no function.
     """
 
-    key: Callable[[str], Hashable] = squeezed
+    key: Callable[[str], Hashable] = squeeze_text
     name: str = "majority"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
 

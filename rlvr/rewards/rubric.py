@@ -40,7 +40,7 @@ class Rubric(Part):
     bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "criteria", _checked(self.criteria, "Rubric"))
+        object.__setattr__(self, "criteria", _check_criteria(self.criteria, "Rubric"))
         if not callable(getattr(self.judge, "judged", None)):
             raise UsageError(
                 f"Rubric: {brief(self.judge)} has no method judged(question, criterion, answer)"
@@ -60,7 +60,7 @@ class Rubric(Part):
         criteria = (
             self.criteria
             if task_rubric is None
-            else _checked(task_rubric, f"task {task.id!r}: meta['rubric']")
+            else _check_criteria(task_rubric, f"task {task.id!r}: meta['rubric']")
         )
         if not criteria:
             raise UsageError(
@@ -90,7 +90,7 @@ class Rubric(Part):
         return min(1.0, float(met / sum(weight for _, weight in criteria)))
 
 
-def _checked(criteria: Any, where: str) -> tuple[tuple[str, float], ...]:
+def _check_criteria(criteria: Any, where: str) -> tuple[tuple[str, float], ...]:
     if isinstance(criteria, str) or not isinstance(criteria, Sequence):
         raise UsageError(f"{where} is {brief(criteria)}; it must be a list of (criterion, weight)")
     pairs = []

@@ -234,7 +234,9 @@ class Decoding:
             (r for r in self._live() if ids is None or r.request.id in ids),
             key=lambda r: (r.born, r.place),
         )
-        for rollout, tokens_so_far in zip(live, self._drawn(live) if live else [], strict=True):
+        for rollout, tokens_so_far in zip(
+            live, self._drawn_tokens(live) if live else [], strict=True
+        ):
             rollout.drawn = tokens_so_far
         returned = [*live, *(r for r in self._waiting if ids is None or r.request.id in ids)]
         self.abort([rollout.request.id for rollout in returned])
@@ -317,7 +319,7 @@ class Decoding:
             prompt.read = None
 
     def _evict(self, rollout: _Rollout) -> None:
-        [rollout.drawn] = self._drawn([rollout])
+        [rollout.drawn] = self._drawn_tokens([rollout])
         rollout.prompt = self._prompt((*rollout.request.context, *rollout.drawn[0]))
         self._rows[rollout.place] = None
         self._waiting.appendleft(rollout)
@@ -325,7 +327,7 @@ class Decoding:
     def _refill(self) -> None:
         """Give free rows to requests that wait, and close up what remains free."""
         free = self._rows.count(None)
-        chosen = self._chosen(len(self._rows) - free)
+        chosen = self._choose_rows(len(self._rows) - free)
         if not free and not chosen:
             return
         self._read_prompts(chosen)
@@ -348,7 +350,7 @@ class Decoding:
         )
         self._next_end = min((rollout.born + rollout.limit for rollout in live), default=0)
 
-    def _chosen(self, rows: int) -> list[_Rollout]:
+    def _choose_rows(self, rows: int) -> list[_Rollout]:
         """The requests that get a row now, taken from those that wait."""
         chosen: list[_Rollout] = []
         if not self._waiting or rows >= self._max_rows:
@@ -622,7 +624,7 @@ class Decoding:
         """Sample a token per row, into the current column."""
         room, rows = self._room, len(self._rows)
         column = room.now - room.origin
-        if (forced := self._forced()) is not None:
+        if (forced := self._forced_tokens()) is not None:
             token = forced
             wide = logits if logits.dtype == torch.float64 else logits.float()
             logprobs = model_logprobs = (
@@ -640,7 +642,7 @@ class Decoding:
         self.steps += 1
         self.tokens += rows
 
-    def _forced(self) -> Tensor | None:
+    def _forced_tokens(self) -> Tensor | None:
         if self._row(0).forced is None:
             return None
         return self._index([(r.forced or ())[self._room.now - r.born] for r in self._live()])
@@ -682,7 +684,7 @@ class Decoding:
         """The results of finished rows, whose places are free from now on."""
         rollouts = [self._row(place) for place in ended]
         results = []
-        for rollout, values in zip(rollouts, self._drawn(rollouts), strict=True):
+        for rollout, values in zip(rollouts, self._drawn_tokens(rollouts), strict=True):
             versions = self._versions(rollout.request, values[0])
             results.append(DecodeResult(rollout.request, ended[rollout.place], *values, versions))
             self._rows[rollout.place] = None
@@ -694,7 +696,7 @@ class Decoding:
         before = [] if request.begun is None else list(request.begun.versions)
         return before + [self.version] * (len(drawn) - len(before))
 
-    def _drawn(
+    def _drawn_tokens(
         self, rollouts: Sequence[_Rollout]
     ) -> list[tuple[list[int], list[float], list[float]]]:
         """Tokens, logprobs and model logprobs of rows, so far."""

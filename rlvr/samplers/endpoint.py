@@ -59,7 +59,7 @@ _TOOLS: Final = (
 )
 
 
-def _spoken(message: Mapping[str, Any]) -> dict[str, Any]:
+def _as_spoken(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message; a reply of a tool as one of the user."""
     if message["role"] != "tool":
         return dict(message)
@@ -142,7 +142,7 @@ class EndpointSampler:
         body = self._body_of(request.context, request.sampling) | {
             "seed": request.seed & 0x7FFFFFFF
         }
-        future = self._calls.submit(self._sampled, request, body)
+        future = self._calls.submit(self._sample_reply, request, body)
         self._asked[request.id] = future
         future.add_done_callback(lambda done: self._done.put((request.id, done)))
 
@@ -207,7 +207,7 @@ class EndpointSampler:
                 json.dumps(tool["function"], ensure_ascii=False) for tool in tools
             )
             messages = [{"role": "system", "content": _TOOLS.format(tools_text)}, *messages]
-        return [TextToken(_spoken(message)) for message in messages]
+        return [TextToken(_as_spoken(message)) for message in messages]
 
     def decode(self, completion_ids: Sequence[int]) -> str:
         """See `Sampler.decode`.
@@ -273,7 +273,9 @@ class EndpointSampler:
             name: value for name in ("top_k", "min_p") if (value := getattr(sampling, name))
         }
 
-    async def _sampled(self, request: Request, body: Mapping[str, Any]) -> Sample | SamplingFailed:
+    async def _sample_reply(
+        self, request: Request, body: Mapping[str, Any]
+    ) -> Sample | SamplingFailed:
         """A sample, or why there is none."""
         if self._fatal is not None:
             return SamplingFailed("the endpoint was given up")
@@ -347,7 +349,7 @@ class EndpointSampler:
                 raise SamplingFailed(why) from None
             except openai.APIStatusError as error:
                 if not await self._may_ask_again(error, attempt, before):
-                    raise self._refused(error) from None
+                    raise self._refusal_of(error) from None
             except (_MisshapenError, ValueError, openai.APIError) as error:
                 misshapen += 1
                 if misshapen == min(_MISSHAPEN, self.retries + 1):
@@ -374,7 +376,7 @@ class EndpointSampler:
             error.status_code >= 500 and attempt == 1 and not before and self.retries > 1
         )  # had one retry only
 
-    def _refused(self, error: openai.APIStatusError) -> Exception:
+    def _refusal_of(self, error: openai.APIStatusError) -> Exception:
         """What a status means that no retry has mended."""
         message = error.body.get("message") if isinstance(error.body, Mapping) else None
         why = f"{self.url}: status {error.status_code}: {self._safe(str(message or error.response.text or error))}"

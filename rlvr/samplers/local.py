@@ -89,7 +89,7 @@ class LocalSampler:
                 "the local sampler cannot use it; choose another model or sampler"
             )
         preallocated_cache(model.config, Room())  # refuses layers that it does not know
-        self.model = model if dtype is None else _copied(model, dtype)
+        self.model = model if dtype is None else _copy_model(model, dtype)
         self.tokenization, self.autocast, self.version = tokenization, autocast, version
         self.max_rows, self.max_tokens_in_flight = max_rows, max_tokens_in_flight
         self.steps = self.tokens = 0
@@ -298,7 +298,7 @@ class LocalSampler:
             )
 
 
-def _copied(model: Any, dtype: torch.dtype) -> Any:
+def _copy_model(model: Any, dtype: torch.dtype) -> Any:
     """A copy of the model with its weights in this type; buffers, such as rotary frequencies, keep theirs."""
     twin = copy.deepcopy(model).eval().requires_grad_(False)
     for parameter in twin.parameters():

@@ -72,14 +72,14 @@ class StartedServers:
         try:
             for number in range(count):
                 port = _free_port()
-                self._processes.append(self._started(number, port))
+                self._processes.append(self._start_server(number, port))
                 self.urls.append(f"http://127.0.0.1:{port}")
             self._wait()
         except BaseException:
             self.close()
             raise
 
-    def _started(self, number: int, port: int) -> subprocess.Popen[bytes]:
+    def _start_server(self, number: int, port: int) -> subprocess.Popen[bytes]:
         command = [*self._command, "--port", str(port), "--alive-fd", str(self._theirs)]
         environment = dict(os.environ)
         if self._devices is not None:
@@ -145,7 +145,9 @@ class StartedServers:
         Args:
             number: which one.
         """
-        self._processes[number] = self._started(number, int(self.urls[number].rpartition(":")[2]))
+        self._processes[number] = self._start_server(
+            number, int(self.urls[number].rpartition(":")[2])
+        )
 
     def close(self) -> None:
         """End all servers.  Idempotent."""

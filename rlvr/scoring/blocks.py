@@ -139,7 +139,7 @@ class Blocks:
         self._header = stamped(dump_row({"run": digest_of_lines(dump_row(run))}))
         self._waiting: deque[Block] = deque()  # their records are not all written
         self._kept: Iterator[tuple[Block, int]] = (
-            _kept(self._path, self._header) if resume else iter(())
+            _read_blocks(self._path, self._header) if resume else iter(())
         )
         self._next = next(self._kept, None)
         self._used = len(self._header)  # bytes of the file that go on to hold
@@ -225,7 +225,7 @@ class Blocks:
                 self._path.unlink(missing_ok=True)
 
 
-def _kept(path: Path, header: bytes) -> Iterator[tuple[Block, int]]:
+def _read_blocks(path: Path, header: bytes) -> Iterator[tuple[Block, int]]:
     """The blocks in a file with this header, each with the place of its end, up to the first that is damaged."""
     with (
         contextlib.suppress(OSError, KeyError, TypeError, ValueError),

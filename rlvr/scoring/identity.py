@@ -193,13 +193,13 @@ def identity_of(env: Environment) -> Identity:
     }
     if "rows" in options and "rows" not in env.config:  # a data set in memory, see `RowsEnv.config`
         del settings["option rows"]
-    plain = json.loads(json.dumps(settings, sort_keys=True, default=_named))
+    plain = json.loads(json.dumps(settings, sort_keys=True, default=_name_of_value))
     identity = Identity(plain, code_of(env), dict(env._inputs))
     identity.digest = _digest_of({"settings": identity.settings, "code": identity.code})
     return identity
 
 
-def _named(value: Any) -> Any:
+def _name_of_value(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted(value, key=str)
     name = getattr(value, "__qualname__", type(value).__qualname__)
@@ -226,10 +226,10 @@ def differences(here: Identity, there: Identity) -> Iterator[tuple[str, str]]:
 def _change(theirs: Any, ours: Any) -> str:
     if _is_digest(theirs) and _is_digest(ours):
         return "has another content"
-    return f"is {_shown(theirs)} there and {_shown(ours)} here"
+    return f"is {_show_value(theirs)} there and {_show_value(ours)} here"
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     if value in ("absent", "unset"):
         return str(value)
     text = "set" if _is_digest(value) else json.dumps(value, ensure_ascii=False)

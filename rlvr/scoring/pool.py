@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from rlvr.environment import Environment
 from rlvr.environment.reading import read_later, reading_budget
-from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, described
+from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, describe_error
 from rlvr.rewards import Observation
 from rlvr.scoring.engine import QUICK_READ_CPU_S, Engine, OnSeen
 from rlvr.scoring.identity import Identity, identity_of
@@ -30,11 +30,11 @@ from rlvr.scoring.watch import Noticed, watch_of_process
 from rlvr.scoring.wire import decoded_seen, encoded_observation, encoded_seen
 from rlvr.types import Completion, Outcome, Task, Verdict
 from rlvr.validate import require_whole
-from rlvr.workers import AsyncPool, BoundedCalls, Handler, WorkerPool, shipped, usable_cores
-from rlvr.workers.loops import finished
+from rlvr.workers import AsyncPool, BoundedCalls, Handler, WorkerPool, ship, usable_cores
+from rlvr.workers.loops import finish
 from rlvr.workers.pool import REPLY_MIB
 
-__all__ = ["MEMORY_MIB", "Pool", "WALL_S", "cancelled_by_us", "unscored"]
+__all__ = ["MEMORY_MIB", "Pool", "WALL_S", "cancelled_by_us", "unscored_outcome"]
 
 WALL_S = 30.0
 MEMORY_MIB = 4096
@@ -143,9 +143,9 @@ class Pool(Engine):
         if self._pool is None:
             return self._here.submit(self._here_watched, item)
         assert isinstance(self._pool, AsyncPool)
-        work = _packed(item)
+        work = _pack_item(item)
         try:
-            return self._pool.submit(work, self._seen)
+            return self._pool.submit(work, self._outcomes_of)
         except UsageError:
             if (fault := _fault(work)) is None:
                 raise  # the scorer was closed
@@ -162,8 +162,8 @@ class Pool(Engine):
         quick: bool = False,
     ) -> list[Seen]:
         if self._pool is None:
-            return [one for item in items for one in finished(self._here_watched(item))]
-        work = [_packed(item, quick=quick) for item in items]
+            return [one for item in items for one in finish(self._here_watched(item))]
+        work = [_pack_item(item, quick=quick) for item in items]
         try:
             return [*self._ran(work, on_seen, give_up)]
         except UsageError:
@@ -196,13 +196,13 @@ class Pool(Engine):
             if isinstance(outcome, Unscored):
                 tried = self._pool.run([work[place]], wall_s=self._wall_s, give_up=give_up)
                 again = self._read(tried[0])
-                results[place] = unscored(again) if isinstance(again, Unscored) else again
+                results[place] = unscored_outcome(again) if isinstance(again, Unscored) else again
         ordered = [results[place] for place in range(len(work))]
         return [kept_outcome for kept_outcome in ordered if not isinstance(kept_outcome, Unscored)]
 
-    def _seen(self, result: Any) -> list[Seen]:
+    def _outcomes_of(self, result: Any) -> list[Seen]:
         outcome = self._read(result)
-        return [unscored(outcome) if isinstance(outcome, Unscored) else outcome]
+        return [unscored_outcome(outcome) if isinstance(outcome, Unscored) else outcome]
 
     def _read(self, result: Any) -> Seen | Unscored:
         """What a worker says of an item; what is no observation says nothing of it."""
@@ -228,7 +228,7 @@ class Pool(Engine):
         return outcome
 
 
-def _packed(item: Item, *, quick: bool = False) -> _Work:
+def _pack_item(item: Item, *, quick: bool = False) -> _Work:
     """What a worker needs of an item: the fields alone, which take a fifth of the time to pickle."""
     task, completion = item.task, item.completion
     if type(task) is not Task or type(completion) is not Completion:
@@ -237,7 +237,7 @@ def _packed(item: Item, *, quick: bool = False) -> _Work:
     return quick, task.id, task.prompt, task.reference, task.meta, *text
 
 
-def _unpacked(work: _Work) -> tuple[Task, Completion]:
+def _unpack_work(work: _Work) -> tuple[Task, Completion]:
     if len(work) == 3:
         return work[1], work[2]
     return Task(*work[1:5]), Completion(*work[5:])
@@ -271,7 +271,7 @@ def _handler(watch: _Watched, env: Environment) -> Handler:
     take = watch.take
 
     def handle(work: _Work) -> Any:
-        unread, completion = _unpacked(work)
+        unread, completion = _unpack_work(work)
         if work[0]:
             with reading_budget(QUICK_READ_CPU_S) as budget:
                 task = _read_task(env, unread)
@@ -301,7 +301,7 @@ def _async_handler(watch: _Watched, env: Environment) -> Handler:
     take = watch.take
 
     async def handle(work: _Work) -> Any:
-        unread, completion = _unpacked(work)
+        unread, completion = _unpack_work(work)
         task = _read_task(env, unread)
         outcome = (
             task if isinstance(task, UnreadReference) else await env.aobserve(task, completion)
@@ -324,7 +324,7 @@ async def _observed_here(env: Environment, item: Item) -> list[Seen]:
             text = json.dumps(encoded_observation(outcome), allow_nan=False)
             if len(text) > REPLY_MIB << 20:
                 return [
-                    unscored(
+                    unscored_outcome(
                         WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB")
                     )
                 ]
@@ -338,7 +338,7 @@ async def _observed_here(env: Environment, item: Item) -> list[Seen]:
             ):  # after it a coroutine awaits nothing
                 raise
             if attempt == 2:
-                return [unscored(WorkerError(*described(error)))]
+                return [unscored_outcome(WorkerError(*describe_error(error)))]
     raise AssertionError("unreachable")
 
 
@@ -351,7 +351,7 @@ def cancelled_by_us() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def unscored(error: Unscored) -> Observation:
+def unscored_outcome(error: Unscored) -> Observation:
     """What is said of a completion that we failed at.
 
     Args:
@@ -366,7 +366,7 @@ def unscored(error: Unscored) -> Observation:
 def _fault(work: _Work) -> DataError | None:
     """Why it cannot be sent to a worker."""
     try:
-        shipped(work)
+        ship(work)
     except UsageError as error:
         return DataError(str(error))
     return None

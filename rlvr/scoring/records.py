@@ -322,7 +322,7 @@ def replay(
         _require_isolation(run["config"], allow)
         with Scorer(env, workers=workers) as scorer:
             run_now = provenance(env, run["env"], scorer.identity())
-            items = [_graded(env, _item(row, number)) for number, row in enumerate(batch)]
+            items = [_grade_again(env, _item(row, number)) for number, row in enumerate(batch)]
             for row, item, scored in zip(batch, items, scorer.stream(items), strict=True):
                 again, named = record(scored, run_now), str(row["id"])
                 compared = ("reward", "verifier", *_COMPARED)
@@ -419,7 +419,7 @@ def _by_run(records: Iterable[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]
         yield run, batch
 
 
-def _graded(env: Environment, item: Item) -> Item:
+def _grade_again(env: Environment, item: Item) -> Item:
     """An item whose episode is graded anew."""
     completion = grade_again(env, item.task, item.completion)
     return item if completion is item.completion else replace(item, completion=completion)

@@ -26,17 +26,17 @@ from typing import Any, TypeAlias
 from rlvr.data.formats import count_rows
 from rlvr.display import progress_bar
 from rlvr.environment import Environment
-from rlvr.errors import DataError, UsageError, WorkerError, WorkerTimeout, brief, described
+from rlvr.errors import DataError, UsageError, WorkerError, WorkerTimeout, brief, describe_error
 from rlvr.rewards import Observation
 from rlvr.scoring.engine import Engine, OnSeen
 from rlvr.scoring.identity import Identity, require_acceptable
 from rlvr.scoring.items import Item, OnError, Rows
 from rlvr.scoring.ordering import Ordering, Scored, Scores, Seen, Taken, UnreadReference
-from rlvr.scoring.pool import MEMORY_MIB, WALL_S, Pool, cancelled_by_us, unscored
+from rlvr.scoring.pool import MEMORY_MIB, WALL_S, Pool, cancelled_by_us, unscored_outcome
 from rlvr.types import Completion, Score, Task
 from rlvr.validate import require_seconds, require_whole
 from rlvr.workers import BoundedCalls
-from rlvr.workers.loops import finished
+from rlvr.workers.loops import finish
 from rlvr.workers.threads import Threads
 
 __all__ = ["Scorer", "score"]
@@ -368,15 +368,17 @@ class Scorer:
             if isinstance(
                 outcome, UnreadReference
             ):  # of a task that was drawn: a row is left out earlier
-                outcome = unscored(WorkerError("DataError", str(outcome), ""))
+                outcome = unscored_outcome(WorkerError("DataError", str(outcome), ""))
             if isinstance(outcome, DataError):
                 raise outcome
             observations.append(outcome)
         if self.env.reward.combines_async:
-            return self._here.submit(self._combined, items, observations)
-        return finished(self._combined(items, observations))
+            return self._here.submit(self._combine_scores, items, observations)
+        return finish(self._combine_scores(items, observations))
 
-    async def _combined(self, items: Sequence[Item], seen: Sequence[Observation]) -> list[Score]:
+    async def _combine_scores(
+        self, items: Sequence[Item], seen: Sequence[Observation]
+    ) -> list[Score]:
         if not items:
             return []
         reward, completions = self.env.reward, [item.completion for item in items]
@@ -392,8 +394,10 @@ class Scorer:
             if isinstance(error, asyncio.CancelledError) and cancelled_by_us():
                 raise
             late = reward.combines_async and limit.expired()
-            lost = unscored(
-                WorkerTimeout("it ran out of wall time") if late else WorkerError(*described(error))
+            lost = unscored_outcome(
+                WorkerTimeout("it ran out of wall time")
+                if late
+                else WorkerError(*describe_error(error))
             )
         return [Score(None, {}, lost.verdict) for _ in items]
 

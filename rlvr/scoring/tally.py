@@ -131,7 +131,7 @@ class Tally:
         """
         from rich.table import Table
 
-        from rlvr.console import Plainly, labelled
+        from rlvr.console import Plainly, label_text
 
         table = Table("outcome", "reason", caption=f"{self.count} completions")
         table.add_column("count", justify="right")
@@ -152,7 +152,7 @@ class Tally:
                     table.add_row("", reason, str(count), "")
         console.print(Plainly(table))
         for why in self.unscored_whys:
-            console.print(labelled("unscored:", why), soft_wrap=True)
+            console.print(label_text("unscored:", why), soft_wrap=True)
         scored = self.count - self.unscored
         if scored:
             means = Table("part")

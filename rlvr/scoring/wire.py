@@ -84,9 +84,9 @@ def encoded_item(item: Item) -> bytes:
     task, completion = item.task, item.completion
     row = {
         "task": task.id,
-        "prompt": _packed(task.prompt, "prompt"),
-        "reference": _packed(task.reference, "reference"),
-        "meta": _packed(dict(task.meta), "meta"),
+        "prompt": _pack(task.prompt, "prompt"),
+        "reference": _pack(task.reference, "reference"),
+        "meta": _pack(dict(task.meta), "meta"),
         "is_row": type(task) is RowTask,
         "completion": completion.text,
         "length_tokens": completion.length_tokens,
@@ -109,11 +109,11 @@ def decoded_item(row: Any, number: int) -> Item:
         DataError: it is none.
     """
     try:
-        meta = _unpacked(row["meta"])
+        meta = _unpack(row["meta"])
         task = (
             RowTask(meta)
             if row["is_row"]
-            else Task(row["task"], _unpacked(row["prompt"]), _unpacked(row["reference"]), meta)
+            else Task(row["task"], _unpack(row["prompt"]), _unpack(row["reference"]), meta)
         )
         return Item(
             number, task, Completion(row["completion"], row["length_tokens"], row["truncated"])
@@ -124,27 +124,27 @@ def decoded_item(row: Any, number: int) -> Item:
         ) from None
 
 
-def _packed(value: Any, where: str) -> Any:
+def _pack(value: Any, where: str) -> Any:
     kind = type(value)
     if kind in (str, int, float, bool, type(None)):
         return value
     if kind is list:
-        return [_packed(item, where) for item in value]
+        return [_pack(item, where) for item in value]
     if kind is tuple:
-        return {_TUPLE: [_packed(item, where) for item in value]}
+        return {_TUPLE: [_pack(item, where) for item in value]}
     if kind is dict and all(type(name) is str and name != _TUPLE for name in value):
-        return {name: _packed(item, where) for name, item in value.items()}
+        return {name: _pack(item, where) for name, item in value.items()}
     raise DataError(
         f"the task's {where} holds {brief(value)}, a {kind.__name__}, which cannot be sent to another machine as JSON; "
         "use texts, numbers, lists, tuples and dicts with texts as keys, or score with --workers on this one"
     )
 
 
-def _unpacked(value: Any) -> Any:
+def _unpack(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unpacked(item) for item in value]
+        return [_unpack(item) for item in value]
     if isinstance(value, dict):
         if value.keys() == {_TUPLE}:
-            return tuple(_unpacked(value[_TUPLE]))
-        return {name: _unpacked(item) for name, item in value.items()}
+            return tuple(_unpack(value[_TUPLE]))
+        return {name: _unpack(item) for name, item in value.items()}
     return value

@@ -17,7 +17,7 @@ from rlvr.errors import RlvrError
 
 __all__ = [
     "answer_in",
-    "disguised",
+    "disguise",
     "mentions",
     "number_in",
     "plain_answer",
@@ -70,7 +70,7 @@ def same(one: str, other: str) -> bool:
     Args:
         one, other: the answers.
     """
-    if _folded(one) == _folded(other):
+    if _fold_answer(one) == _fold_answer(other):
         return True
     a, b = number_in(one), number_in(other)
     if a is not None and b is not None:
@@ -91,14 +91,14 @@ def mentions(text: str, answer: str) -> bool:
         text: any text.
         answer: the answer.
     """
-    folded = _folded(answer)
-    if not folded or re.search(rf"(?<!\w){re.escape(folded)}(?!\w)", _folded(text)):
+    folded = _fold_answer(answer)
+    if not folded or re.search(rf"(?<!\w){re.escape(folded)}(?!\w)", _fold_answer(text)):
         return True
     number = number_in(answer)
     return number is not None and abs(number) in _sizes(text[:100_000])
 
 
-def disguised(answer: str) -> str | None:
+def disguise(answer: str) -> str | None:
     """The answer in other characters that look the same; None if it has none that can be replaced.
 
     Args:
@@ -113,7 +113,7 @@ def disguised(answer: str) -> str | None:
 
 
 @lru_cache(maxsize=8192)
-def _folded(text: str) -> str:
+def _fold_answer(text: str) -> str:
     digits = "".join(
         char if char.isascii() else str(unicodedata.decimal(char, char)) for char in text[:100_000]
     )

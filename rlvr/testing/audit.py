@@ -452,7 +452,7 @@ def audit(
     first_look = _with_columns(rows, label, by)
     for scored in score(env, first_look, workers=workers, on_error=leave_out, progress=progress):
         try:
-            right = _labelled(scored, label)
+            right = _label_of_row(scored, label)
         except DataError as error:
             result.left_out.append(f"row {scored.item.id}: {error}")
             continue
@@ -460,7 +460,7 @@ def audit(
             waiting.append((scored.item, right))
             if len(waiting) == _AT_ONCE:
                 _rank(result.ranking, reward_model, waiting)
-        accepted = _accepted(scored)
+        accepted = _accepts(scored)
         result.total.add(right, accepted)
         for column, values in slices.items():
             values[_value(scored.item, column)].add(right, accepted)
@@ -591,7 +591,7 @@ class _Kept:
         return ordered
 
 
-def _labelled(scored: Scored, label: str) -> bool:
+def _label_of_row(scored: Scored, label: str) -> bool:
     if label not in scored.item.row:
         raise DataError(
             f"no column {label!r}; it has {', '.join(map(repr, scored.item.row)) or 'none beside its task'}"
@@ -599,7 +599,7 @@ def _labelled(scored: Scored, label: str) -> bool:
     return label_of(scored.item.row[label])
 
 
-def _accepted(scored: Scored) -> bool | None:
+def _accepts(scored: Scored) -> bool | None:
     return None if scored.score.total is None else scored.score.verdict.correct
 
 
@@ -625,7 +625,7 @@ def _compare(
         if scored.item.id not in first:
             continue
         accepted, label, why = first[scored.item.id]
-        two = _accepted(scored)
+        two = _accepts(scored)
         found.unscored += two is None
         if accepted is None or two is None:
             continue

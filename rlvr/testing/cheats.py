@@ -201,9 +201,9 @@ def _tries(
     files = _files(env, task, write)
     named = [path for path in _NAMED.findall(prompt_text(task.prompt)) if path not in files]
     tries = dict(SCRIPTS)
-    tries["answers with True"] = _written([*files, *named], "True\n")
+    tries["answers with True"] = _write_script([*files, *named], "True\n")
     tries |= {
-        why: _written([f for f in files if f.endswith(".py")], text)
+        why: _write_script([f for f in files if f.endswith(".py")], text)
         for why, text in PROGRAMS.items()
     }
     for why, script in tries.items():
@@ -230,7 +230,7 @@ def _earns(score: Score, idle: Score) -> bool:
     return score.total is not None and score.total > (idle.total or 0.0) + 1e-9
 
 
-def _written(files: Sequence[str], text: str) -> str:
+def _write_script(files: Sequence[str], text: str) -> str:
     """A script that writes a text to files; "" for no files."""
     return "\n".join(
         f"mkdir -p $(dirname {shlex.quote(path)}); printf %s {shlex.quote(text)} > {shlex.quote(path)}"

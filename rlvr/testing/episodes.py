@@ -86,7 +86,7 @@ def gym_breaches(env: Environment, seed: int) -> list[Breach]:
             if any(_step_breaches(step)) or step[2] or step[3]:
                 break
     except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
-        return [_hole("step", "reset or step raises", _said(error))]
+        return [_hole("step", "reset or step raises", _describe_error(error))]
     breaches: list[Breach] = []
     if first != second:
         breaches.append(_hole("reset", "reset with the same seed gives another task"))
@@ -115,7 +115,7 @@ def episode_breaches(env: Environment, tasks: Sequence[Task]) -> list[Breach]:
     for task in tasks:
         try:
             all_breaches += _example(env, task)
-            replies_text, breaches = _probed(env, task)
+            replies_text, breaches = _probe_replies(env, task)
             all_breaches += breaches
             paid, breaches = _paid_states(env, task)
             all_breaches += breaches
@@ -126,7 +126,7 @@ def episode_breaches(env: Environment, tasks: Sequence[Task]) -> list[Breach]:
         except Unscored as error:
             all_breaches.append(_hole("crash", "an episode fails", str(error)))
         except Exception as error:  # noqa: BLE001  the author's code may raise anything, see above
-            all_breaches.append(_hole("crash", "an episode raises", _said(error)))
+            all_breaches.append(_hole("crash", "an episode raises", _describe_error(error)))
     all_breaches += _secrets(env, replies_of_tasks)
     return list(dict.fromkeys(all_breaches))
 
@@ -231,7 +231,7 @@ def _twice(
 # --------------------------------------------------------------------------------------------------------- the replies
 
 
-def _probed(env: Environment, task: Task) -> tuple[str, list[Breach]]:
+def _probe_replies(env: Environment, task: Task) -> tuple[str, list[Breach]]:
     """All that the policy is told before it knows anything, and what is wrong with these replies."""
     breaches: list[Breach] = []
     prompt = json.dumps(task.prompt, ensure_ascii=False, default=str)
@@ -374,7 +374,7 @@ def _texts(state: Any) -> dict[str, str]:
 
 def _final(env: Environment, task: Task, value: str) -> str:
     """An answer as the example writes it."""
-    last, reference = _turns_of(env, task)[-1], _shown(task)
+    last, reference = _turns_of(env, task)[-1], _show_reference(task)
     if isinstance(last, str) and reference is not None and reference in last:
         return last.replace(reference, value)
     return value
@@ -398,7 +398,7 @@ def _secrets(env: Environment, seen: Sequence[tuple[Task, str, Sequence[str]]]) 
     """
     in_replies = prompted = in_foreign = count = 0
     for i, (task, replies_text, paid) in enumerate(seen):
-        reference, foreign = _shown(task), _shown(seen[i - 1][0])
+        reference, foreign = _show_reference(task), _show_reference(seen[i - 1][0])
         for secret in paid:
             if _holds(replies_text, secret) and not any(
                 _holds(replies_text, paid_before) for paid_before in seen[i - 1][2]
@@ -421,7 +421,7 @@ def _secrets(env: Environment, seen: Sequence[tuple[Task, str, Sequence[str]]]) 
             yield _hole("secret", f"{where} holds the reference", f"in {held} of {count} tasks")
 
 
-def _shown(task: Task) -> str | None:
+def _show_reference(task: Task) -> str | None:
     """A reference as it could stand in a reply; None if it is no short text."""
     reference = task.reference
     if isinstance(reference, (list, tuple)) and reference:
@@ -465,7 +465,7 @@ def _many(env: Environment, task: Task, tasks: Sequence[Task]) -> Iterator[Breac
     other_turns = [
         list(_turns_of(env, other_task))
         for other_task in tasks
-        if _shown(other_task) != _shown(task)
+        if _show_reference(other_task) != _show_reference(task)
     ]
     if not other_turns:
         return
@@ -484,7 +484,7 @@ def _many(env: Environment, task: Task, tasks: Sequence[Task]) -> Iterator[Breac
                     "many answers in one turn, one of them right, are correct",
                     score.verdict.why,
                 )
-    reference = _shown(task)
+    reference = _show_reference(task)
     answering = [
         turn
         for turn in turns
@@ -497,8 +497,8 @@ def _many(env: Environment, task: Task, tasks: Sequence[Task]) -> Iterator[Breac
         )
         for turn in owner_turns
         if isinstance(turn, Ask)
-        and _shown(turn_owner) != reference
-        and _shown(turn_owner) in map(plain_answer, turn.arguments.values())
+        and _show_reference(turn_owner) != reference
+        and _show_reference(turn_owner) in map(plain_answer, turn.arguments.values())
     ]
     if answering and wrong:
         _, alone = _played(env, task, [*answering, "Done."])
@@ -537,5 +537,5 @@ def _hole(hole: str, what: str, got: str = "") -> Breach:
     return hole, Severity.HOLE, what, got[:500]
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

@@ -41,7 +41,7 @@ def grader(name: str) -> Grader:
         UsageError: there is no such grader, or a package of it is not installed.
     """
     require_grader(name)
-    return GRADERS[name][0]() if name in GRADERS else _adapted(_imported(name))
+    return GRADERS[name][0]() if name in GRADERS else _adapt(_import_object(name))
 
 
 def require_grader(name: str) -> None:
@@ -58,7 +58,7 @@ def require_grader(name: str) -> None:
             raise UsageError(
                 f"there is no grader {name!r}; choose of {', '.join(GRADERS)}, or write file.py:function"
             )
-        _adapted(_imported(name))
+        _adapt(_import_object(name))
         return
     for package, pip in GRADERS[name][1].items():
         if importlib.util.find_spec(package) is None:
@@ -71,7 +71,7 @@ def _rlvr() -> Grader:
     from rlvr.verifiers.math import MathVerifier, symbolic
 
     symbolic.warm()
-    return _adapted(MathVerifier())
+    return _adapt(MathVerifier())
 
 
 def _math_verify() -> Grader:
@@ -130,7 +130,7 @@ GRADERS: Final[dict[str, tuple[Callable[[], Grader], dict[str, str]]]] = {
 """Name → what makes the grader, and the packages it needs with the names by which pip installs them."""
 
 
-def _adapted(found: Any) -> Grader:
+def _adapt(found: Any) -> Grader:
     """A user's function or verifier as a grader.
 
     Raises:
@@ -185,7 +185,7 @@ def _grade(said: Any) -> Grade:
     return score > 0.5, ""
 
 
-def _imported(name: str) -> Any:
+def _import_object(name: str) -> Any:
     """The object at `path/to/file.py:NAME` or `module:NAME`.
 
     Raises:

@@ -238,9 +238,9 @@ def _handler(env: Environment) -> Handler:
         if what == "score":
             threads, work = payload
             if threads == 1:
-                return [_scored(env, piece) for piece in work]
+                return [_score_work(env, piece) for piece in work]
             with ThreadPoolExecutor(threads) as pool:
-                return list(pool.map(partial(_scored, env), work))
+                return list(pool.map(partial(_score_work, env), work))
         if what == "find":
             return [_found(env, name) for name in payload]
         plays: dict[str, Any] = {"gym": gym_breaches, "episodes": episode_breaches, "trace": trace}
@@ -249,7 +249,7 @@ def _handler(env: Environment) -> Handler:
     return handle
 
 
-def _scored(env: Environment, work: tuple[Task, Completion]) -> Any:
+def _score_work(env: Environment, work: tuple[Task, Completion]) -> Any:
     task, completion = work
     try:
         [score] = env.score_group(task, [completion])

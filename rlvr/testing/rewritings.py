@@ -51,7 +51,7 @@ def _thinking(answer: str) -> str:
     return f"<think>\nIs it zzz? No.\n</think>\n{_tag(answer)}"
 
 
-def _corrected(answer: str) -> str:
+def _correct_itself(answer: str) -> str:
     return f"{_tag('zzz')}\n\nWait, that is not right. Let me do it again.\n\n{_tag(answer)}"
 
 
@@ -79,7 +79,7 @@ REWRITINGS: Final[Mapping[str, Callable[[str], str | None]]] = {
     "bold": _bold,
     "dollars": _dollars,
     "thinking": _thinking,
-    "corrected": _corrected,
+    "corrected": _correct_itself,
     "spaces": _spaces,
     "capitals": _capitals,
     "full stop": _full_stop,

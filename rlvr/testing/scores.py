@@ -31,7 +31,7 @@ from rlvr.testing.exploits import (
 from rlvr.testing.findings import Findings, Severity
 from rlvr.testing.searched import search_texts
 from rlvr.testing.work import Maker, Untested, Work, maker_for
-from rlvr.text import prompt_text, squeezed
+from rlvr.text import prompt_text, squeeze_text
 from rlvr.types import Completion, Score, Task
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.workers import Threads, usable_cores
@@ -97,7 +97,7 @@ class Tries:
     @property
     def guess(self) -> float | None:
         """Share of the tasks for which the commonest answer is right; None without answers."""
-        votes = Counter(map(squeezed, self.answers))
+        votes = Counter(map(squeeze_text, self.answers))
         return max(votes.values()) / len(self.answers) if votes else None
 
     @property
@@ -327,7 +327,7 @@ def _examples(
             example = None
         if example is None:
             run.found.add("no-example", Severity.NOTE, task=task.id)
-            examples.append((_known(run, task, None, plain_answer(task.reference)), None))
+            examples.append((_describe_known(run, task, None, plain_answer(task.reference)), None))
             continue
         if not _is_readable(run, task):
             continue
@@ -339,7 +339,7 @@ def _examples(
         _judge_example(run, task, example, score)
         examples.append(
             (
-                _known(
+                _describe_known(
                     run, task, example, answer_in(example, score.verdict.answer, task.reference)
                 ),
                 score,
@@ -348,7 +348,7 @@ def _examples(
     return examples
 
 
-def _known(run: _Run, task: Task, example: str | None, answer: str | None) -> Known:
+def _describe_known(run: _Run, task: Task, example: str | None, answer: str | None) -> Known:
     """What is known of a task; a note says what cannot be tried because no short answer is known."""
     result = Known(task, example, answer)
     if is_code(result):  # two programs, one after another, may well be a right program

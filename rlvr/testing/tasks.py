@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from rlvr.data.overlap import folded, near_duplicates
+from rlvr.data.overlap import fold_text, near_duplicates
 from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.testing.answers import plain_answer
@@ -18,7 +18,7 @@ from rlvr.testing.findings import Findings, Severity
 from rlvr.text import prompt_text
 from rlvr.types import Task
 
-__all__ = ["check_tasks", "said", "sample"]
+__all__ = ["check_tasks", "describe_exception", "sample"]
 
 _FIRST = 5  # number of tasks that are made twice
 _SCANNED = 10_000  # number of tasks of a finite set that are compared with one another
@@ -56,7 +56,7 @@ def sample(env: Environment, found: Findings, tasks: int | None, rng: random.Ran
     except DataError:  # such as a missing file or network, which says nothing about the environment
         raise
     except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
-        found.add("tasks-raise", Severity.HOLE, got=said(error))
+        found.add("tasks-raise", Severity.HOLE, got=describe_exception(error))
         return []
     for task in drawn_tasks:
         if not isinstance(task, Task):
@@ -84,7 +84,7 @@ def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> boo
         by_index = [env.task(index) for index in range(len(first))]
         scanned = _listed(env, _SCANNED if env.size is not None else _DRAWN)
     except Exception as error:  # noqa: BLE001  see above
-        found.add("tasks-raise", Severity.HOLE, got=said(error))
+        found.add("tasks-raise", Severity.HOLE, got=describe_exception(error))
         return False
     if not _recordable([*first, *drawn], found):
         return False  # nor can they be compared: `==` of numpy's arrays has no single truth value
@@ -103,7 +103,7 @@ def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> boo
         if count > 1:
             found.add("duplicate-ids", Severity.HOLE, task=name)
     if env.single_turn:  # else tasks may read the same and differ in what is behind them
-        _repeated(env, scanned, found)
+        _find_repeated(env, scanned, found)
         _splits(env, scanned, found)
     return True
 
@@ -137,7 +137,7 @@ def _listed(env: Environment, most: int) -> list[Task]:
     return tasks
 
 
-def said(error: Exception) -> str:
+def describe_exception(error: Exception) -> str:
     """An exception as text: its type and message.
 
     Args:
@@ -157,7 +157,7 @@ def _recordable(tasks: Sequence[Task], found: Findings) -> bool:
                 "unrecordable",
                 Severity.HOLE,
                 task=task.id,
-                got=said(error),
+                got=describe_exception(error),
                 wanted="what JSON can hold",
             )
             return False
@@ -173,7 +173,7 @@ def _recordable(tasks: Sequence[Task], found: Findings) -> bool:
     return True
 
 
-def _repeated(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
+def _find_repeated(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
     """Repeated prompts: a note for a generator, whose tasks may be few, and a warning for a data set."""
     severity = Severity.NOTE if env.size is None else Severity.WARNING
     by_text: dict[str, Task] = {}
@@ -223,16 +223,19 @@ def _splits(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
     try:
         other_env: Any = type(env)(**(env.config | {"split": split}))
         limit = _SCANNED if env.size is not None else _DRAWN
-        other_tasks = {folded(prompt_text(task.prompt)): task for task in _listed(other_env, limit)}
+        other_tasks = {
+            fold_text(prompt_text(task.prompt)): task for task in _listed(other_env, limit)
+        }
     except UsageError:
         return  # there is no such split
     except Exception as error:  # noqa: BLE001  see above
         found.add(
-            "split-raises", Severity.HOLE, f"split {split!r} fails instead of being refused", got=said(error),
+            "split-raises", Severity.HOLE, f"split {split!r} fails instead of being refused",
+            got=describe_exception(error),
             wanted="rlvr.UsageError for a split that is not there",
         )  # fmt: skip
         return
-    own_tasks = {folded(prompt_text(task.prompt)): task for task in tasks}
+    own_tasks = {fold_text(prompt_text(task.prompt)): task for task in tasks}
     shared = [words for words in own_tasks if words in other_tasks]
     if env.size is not None and len(shared) == len(own_tasks) == len(other_tasks):
         found.add(

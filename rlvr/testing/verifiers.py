@@ -86,20 +86,20 @@ def strange_references(reference: Any) -> Iterator[Any]:
         reference: one that can be read.
     """
     yield from _STRANGE
-    yield from _changed(reference)
+    yield from _change_value(reference)
 
 
-def _changed(value: Any) -> Iterator[Any]:
+def _change_value(value: Any) -> Iterator[Any]:
     if isinstance(value, Mapping):
         for name, part in value.items():
             yield {key: item for key, item in value.items() if key != name}
             yield from (
-                {**value, name: other_value} for other_value in (*_STRANGE, *_changed(part))
+                {**value, name: other_value} for other_value in (*_STRANGE, *_change_value(part))
             )
         yield {**value, "another": 1}
     elif isinstance(value, list | tuple):
         for at, part in enumerate(value[:3]):
-            for replacement in (*_STRANGE, *_changed(part)):
+            for replacement in (*_STRANGE, *_change_value(part)):
                 yield [*value[:at], replacement, *value[at + 1 :]]
         yield [*value, *value]
 
@@ -139,7 +139,7 @@ def _try_rewritings(verifier: BaseVerifier[Any, Any], known: _Known, found: Find
         if not verdict.correct:
             found.add(
                 "rewritten", Severity.HOLE, task=known.task.id, completion=harmless(text),
-                got=_said(verdict), wanted=f"correct: the same answer, rewritten by {name!r}",
+                got=_describe_verdict(verdict), wanted=f"correct: the same answer, rewritten by {name!r}",
             )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def _try_both(
             if verdict.correct:
                 found.add(
                     "alternatives", Severity.HOLE, task=known.task.id, completion=harmless(text),
-                    got=_said(verdict), wanted="not correct: it leaves the choice to the verifier",
+                    got=_describe_verdict(verdict), wanted="not correct: it leaves the choice to the verifier",
                 )  # fmt: skip
 
 
@@ -180,5 +180,5 @@ def _cpu_s(verifier: BaseVerifier[Any, Any], text: str, task: Task) -> float:
     return time.thread_time() - started
 
 
-def _said(verdict: Verdict) -> str:
+def _describe_verdict(verdict: Verdict) -> str:
     return f"{verdict.outcome} ({verdict.why[:200]})"

@@ -347,7 +347,7 @@ def measure_yardstick(
         ):
             pool.warm()
             report.grades[grader_name] = list(
-                threads.map(partial(_graded, pool, wall_s), report.rows)
+                threads.map(partial(_grade_row, pool, wall_s), report.rows)
             )
     return report
 
@@ -364,7 +364,7 @@ def _handler(name: str) -> Callable[[tuple[str, str, str | None]], tuple[bool, s
     return timed
 
 
-def _graded(pool: WorkerPool, wall_s: float, row: YardstickRow) -> YardstickGrade:
+def _grade_row(pool: WorkerPool, wall_s: float, row: YardstickRow) -> YardstickGrade:
     start = perf_counter()
     [result] = pool.run([(row.completion, row.reference, row.task)], wall_s=wall_s)
     if isinstance(result, Unscored):

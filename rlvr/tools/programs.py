@@ -27,7 +27,7 @@ def python(session: Session, *, name: str = "python") -> Tool:
         Args:
             code: the code.
         """
-        return _said(session.run(code), session)
+        return _describe_reply(session.run(code), session)
 
     return schema_of(run, name=name)
 
@@ -46,7 +46,7 @@ def bash(session: Session, *, name: str = "bash") -> Tool:
         Args:
             command: the commands.
         """
-        return _said(session.run(command), session)
+        return _describe_reply(session.run(command), session)
 
     return schema_of(run, name=name)
 
@@ -62,7 +62,7 @@ def sandbox(limits: Limits | None = None, **settings: Any) -> Sandbox:
     return Sandbox(limits=limits, **settings) if limits else Sandbox(**settings)
 
 
-def _said(reply: SessionReply, session: Session) -> str:
+def _describe_reply(reply: SessionReply, session: Session) -> str:
     """What a call printed, and how it ended if that cannot be seen from it.
 
     Raises:

@@ -103,7 +103,9 @@ class Server:
         """
         if not self._thread.is_alive():
             raise ServiceFailed(f"the MCP server {self._name} has died or was closed")
-        future = asyncio.run_coroutine_threadsafe(self._called(name, dict(arguments)), self._loop)
+        future = asyncio.run_coroutine_threadsafe(
+            self._call_tool(name, dict(arguments)), self._loop
+        )
         try:
             return future.result(timeout=_CALL_S)
         except FutureTimeout:
@@ -112,7 +114,7 @@ class Server:
                 f"the MCP server {self._name} did not answer within {_CALL_S:g} s"
             ) from None
 
-    async def _called(self, name: str, arguments: dict[str, Any]) -> str:
+    async def _call_tool(self, name: str, arguments: dict[str, Any]) -> str:
         """Make a call, and give up where the connection ends meanwhile."""
         call = asyncio.ensure_future(self._client.call_tool(name, arguments))
         end = asyncio.ensure_future(self._end.wait())
@@ -144,7 +146,7 @@ class Server:
         """Keep the connection in one task of an event loop of its own, as the SDK wants it."""
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._connected())
+            self._loop.run_until_complete(self._connect())
         except BaseException as error:  # noqa: BLE001  the SDK's own, in groups of exceptions
             if not self._ready.done():
                 self._ready.set_exception(
@@ -158,7 +160,7 @@ class Server:
                 self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             self._loop.close()
 
-    async def _connected(self) -> None:
+    async def _connect(self) -> None:
         async with self._sdk.Client(self._target) as client:
             self._client = client
             tools: list[Tool] = []

@@ -375,12 +375,12 @@ class OpinionAlarm:
     def _verdict(self, rollout: Rollout) -> Verdict:
         try:
             opinion = verified(self.opinion.verifier, rollout.text, rollout.task)  # type: ignore[arg-type]  # made one above
-            return opinion if isinstance(opinion, Verdict) else _awaited(opinion)
+            return opinion if isinstance(opinion, Verdict) else _await_verdict(opinion)
         except Exception as error:  # noqa: BLE001  our fault, as in scoring: no opinion
             return Verdict(Outcome.UNSCORED, why=f"{type(error).__name__}: {error}")
 
 
-def _awaited(given: Any) -> Verdict:
+def _await_verdict(given: Any) -> Verdict:
     async def wait() -> Verdict:
         verdict: Verdict = await given
         return verdict

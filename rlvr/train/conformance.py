@@ -160,7 +160,7 @@ class _Trial:
             ])
             for p, group in enumerate(groups)
         ]  # fmt: skip
-        self.learner, self.batch = learner, self._credited(learner)
+        self.learner, self.batch = learner, self._credit_groups(learner)
 
     def _learner(self, algorithm: Algorithm, **options: Any) -> Learner:
         model, tokenizer = tiny(
@@ -180,7 +180,7 @@ class _Trial:
         _disturb(learner)
         return learner
 
-    def _credited(self, learner: Learner) -> Batch:
+    def _credit_groups(self, learner: Learner) -> Batch:
         batch = learner.prepared(collate(self.groups))
         estimate = credit(
             self.groups,
@@ -320,7 +320,7 @@ class _Trial:
 
     def _outcome(self, algorithm: Algorithm) -> Tensor:
         learner = self._learner(algorithm)
-        batch = self._credited(learner)
+        batch = self._credit_groups(learner)
         return torch.cat([self._gradient(learner, batch), batch.advantages.flatten()])
 
     def resuming(self) -> str:

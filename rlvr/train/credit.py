@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rlvr.algo.advantages import batch_mean
-from rlvr.algo.kl import penalised
+from rlvr.algo.kl import penalise
 from rlvr.algo.papers.base import Algorithm, Inputs
 from rlvr.algo.returns import AdvantageEstimate
 from rlvr.collect.prefixes import PrefixValues
@@ -359,9 +359,7 @@ class GroupInputs:
     @cached_property
     def scores(self) -> Float[Tensor, "P G"]:
         """Totals, minus the KL penalties of each completion's tokens."""
-        penalties = _penalised(
-            torch.zeros(self.completion_mask.shape), self._batch, self._algorithm
-        )
+        penalties = _penalise(torch.zeros(self.completion_mask.shape), self._batch, self._algorithm)
         return self._totals + penalties.sum(dim=1).view_as(self._totals)
 
     @property
@@ -389,8 +387,8 @@ class GroupInputs:
     @property
     def rewards(self) -> Float[Tensor, "B T"]:
         """Rewards of turns and the rest of the total, see `_placed`, minus each token's KL penalty."""
-        placed = _placed(self._batch.rows, self._totals, self.completion_mask)
-        return _penalised(placed, self._batch, self._algorithm)
+        placed = _place_rewards(self._batch.rows, self._totals, self.completion_mask)
+        return _penalise(placed, self._batch, self._algorithm)
 
     @property
     def baseline(self) -> float:
@@ -469,7 +467,7 @@ def totals(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, 
     return torch.tensor([[float(total or 0.0) for total in row] for row in rows]), scored
 
 
-def _placed(rows: Sequence[Rollout], scores: Tensor, mask: Tensor) -> Float[Tensor, "B T"]:
+def _place_rewards(rows: Sequence[Rollout], scores: Tensor, mask: Tensor) -> Float[Tensor, "B T"]:
     """The reward of each turn on the last trained token up to its end, and what the total has beyond them on the last.
 
     So rewards always sum to the total and stand on trained tokens, whatever is masked: a reward on a masked token, such
@@ -490,13 +488,13 @@ def _placed(rows: Sequence[Rollout], scores: Tensor, mask: Tensor) -> Float[Tens
     return rewards
 
 
-def _penalised(rewards: Tensor, batch: Batch, algorithm: Algorithm) -> Tensor:
+def _penalise(rewards: Tensor, batch: Batch, algorithm: Algorithm) -> Tensor:
     """Rewards minus the KL penalty of the policy that sampled, if the penalty is in the reward."""
     kl = algorithm.kl
     if kl is None or kl.place != "reward":
         return rewards
     assert batch.ref_logprobs is not None
-    return penalised(
+    return penalise(
         rewards,
         batch.behaviour_logprobs,
         batch.ref_logprobs,

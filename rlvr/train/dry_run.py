@@ -205,14 +205,14 @@ def _rows(settings: ResolvedConfig, places: Mapping[str, str]) -> Iterator[tuple
         is_open = name in follows and written.get(name) is None
         yield (
             name,
-            _shown(getattr(settings, name)),
+            _show_value(getattr(settings, name)),
             follows[name] if is_open and place == "default" else place,
         )
     for name, number in numbers(type(algorithm)).items():
         holder: Any = algorithm if number.part is None else getattr(algorithm, number.part)
         if number.name and holder is not None:
             follows_from = _origin(settings, number, getattr(holder, number.name))
-            yield name, _shown(getattr(holder, number.name)), places.get(name, follows_from)
+            yield name, _show_value(getattr(holder, number.name)), places.get(name, follows_from)
 
 
 def _origin(settings: ResolvedConfig, number: Number, value: Any) -> str:
@@ -227,7 +227,7 @@ def _origin(settings: ResolvedConfig, number: Number, value: Any) -> str:
     return "replay" if number.name == "correction" and algorithm.replay else "default"
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     if isinstance(value, Algorithm):
         return value.label
     if isinstance(value, tuple | list):

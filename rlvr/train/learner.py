@@ -32,7 +32,7 @@ from rlvr.train.part import LearnerPart, Micro
 from rlvr.train.parts import parts_of
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
-from rlvr.train.schedule import LrClock, scheduled
+from rlvr.train.schedule import LrClock, scheduled_rate
 from rlvr.train.teacher import Reference
 from rlvr.types import Group, Rollout
 
@@ -123,7 +123,7 @@ class Learner:
     @property
     def lr(self) -> float:
         """Learning rate of the next update."""
-        return scheduled(self.config.lr, self.config.schedule, self._clock, self.updates)
+        return scheduled_rate(self.config.lr, self.config.schedule, self._clock, self.updates)
 
     def begin_at(self, step: int) -> None:
         """Let the parts know where a run continues.
@@ -403,7 +403,7 @@ class Learner:
         else:
             logprobs = self.policy.logprobs(batch.rows, temperature)
         before = batch.behaviour_logprobs if batch.old_logprobs is None else batch.old_logprobs
-        aggregate = partial(self._aggregated, mask=mask, whole=whole)
+        aggregate = partial(self._aggregate, mask=mask, whole=whole)
         micro = Micro(batch, whole, aggregate, logprobs, before, entropies)
         inputs = self._inputs(batch, logprobs, before, entropies, reader_values)
         losses, stats = self._losses(self.algorithm.loss(inputs), inputs)
@@ -414,7 +414,7 @@ class Learner:
             loss = part.penalty(loss, micro)
         return loss, micro.terms, stats
 
-    def _aggregated(self, losses: Tensor, mask: Tensor, whole: Denominators) -> Tensor:
+    def _aggregate(self, losses: Tensor, mask: Tensor, whole: Denominators) -> Tensor:
         if self.algorithm.aggregation == "token_mean":
             return aggregation.token_mean(losses, mask, tokens=whole.tokens)
         if self.algorithm.aggregation == "sequence_mean":

@@ -456,7 +456,7 @@ class Trainer:
             batch = replace(batch, advantages=credited.advantages, returns=credited.returns)
             for part in self.learner.parts:
                 batch = part.choose(sampled.groups, batch, draw)
-        batch = replace(batch, **ranks.from_first(_credited(batch)))
+        batch = replace(batch, **ranks.from_first(_credit_fields(batch)))
         prepared_s = time.perf_counter() - started
         numbers = self.learner.update(batch, [rows for epoch in epochs for rows in epoch])
         update_s = time.perf_counter() - started - prepared_s
@@ -785,7 +785,7 @@ def _thin(batch: Batch) -> Batch:
     return replace(batch, rows=rows)
 
 
-def _credited(batch: Batch) -> dict[str, Any]:
+def _credit_fields(batch: Batch) -> dict[str, Any]:
     """What credit has changed in a batch."""
     names = "advantages", "returns", "completion_mask"
     return {name: getattr(batch, name) for name in names}

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from rlvr.errors import MissingDependency, UsageError
 from rlvr.validate import require_number, require_whole
 
-__all__ = ["Lora", "add_lora", "base_of_adapter", "has_lora", "load_adapter", "unwrapped"]
+__all__ = ["Lora", "add_lora", "base_of_adapter", "has_lora", "load_adapter", "unwrap_model"]
 
 _CONFIG: Final = "adapter_config.json"  # peft's name
 _NOT_AT_THE_ENDS: Final = (
@@ -329,7 +329,7 @@ def _matching(model: Any, targets: Sequence[str]) -> tuple[list[str], list[str]]
     return [t for t in targets if found(t, modules)], [t for t in targets if not found(t, modules)]
 
 
-def unwrapped(model: Any) -> Any:
+def unwrap_model(model: Any) -> Any:
     """The transformers model inside of one that peft has wrapped; any other as it is.
 
     Args:

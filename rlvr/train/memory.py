@@ -232,15 +232,17 @@ def token_costs(policy: Policy) -> TokenCosts:
     if longest < 2 * len(_PROBE):
         return TokenCosts(0, 0, 0, 0, 0, 0)
     sizes = [longest * size // _PROBE[-1] for size in _PROBE]
-    fixed, linear, square = _parabola(sizes, [_kept(policy, size) for size in sizes])
+    fixed, linear, square = _parabola(sizes, [_count_kept(policy, size) for size in sizes])
     whole_linear, whole_square = linear, square
     if policy.model.training:
         with evaluation_mode(policy.model):  # in which nothing is recomputed
             _, whole_linear, whole_square = _parabola(
-                sizes, [_kept(policy, size) for size in sizes]
+                sizes, [_count_kept(policy, size) for size in sizes]
             )
     layers = max(1, policy.model.config.get_text_config().num_hidden_layers)
-    cached = (_cached(policy, sizes[-1]) - _cached(policy, sizes[0])) / (sizes[-1] - sizes[0])
+    cached = (_count_cached(policy, sizes[-1]) - _count_cached(policy, sizes[0])) / (
+        sizes[-1] - sizes[0]
+    )
     return TokenCosts(fixed, linear, square, whole_linear / layers, whole_square / layers, cached)
 
 
@@ -261,7 +263,7 @@ def _rows(policy: Policy, tokens: int) -> list[TokenRow]:
 
 
 @torch.enable_grad()  # type: ignore[untyped-decorator]
-def _kept(policy: Policy, tokens: int) -> int:
+def _count_kept(policy: Policy, tokens: int) -> int:
     """Bytes that autograd keeps for the backward pass of a micro-batch, without the parameters."""
     parameter_storages = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
     storages: dict[int, int] = {}
@@ -281,7 +283,7 @@ def _kept(policy: Policy, tokens: int) -> int:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def _cached(policy: Policy, tokens: int) -> int:
+def _count_cached(policy: Policy, tokens: int) -> int:
     """Bytes of keys and values of a row, or of whatever state the model keeps instead."""
     model, cache = policy.model, cache_for_prompts(policy.model.config)
     ids = torch.ones(1, tokens, dtype=torch.int64, device=policy.device).remainder_(

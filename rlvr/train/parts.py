@@ -16,7 +16,7 @@ from torch import Tensor
 from rlvr.algo import subsets
 from rlvr.algo.advantages import moving_average
 from rlvr.algo.control import next_beta, next_entropy_coefficient, ziegler_beta
-from rlvr.algo.corrections import composed
+from rlvr.algo.corrections import compose
 from rlvr.algo.kl import kl_loss
 from rlvr.algo.masks import zero_masked
 from rlvr.algo.papers.base import Inputs, PolicyGradient
@@ -134,7 +134,7 @@ class Corrections(LearnerPart):
         batch = micro.batch
         assert batch.old_logprobs is not None
         policies = batch.old_logprobs, batch.behaviour_logprobs, batch.completion_mask
-        weights, by_rule = composed(self.learner.algorithm.correction, *policies)
+        weights, by_rule = compose(self.learner.algorithm.correction, *policies)
         for name, factor in by_rule.items():
             cut = factor.stats.low + factor.stats.high
             micro.terms |= {
@@ -204,7 +204,7 @@ class _Coefficient(LearnerPart):
             return {}
         total, rows = self.measured(batch), int(mask.any(dim=1).sum())
         kl = float(total / (rows if settings.rule == "ziegler" else mask.sum()))
-        moved = _moved(settings, kl, rows)
+        moved = _move_coefficient(settings, kl, rows)
         self.load(moved)
         return {f"{self.name}_coefficient": moved, f"{self.name}_measured": kl}
 
@@ -216,7 +216,7 @@ class _Coefficient(LearnerPart):
         self.learner.algorithm = self.learner.algorithm.copy_with(**{self.name: changed})
 
 
-def _moved(settings: Any, kl: float, rows: int) -> float:
+def _move_coefficient(settings: Any, kl: float, rows: int) -> float:
     """A coefficient after a step; `kl` per token, or with the rule "ziegler" per completion."""
     beta, target = settings.coefficient, settings.target
     if settings.rule == "ppo":

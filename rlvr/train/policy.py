@@ -32,7 +32,7 @@ from rlvr.train.loading import (
     write_index,
 )
 from rlvr.train.logprobs import LogitsTransform, token_logprobs
-from rlvr.train.lora import Lora, add_lora, has_lora, unwrapped
+from rlvr.train.lora import Lora, add_lora, has_lora, unwrap_model
 from rlvr.train.packing import Packed, pack, packed_hidden_states, packs, require_packing
 from rlvr.train.prompt_sharing import (
     SharedPrompts,
@@ -158,7 +158,7 @@ class Policy:
         max_tokens: int = 16384,
         overhead_tokens: int = 256,
     ) -> None:
-        model = unwrapped(model)
+        model = unwrap_model(model)
         self.model, self.tokenizer = model, tokenizer
         self.lora = Lora(model) if has_lora(model) else None
         self.tokenization = Tokenization(tokenizer, end_token_ids(model, tokenizer), chat=chat)

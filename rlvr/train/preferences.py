@@ -53,7 +53,7 @@ __all__ = [
     "PreferenceLearner",
     "examples_of_file",
     "examples_of_groups",
-    "mismatched",
+    "mismatch_rows",
 ]
 
 
@@ -261,7 +261,7 @@ class PreferenceLearner(Learner):
         mixed = [
             TrainedRow(row.prompt_ids, rows[i].completion_ids, rows[i].completion_mask)
             for row, i in zip(
-                rows, mismatched([prompt_row.prompt_ids for prompt_row in rows]), strict=False
+                rows, mismatch_rows([prompt_row.prompt_ids for prompt_row in rows]), strict=False
             )
         ]
         if not mixed:
@@ -286,7 +286,7 @@ class PreferenceLearner(Learner):
         return torch.tensor(padded, device=self.policy.device)
 
 
-def mismatched(prompts: Sequence[Sequence[int]]) -> list[int]:
+def mismatch_rows(prompts: Sequence[Sequence[int]]) -> list[int]:
     """For each row the index of a row with another prompt; empty if all rows have one prompt.
 
     Every row is taken once, unless more than half of the rows share a prompt: then the other rows are taken in turns.

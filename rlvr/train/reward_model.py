@@ -20,7 +20,7 @@ from jaxtyping import Float
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlvr.errors import RewardError, UsageError, described
+from rlvr.errors import RewardError, UsageError, describe_error
 from rlvr.samplers.protocol import Tokenized, TokenRow
 from rlvr.train.critic import ValueModule
 from rlvr.train.policy import Policy
@@ -67,7 +67,7 @@ def _clean(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _cleaned(message: Message) -> Message:
+def _clean_message(message: Message) -> Message:
     content = message.get("content")
     return {**message, "content": _clean(content)} if isinstance(content, str) else message
 
@@ -165,7 +165,9 @@ class RewardModel:
             return None
         # A text of a file may have half a surrogate pair, which no tokenizer takes.
         clean = (
-            _clean(prompt) if isinstance(prompt, str) else [_cleaned(message) for message in prompt]
+            _clean(prompt)
+            if isinstance(prompt, str)
+            else [_clean_message(message) for message in prompt]
         )
         try:
             row, ends = step_row(self._tokenization, clean, list(map(_clean, steps)))
@@ -174,7 +176,7 @@ class RewardModel:
         except (
             Exception
         ) as error:  # templates raise what they like, such as for a role that they do not know
-            name, reason, _ = described(error)
+            name, reason, _ = describe_error(error)
             raise UsageError(
                 f"the tokenizer or its chat template refuses the row: {name}: {reason}"
             ) from error

@@ -180,7 +180,7 @@ def examine_run_dir(
         )
     ):
         raise UsageError(f"{run} is not empty, and holds no run; give a new folder")
-    return has_begun, _changed(_read(path), description, run) if has_begun else {}
+    return has_begun, _find_changes(_read(path), description, run) if has_begun else {}
 
 
 def _has_begun(run: Path) -> bool:
@@ -248,7 +248,7 @@ def _read(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def _changed(
+def _find_changes(
     theirs: Mapping[str, Any], ours: Mapping[str, Any], run: Path
 ) -> dict[str, tuple[Any, Any]]:
     """Settings that differ, as (before, now).

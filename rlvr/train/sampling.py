@@ -63,7 +63,7 @@ def open_sampler(policy: Policy, config: Config, world: int = 1) -> Iterator[Sam
     with ExitStack() as stack:
         urls = config.sampler.split(",")
         if config.serve_samplers is not None:
-            urls = stack.enter_context(_started(policy, config)).urls
+            urls = stack.enter_context(_start_servers(policy, config)).urls
         yield stack.enter_context(
             ServerSampler(
                 urls,
@@ -94,7 +94,7 @@ def _in_process(policy: Policy, config: Config, folder: str) -> VLLMSampler:
 
 
 @contextmanager
-def _started(policy: Policy, config: Config) -> Iterator[StartedServers]:
+def _start_servers(policy: Policy, config: Config) -> Iterator[StartedServers]:
     """Servers on this machine, each on a GPU of its own where there are enough."""
     assert config.serve_samplers is not None
     flags = ["--dtype", _dtype(config), "--max-rows", str(config.max_rows)]

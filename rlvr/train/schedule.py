@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from rlvr.errors import UsageError
 
-__all__ = ["LrClock", "NumberSchedule", "scheduled"]
+__all__ = ["LrClock", "NumberSchedule", "scheduled_rate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LrClock:
         return replace(now, warmed=min(self.warmup, self.warmed + done - self.begun))
 
 
-def scheduled(lr: float, schedule: str, clock: LrClock, done: int) -> float:
+def scheduled_rate(lr: float, schedule: str, clock: LrClock, done: int) -> float:
     """The learning rate of the next update: it rises over the warm-up, then follows the schedule.
 
     Args:

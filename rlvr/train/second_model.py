@@ -11,7 +11,7 @@ from torch import nn
 from rlvr.errors import DataError
 from rlvr.train.part import LearnerPart
 from rlvr.train.policy import Policy
-from rlvr.train.schedule import LrClock, scheduled
+from rlvr.train.schedule import LrClock, scheduled_rate
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
@@ -64,7 +64,7 @@ class SecondModel(LearnerPart):
     @property
     def lr(self) -> float:
         """Learning rate of the next update."""
-        return scheduled(self._lr, self._schedule, self._clock, self.updates)
+        return scheduled_rate(self._lr, self._schedule, self._clock, self.updates)
 
     def clip_gradient(self) -> float:
         """Clip the gradient as the policy's is clipped; returns its norm before."""

@@ -13,17 +13,17 @@ from typing import Any, get_type_hints
 
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
-from rlvr.algo.papers.numbers import Number, from_record, number_of, numbers, typed
+from rlvr.algo.papers.numbers import Number, as_typed, from_record, number_of, numbers
 from rlvr.errors import UsageError
 from rlvr.samplers.chat import require_chat_mode
 from rlvr.train.config import Config
 from rlvr.train.stage import read_stages
 from rlvr.validate import nearest
 
-__all__ = ["merged", "read_settings"]
+__all__ = ["merge_numbers", "read_settings"]
 
 
-def merged(
+def merge_numbers(
     algorithm: Algorithm, first: Mapping[str, Any], then: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The changes of an algorithm from two places, of which the second wins; see `rlvr.algo.papers.numbers.changed`.
@@ -94,7 +94,7 @@ def _setting(name: str, value: Any, hints: Mapping[str, Any], algorithm: Algorit
     if name == "stage":  # texts, or tables
         return read_stages(name, value)
     if name in hints:
-        return typed(name, value, hints[name])
+        return as_typed(name, value, hints[name])
     known: Mapping[str, Number] = numbers(type(algorithm))
     if isinstance(value, Mapping) and (inner := [one for one in known if known[one].part == name]):
         raise UsageError(
@@ -102,7 +102,7 @@ def _setting(name: str, value: Any, hints: Mapping[str, Any], algorithm: Algorit
         )
     if name not in known and (near := nearest(name, hints)):
         raise UsageError(f"there is no setting {name!r}{near}")
-    return typed(name, value, number_of(algorithm, name).hint)
+    return as_typed(name, value, number_of(algorithm, name).hint)
 
 
 def _algorithm(value: Any) -> Algorithm:

@@ -135,10 +135,10 @@ def _with_reward_model(env: Environment, part: GroupPart, config: ResolvedConfig
 
 def _with_range(env: Environment, least: float, most: float) -> Environment:
     """The environment with its reward's bounds mapped to others: DAPO's paper has -1 and 1 (arXiv:2503.14476, 2.4)."""
-    return env.each(lambda share, own: _ranged(own, least, most))
+    return env.each(lambda share, own: _range_reward(own, least, most))
 
 
-def _ranged(env: Environment, least: float, most: float) -> Environment:
+def _range_reward(env: Environment, least: float, most: float) -> Environment:
     low, high = env.reward.bounds
     if low == high:
         raise UsageError(
@@ -181,10 +181,10 @@ def _with_overlong(env: Environment, config: ResolvedConfig) -> Environment:
     It is scaled by the width of the reward's bounds, as the paper's -1 is for rewards of ±1: added to a reward in
     [0, 1], -1 would make a right answer at the limit worth a wrong short one.
     """
-    return env.each(lambda share, own: _punished(own, config, share.max_tokens if share else None))
+    return env.each(lambda share, own: _punish(own, config, share.max_tokens if share else None))
 
 
-def _punished(env: Environment, config: ResolvedConfig, limit: int | None) -> Environment:
+def _punish(env: Environment, config: ResolvedConfig, limit: int | None) -> Environment:
     if "soft" not in config.overlong or any(
         isinstance(leaf, Overlong) for leaf in env.reward.leaves
     ):
@@ -381,14 +381,14 @@ def describe_run(
     """
     description = {
         "settings": config.resolve().recorded,
-        "env": env and _described(env),
-        "eval_env": eval_env and _described(eval_env),
+        "env": env and _describe_env(env),
+        "eval_env": eval_env and _describe_env(eval_env),
     }
     plain: dict[str, Any] = json.loads(json.dumps(description, default=str))
     return plain
 
 
-def _described(env: Environment) -> dict[str, Any]:
+def _describe_env(env: Environment) -> dict[str, Any]:
     return {
         "id": env.id,
         "split": env.split,

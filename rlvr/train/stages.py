@@ -14,7 +14,7 @@ from typing import Any, Final, get_type_hints
 
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
-from rlvr.algo.papers.numbers import changed, number_of, typed
+from rlvr.algo.papers.numbers import as_typed, changed, number_of
 from rlvr.errors import UsageError
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.schedule import NumberSchedule
@@ -176,7 +176,7 @@ class Stages:
         known = written["algorithm"]
         algorithm = known if isinstance(known, Algorithm) else load_algorithm(known)
         written |= {
-            name: typed(name, value, _HINTS[name])
+            name: as_typed(name, value, _HINTS[name])
             for name, value in values.items()
             if name in _HINTS
         }

@@ -266,7 +266,9 @@ class StepRecorder(LearnerPart):
             every = ranks.from_all(mine)
             if not ranks.first:
                 return None
-            updates = [_joined(update, each) for update, *each in zip(updates, *every, strict=True)]
+            updates = [
+                _join_ranks(update, each) for update, *each in zip(updates, *every, strict=True)
+            ]
         if isinstance(batch, StepFile):
             step = batch
         else:
@@ -304,7 +306,7 @@ def _with_gradients(micro: Micro) -> Iterator[NDArray[Any] | None]:
             yield array.detach().float().cpu().numpy()
 
 
-def _joined(update: _Update, each: Sequence[tuple[Any, Any]]) -> _Update:
+def _join_ranks(update: _Update, each: Sequence[tuple[Any, Any]]) -> _Update:
     """An update with the rows of all ranks, and the sum of the sketches of their shards."""
     computed: dict[int, dict[str, NDArray[Any]]] = {}
     for rows, _ in each:

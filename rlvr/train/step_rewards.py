@@ -85,7 +85,9 @@ class StepRewards(LearnerPart):
             values, costs = prefix_values_and_costs(by, rollouts, k=self._k, steps=self._delimiter)
             rewarded = [_shared_out(*pair) for pair in zip(rollouts, values, strict=True)]
         else:
-            rewarded = [self._rewarded(self._rule, rollout, by.sampler) for rollout in rollouts]
+            rewarded = [
+                self._reward_rollout(self._rule, rollout, by.sampler) for rollout in rollouts
+            ]
         if not any(rollout.turns for rollout in rewarded):
             why = rewarded[0].score.verdict.why if rewarded[0].score else "not scored"
             raise UsageError(
@@ -99,7 +101,7 @@ class StepRewards(LearnerPart):
         ]
         return sampled.with_costs(costs, groups=groups)
 
-    def _rewarded(self, rule: StepRule, rollout: Rollout, sampler: Sampler) -> Rollout:
+    def _reward_rollout(self, rule: StepRule, rollout: Rollout, sampler: Sampler) -> Rollout:
         if not rollout.completion_ids or not any(rollout.completion_mask):
             return rollout
         if rollout.turns:
@@ -110,11 +112,11 @@ class StepRewards(LearnerPart):
         spans = list(pairwise(ends))
         steps = [sampler.decode(rollout.completion_ids[start:stop]) for start, stop in spans]
         try:
-            rewards = _checked(rule(rollout.task, steps), len(steps))
+            rewards = _check_rewards(rule(rollout.task, steps), len(steps))
         except Exception as error:  # noqa: BLE001  of the rule: our fault, and not the completion's
-            return _unscored(rollout, f"step rewards: {type(error).__name__}: {error}")
+            return _as_unscored(rollout, f"step rewards: {type(error).__name__}: {error}")
         turns = [Turn(*span, reward) for span, reward in zip(spans, rewards, strict=True)]
-        return replace(rollout, turns=turns, score=_raised(rollout.score, sum(rewards)))
+        return replace(rollout, turns=turns, score=_raise_score(rollout.score, sum(rewards)))
 
 
 def _shared_out(rollout: Rollout, values: PrefixValues) -> Rollout:
@@ -123,14 +125,16 @@ def _shared_out(rollout: Rollout, values: PrefixValues) -> Rollout:
         return rollout
     finite = [value for value in values.values if value is not None]
     if len(finite) < len(values.values):
-        return _unscored(rollout, "step rewards: no completion from one of its prefixes was scored")
+        return _as_unscored(
+            rollout, "step rewards: no completion from one of its prefixes was scored"
+        )
     spans = pairwise(values.boundaries)
     rises = [after - before for before, after in pairwise(finite)]
     turns = [Turn(*span, rise) for span, rise in zip(spans, rises, strict=True)]
     return replace(rollout, turns=turns)
 
 
-def _raised(score: Score | None, rewards: float) -> Score | None:
+def _raise_score(score: Score | None, rewards: float) -> Score | None:
     """The score with the rewards of steps, which are one part of it."""
     if score is None or score.total is None:
         return score
@@ -163,7 +167,7 @@ def _rule_of(source: str, device: str) -> StepRule:
     return rule
 
 
-def _checked(rewards: Any, count: int) -> list[float]:
+def _check_rewards(rewards: Any, count: int) -> list[float]:
     numbers = list(rewards)
     if len(numbers) != count:
         raise ValueError(f"{len(numbers)} numbers for {count} steps")
@@ -173,7 +177,7 @@ def _checked(rewards: Any, count: int) -> list[float]:
     return [float(number) for number in numbers]
 
 
-def _unscored(rollout: Rollout, why: str) -> Rollout:
+def _as_unscored(rollout: Rollout, why: str) -> Rollout:
     verdict = Verdict(Outcome.UNSCORED, why=why)
     masked = [False] * len(rollout.completion_ids)
     return replace(rollout, score=Score(None, {}, verdict), completion_mask=masked)

@@ -204,10 +204,10 @@ class SelfTeacher(Teacher):
 
     def before(self, batch: Batch) -> Batch:
         ranks = self.learner.ranks
-        self._prompts = ranks.from_first(self._shown(batch) if ranks.first else None)
+        self._prompts = ranks.from_first(self._show_prompts(batch) if ranks.first else None)
         return super().before(batch)
 
-    def _shown(self, batch: Batch) -> list[Sequence[int]]:
+    def _show_prompts(self, batch: Batch) -> list[Sequence[int]]:
         """The teacher's prompt of each group, in tokens."""
         assert batch.group is not None
         rows: dict[int, Rollout] = dict(zip(batch.group.tolist(), batch.rows, strict=True))
@@ -255,12 +255,12 @@ def _with_reference(rollout: Rollout, shown: str) -> Prompt:
         )
     prompt = task.prompt
     if isinstance(prompt, str):
-        return _filled(shown, prompt, task.reference)
-    last = {**prompt[-1], "content": _filled(shown, str(prompt[-1]["content"]), task.reference)}
+        return _fill_in(shown, prompt, task.reference)
+    last = {**prompt[-1], "content": _fill_in(shown, str(prompt[-1]["content"]), task.reference)}
     return [*prompt[:-1], last]
 
 
-def _filled(shown: str, prompt: str, reference: object) -> str:
+def _fill_in(shown: str, prompt: str, reference: object) -> str:
     """The text with both put in; braces in either stay as they are."""
     before, _, after = shown.partition("{prompt}")
     parts = (before, prompt, after)

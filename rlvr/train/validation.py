@@ -71,7 +71,7 @@ def _generated(env: Environment) -> Environment:
 
 def _cut(env: Environment, count: int) -> tuple[Environment, Environment]:
     tasks = [env.task(index) for index in range(env.size or 0)]
-    held = {task.id for task in sorted(tasks, key=lambda task: _drawn(task.id))[:count]}
+    held = {task.id for task in sorted(tasks, key=lambda task: _draw_digest(task.id))[:count]}
 
     def part(of: list[Any]) -> Environment:
         copy = env.without_tasks()
@@ -82,7 +82,7 @@ def _cut(env: Environment, count: int) -> tuple[Environment, Environment]:
     return part(remaining), part([task for task in tasks if task.id in held])
 
 
-def _drawn(id: str) -> bytes:
+def _draw_digest(id: str) -> bytes:
     return hashlib.sha256(id.encode()).digest()
 
 

@@ -27,7 +27,7 @@ from rlvr.http.application import Application, HostRule, HttpState, Route, Route
 from rlvr.http.keys import Keys
 from rlvr.http.limits import HttpLimits
 from rlvr.http.refused import Refused
-from rlvr.http.request import HttpRequest, typed
+from rlvr.http.request import HttpRequest, read_typed
 from rlvr.http.responses import Response, WholeResponse, html_error
 from rlvr.viewer import changes, pages
 from rlvr.viewer.filters import Filters
@@ -260,7 +260,7 @@ def app_of(
 
     async def mark(request: HttpRequest) -> Response:
         """Keep what a person said of a verdict."""
-        mark_request = typed((await state.bodies.read(request)).asked, _Mark)
+        mark_request = read_typed((await state.bodies.read(request)).asked, _Mark)
         if not secrets.compare_digest(
             mark_request.token.encode("utf-8", "replace"), secret.encode()
         ):

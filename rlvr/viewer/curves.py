@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 if TYPE_CHECKING:
     from rlvr.viewer.metrics import RunMetrics
 
-__all__ = ["GROUPS", "Panel", "metrics_of", "overlaid", "panels", "spark"]
+__all__ = ["GROUPS", "Panel", "metrics_of", "overlay_curves", "panels", "spark"]
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "accuracy": ("accuracy", "batch/accuracy"),
@@ -79,7 +79,7 @@ def panels(
     return all_panels
 
 
-def overlaid(runs: Sequence[tuple[str, RunMetrics]]) -> list[Panel]:
+def overlay_curves(runs: Sequence[tuple[str, RunMetrics]]) -> list[Panel]:
     """The first metric of each panel, with a line for each run, for pages without scripts.
 
     Args:
@@ -181,7 +181,7 @@ def _curve(name: str, points: Sequence[_Point], axes: _Axes, style: int) -> Mark
         return Markup(
             '<circle class="c{}" cx="{}" cy="{}" r="3"><title>{}</title></circle>'
         ).format(style, axes.x(at[0]), axes.y(at[1]), name)
-    places = " ".join(f"{axes.x(step)},{axes.y(value)}" for step, value in _thinned(points))
+    places = " ".join(f"{axes.x(step)},{axes.y(value)}" for step, value in _thin_points(points))
     return Markup('<polyline class="c{}" points="{}"><title>{}</title></polyline>').format(
         style, places, name
     )
@@ -206,7 +206,7 @@ def spark(name: str, values: Sequence[float]) -> Markup:
     ).format(name, _short(thinned[0]), _short(thinned[-1]), places)
 
 
-def _thinned(points: Sequence[_Point]) -> Iterable[_Point]:
+def _thin_points(points: Sequence[_Point]) -> Iterable[_Point]:
     """At most so many points that a browser draws them at once: the least and greatest of each stretch."""
     if len(points) <= _MOST_POINTS:
         return points

@@ -165,9 +165,9 @@ def home_page(sources: Shown, filters: HomeFilters, wait_s: float) -> dict[str, 
                 settings[key] = source.settings()[0]
         rows.append(_row(key, source, settings.get(key)))
     rows_kept = [row for row in rows if _passes(row, filters, settings.get(row.key, {}))]
-    rows_kept = _sorted(rows_kept, filters.sort)[:_MOST]
+    rows_kept = _sort_rows(rows_kept, filters.sort)[:_MOST]
     return {
-        "groups": _grouped(rows_kept, filters.group, settings),
+        "groups": _group_rows(rows_kept, filters.group, settings),
         "shown": len(rows_kept),
         "total": len(rows),
         "unread": unread,
@@ -274,7 +274,7 @@ def _passes(row: HomeRow, filters: HomeFilters, settings: Mapping[str, str]) -> 
     return all(word in texts for word in filters.q.lower().split())
 
 
-def _sorted(rows: Sequence[HomeRow], sort: str) -> list[HomeRow]:
+def _sort_rows(rows: Sequence[HomeRow], sort: str) -> list[HomeRow]:
     """Rows in order; those without a value come last, whichever way it is."""
     name, descending = _SORTS[sort.removeprefix("-")], sort.startswith("-")
 
@@ -306,7 +306,7 @@ def _part(word: str) -> tuple[int, int, str]:
     return (0, int(word), "") if is_number else (1, 0, word)
 
 
-def _grouped(
+def _group_rows(
     rows: Sequence[HomeRow], name: str, settings: Mapping[int, Mapping[str, str]]
 ) -> list[tuple[str, list[HomeRow], float | None]]:
     """(value of the setting, rows, mean of their last evaluations); one group without a name where none is asked."""

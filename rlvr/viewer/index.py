@@ -326,7 +326,7 @@ class Index:
                 self._read_changed()
                 self._failed = ""
             except Exception as error:  # noqa: BLE001  a thread that ends silently would leave pages that say "whole"
-                self._failed = _said(error)
+                self._failed = _first_line_of(error)
                 with self._wanted:
                     self._changed = {}
 
@@ -379,7 +379,7 @@ class Index:
         try:
             yield
         except Exception as error:  # noqa: BLE001  a file of another program may hold anything
-            text = _said(error)
+            text = _first_line_of(error)
             read.error = text if str(read.file.path) in text else f"{read.file.path}: {text}"
             read.failed |= not isinstance(error, OSError)
             if isinstance(error, FileNotFoundError) and read.stamp:
@@ -472,7 +472,9 @@ class Index:
                     try:
                         raw = dumped(line.row)
                     except Exception as error:  # noqa: BLE001  brackets too deep to follow, values that no JSON has
-                        line = Line(line.number, None, f"cannot be unpacked: {_said(error)}")
+                        line = Line(
+                            line.number, None, f"cannot be unpacked: {_first_line_of(error)}"
+                        )
                 if line.row is None:
                     raw = json.dumps(line.error).encode() + b"\n"
                 spool.write(raw)
@@ -509,7 +511,7 @@ class Index:
         try:
             summary, parts = _summary(row or {}), parts_of(row or {})
         except Exception as fault:  # noqa: BLE001  such as brackets too deep to be made a text
-            row, error = None, f"cannot be shown: {_said(fault)}"
+            row, error = None, f"cannot be shown: {_first_line_of(fault)}"
             summary, parts = _summary({}), {}
         batch.rows.append(
             (
@@ -585,7 +587,7 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _kept(column: str, name: str) -> str:
+def _keep_sql(column: str, name: str) -> str:
     """SQL for as much of a text as the tables keep, as `short` does it."""
     limit = _LONGEST[name]
     return f"CASE WHEN length({column}) > {limit} THEN left({column}, {limit}) || '…' ELSE coalesce({column}, '') END"
@@ -603,17 +605,18 @@ def _is_closed(path: Path) -> bool:
 
 _NUMBER: Final = f"(step << {_STEP_BITS}) + place"
 _ROWS_OF_ROLLOUTS: Final = f"""
-    INSERT INTO rows SELECT {_NUMBER}, step, place, 0, place + 1, '', {_kept("task", "task")}, {_kept("env", "env")},
-    nullif({_kept("outcome", "outcome")}, ''), {_kept("split_part(why, ':', 1)", "reason")}, score, advantage,
-    length_tokens, coalesce(truncated, false), {_kept("dropped", "dropped")}, NULL FROM rollouts
+    INSERT INTO rows SELECT {_NUMBER}, step, place, 0, place + 1, '', {_keep_sql("task", "task")},
+        {_keep_sql("env", "env")},
+    nullif({_keep_sql("outcome", "outcome")}, ''), {_keep_sql("split_part(why, ':', 1)", "reason")}, score, advantage,
+    length_tokens, coalesce(truncated, false), {_keep_sql("dropped", "dropped")}, NULL FROM rollouts
 """
 _PARTS_OF_ROLLOUTS: Final = f"""
-    INSERT INTO parts SELECT n, {_kept("part.key", "name")}, part.value
+    INSERT INTO parts SELECT n, {_keep_sql("part.key", "name")}, part.value
     FROM (SELECT {_NUMBER} AS n, unnest(map_entries(parts)) AS part FROM rollouts) WHERE part.value IS NOT NULL
 """
 
 
-def _said(error: Exception) -> str:
+def _first_line_of(error: Exception) -> str:
     """The first line of an error, with its kind where no message was written for users."""
     first = (str(error).splitlines() or [""])[0]
     return (

@@ -96,7 +96,7 @@ def render_text(text: str, mark: tuple[int, int] | None = None) -> RenderedText:
 
 @cache
 def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False, "highlight": _coloured})
+    parser = MarkdownIt("commonmark", {"html": False, "highlight": _colour_code})
     parser.enable(["table", "strikethrough"])
     parser.disable(["image", "link", "autolink", "reference", "html_block", "html_inline"])
     parser.inline.ruler.before("escape", "tex", _tex)
@@ -106,7 +106,7 @@ def _parser() -> MarkdownIt:
     return parser
 
 
-def _coloured(code: str, language: str, _: str) -> str:
+def _colour_code(code: str, language: str, _: str) -> str:
     if language.lower() not in _LANGUAGES or len(code) > _LONGEST_CODE:
         return str(escape(code))
     lexer = get_lexer_by_name(language.lower())

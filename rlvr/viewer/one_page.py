@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from rlvr.viewer import pages
-from rlvr.viewer.curves import overlaid
+from rlvr.viewer.curves import overlay_curves
 from rlvr.viewer.filters import Filters
 from rlvr.viewer.rendering import render, style
 from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source
@@ -33,7 +33,7 @@ def export(sources: Shown) -> bytes:
         style=style(),
         found=sections,
         refused=sources.refused,
-        overlaid=overlaid(runs) if len(runs) > 1 else [],
+        overlaid=overlay_curves(runs) if len(runs) > 1 else [],
     )
 
 

@@ -146,7 +146,7 @@ def _points(metrics: RunMetrics, metric: str, view: OverlayView) -> tuple[Column
     if values is None:
         return np.empty(0), np.empty(0)
     finite = np.isfinite(values)
-    return _axis(metrics, view.by)[finite], _smoothed(values[finite], view.smooth)
+    return _axis(metrics, view.by)[finite], _smooth_column(values[finite], view.smooth)
 
 
 def _axis(metrics: RunMetrics, by: str) -> Column:
@@ -158,7 +158,7 @@ def _axis(metrics: RunMetrics, by: str) -> Column:
     return np.cumsum(total) / (3600 if by == "hours" else 1)
 
 
-def _smoothed(values: Column, weight: float) -> Column:
+def _smooth_column(values: Column, weight: float) -> Column:
     """The exponential mean, corrected for its beginning (Adam, arXiv:1412.6980, section 3)."""
     if not weight:
         return values
@@ -193,7 +193,7 @@ def _line(
     name = runs[group[0]].name
     line: dict[str, Any] = {"run": group[0], "name": name}
     if len(group) == 1:
-        x, y = _thinned(*_within(*points[group[0]], view.within))
+        x, y = _thin_columns(*_within(*points[group[0]], view.within))
         return line | {"x": x.tolist(), "y": y.tolist()}
     have = [points[number] for number in group if len(points[number][0])]
     x = np.unique(np.concatenate([at for at, _ in have])) if have else np.empty(0)
@@ -216,7 +216,7 @@ def _within(x: Column, y: Column, ends: tuple[float, float]) -> tuple[Column, Co
     return x[inside], y[inside]
 
 
-def _thinned(x: Column, y: Column) -> tuple[Column, Column]:
+def _thin_columns(x: Column, y: Column) -> tuple[Column, Column]:
     """The least and the greatest of each stretch, so that no peak is lost."""
     if len(x) <= _MOST_POINTS:
         return x, y

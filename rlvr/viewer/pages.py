@@ -14,7 +14,7 @@ from rlvr.viewer.rendering import templates
 from rlvr.viewer.reports import Report, told
 from rlvr.viewer.sources import RunSource, Source
 from rlvr.viewer.texts import PIECE, answer_at, as_text, excerpt, piece, word_diff
-from rlvr.viewer.tokens import COLOURS, coloured
+from rlvr.viewer.tokens import COLOURS, colour_tokens
 from rlvr.viewer.verdicts import failed_case, formulas
 
 if TYPE_CHECKING:
@@ -235,9 +235,11 @@ def row_page(
         "mark": mark,
         "prompt": excerpt(prompt, _NOTE),
         "text": piece_shown,
-        "rendered": _rendered(text, piece_shown.start, piece_shown.end, mark) if rendered else None,
-        "rendered_prompt": _rendered(prompt, 0, _NOTE, None) if rendered else None,
-        "tokens": coloured(row, colour, token) if colour else None,
+        "rendered": _render_part(text, piece_shown.start, piece_shown.end, mark)
+        if rendered
+        else None,
+        "rendered_prompt": _render_part(prompt, 0, _NOTE, None) if rendered else None,
+        "tokens": colour_tokens(row, colour, token) if colour else None,
         "has_tokens": bool(row.get("tokens")),
         "turns": turns_of(row),
         "formulas": formulas(row),
@@ -262,7 +264,7 @@ def _reads_as_markdown(completions: Sequence[str], texts: Sequence[str]) -> bool
     )
 
 
-def _rendered(text: str, start: int, end: int, mark: tuple[int, int] | None) -> RenderedText:
+def _render_part(text: str, start: int, end: int, mark: tuple[int, int] | None) -> RenderedText:
     """A part of a text as Markdown; the parser is imported with the first."""
     from rlvr.viewer.markdown import render_text
 
@@ -407,7 +409,7 @@ def _sides(
             "parts": parts_of(row),
             "answer": None if row.get("answer") is None else excerpt(as_text(row["answer"]), 300),
             "text": excerpt(text, _CELL, mark),
-            "rendered": _rendered(text, 0, _CELL, mark) if rendered else None,
+            "rendered": _render_part(text, 0, _CELL, mark) if rendered else None,
             "prompt": excerpt(_prompt(row), _NOTE),
             "reference": excerpt(as_text(row.get("reference")), 500),
         }

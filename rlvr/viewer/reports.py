@@ -170,7 +170,7 @@ def _cases(
         table = ReportTable("", ("reference", "answer", "reason", "label"), facts)
         case_line = f"{case['id']}, task {case['task']}: {case['why'][:200]}"
         kinds.setdefault(f"{case['kind']}: cases", []).append(
-            (case_line, table, _shown(case["completion"]))
+            (case_line, table, _show_text(case["completion"]))
         )
     return list(kinds.items())
 
@@ -254,7 +254,7 @@ def _check(tree: Mapping[str, Any]) -> Report:
                 ("task", "got", "wanted"),
                 [(_cut(finding["task"]), _cut(finding["got"]), _cut(finding["wanted"]))],
             ),
-            _shown(finding["completion"]),
+            _show_text(finding["completion"]),
         )
         for finding in tree["findings"]
     ]
@@ -350,7 +350,7 @@ def _ends(interval: Sequence[float] | None) -> str:
     return "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
 
 
-def _shown(text: Any) -> str:
+def _show_text(text: Any) -> str:
     text = str(text)
     return text if len(text) <= _TEXT else f"{text[:_TEXT]}\n… {len(text):,} characters"
 

@@ -44,7 +44,9 @@ def piece(text: str, start: int = 0, mark: tuple[int, int] | None = None) -> Pie
     """
     start = min(max(0, start), max(0, len(text) - 1))
     end = min(len(text), start + PIECE)
-    html = _marked(text, start, end, mark).replace(Markup("<mark>"), Markup('<mark id="answer">'))
+    html = _mark_text(text, start, end, mark).replace(
+        Markup("<mark>"), Markup('<mark id="answer">')
+    )
     return Piece(html, start, end, len(text))
 
 
@@ -57,7 +59,7 @@ def excerpt(text: str, most: int, mark: tuple[int, int] | None = None) -> Markup
         mark: as for `piece`.
     """
     if len(text) <= most:
-        return _marked(text, 0, len(text), mark)
+        return _mark_text(text, 0, len(text), mark)
     head = most // 3
     start = len(text) - (most - head)
     if mark is not None and mark[0] < start:
@@ -65,7 +67,11 @@ def excerpt(text: str, most: int, mark: tuple[int, int] | None = None) -> Markup
     if start <= head:
         head, start = 0, 0
     end = min(len(text), start + most - head)
-    parts = [_marked(text, 0, head, mark), _left_out(start - head), _marked(text, start, end, mark)]
+    parts = [
+        _mark_text(text, 0, head, mark),
+        _left_out(start - head),
+        _mark_text(text, start, end, mark),
+    ]
     return Markup("").join([*parts, _left_out(len(text) - end)])
 
 
@@ -98,7 +104,7 @@ def _left_out(count: int) -> Markup:
     )
 
 
-def _marked(text: str, start: int, end: int, mark: tuple[int, int] | None) -> Markup:
+def _mark_text(text: str, start: int, end: int, mark: tuple[int, int] | None) -> Markup:
     first, last = (min(max(at, start), end) for at in mark or (end, end))
     html = _as_html(text[start:first])
     if first < last:

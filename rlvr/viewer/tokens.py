@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from rlvr.text import inert
 
-__all__ = ["COLOURS", "Tokens", "coloured"]
+__all__ = ["COLOURS", "Tokens", "colour_tokens"]
 
 _PIECE: Final = 4000  # tokens of a page
 
@@ -77,7 +77,7 @@ COLOURS: Final[Mapping[str, tuple[str, Sequence[_Level], _Value]]] = {
 """What tokens are coloured by: name → (meaning, levels, number of a token)."""
 
 
-def coloured(row: Mapping[str, Any], colour: str, start: int = 0) -> Tokens | None:
+def colour_tokens(row: Mapping[str, Any], colour: str, start: int = 0) -> Tokens | None:
     """The tokens of a rollout; None where they were not recorded.
 
     Args:
@@ -109,13 +109,15 @@ def coloured(row: Mapping[str, Any], colour: str, start: int = 0) -> Tokens | No
         )
         span = Markup('<span class="t {}" title="{}">{}</span>')
         parts.append(
-            span.format(level, _said(columns, i, mask[i]), escape(inert(texts[i])) or Markup("·"))
+            span.format(
+                level, _describe_token(columns, i, mask[i]), escape(inert(texts[i])) or Markup("·")
+            )
         )
     legend = [(name, meaning) for _, name, meaning in levels]
     return Tokens(Markup("").join(parts), colour, legend, start, end, len(texts))
 
 
-def _said(columns: Mapping[str, Sequence[float]], i: int, trained: bool) -> str:
+def _describe_token(columns: Mapping[str, Sequence[float]], i: int, trained: bool) -> str:
     """The numbers of a token in words."""
     if not trained:
         return f"token {i}: not the policy's, or not trained on"

@@ -12,7 +12,7 @@ per_process     things that a process makes once, at their first use
 from rlvr.workers.async_pool import AsyncPool
 from rlvr.workers.loops import BoundedCalls
 from rlvr.workers.per_process import once_per_process
-from rlvr.workers.pool import Handler, WorkerPool, shipped, usable_cores
+from rlvr.workers.pool import Handler, WorkerPool, ship, usable_cores
 from rlvr.workers.threads import Threads
 
 __all__ = [
@@ -22,6 +22,6 @@ __all__ = [
     "Threads",
     "WorkerPool",
     "once_per_process",
-    "shipped",
+    "ship",
     "usable_cores",
 ]

@@ -30,9 +30,9 @@ from typing import Any, Final, TypeVar
 from rlvr.errors import Unscored, WorkerDied, WorkerError, WorkerTimeout
 from rlvr.validate import require_optional_whole, require_seconds, require_whole
 from rlvr.workers.async_process import GRACE_S, TICK_S, Mark
-from rlvr.workers.framing import framed
+from rlvr.workers.framing import frame_payload
 from rlvr.workers.loops import loop_thread
-from rlvr.workers.pool import _STARTS, Handler, _is_error, _pool_closed, _Worker, shipped
+from rlvr.workers.pool import _STARTS, Handler, _is_error, _pool_closed, _Worker, ship
 from rlvr.workers.threads import Threads
 
 __all__ = ["AsyncPool"]
@@ -80,7 +80,7 @@ class AsyncPool:
         require_seconds("wall_s", wall_s)
         self._wall_s, self._start_s, self._recycle_after = wall_s, start_s, recycle_after
         self._memory_mib = require_optional_whole("memory_mib", memory_mib, 1, none="no limit")
-        self._boot, self._shared_fd = shipped(setup), shared_fd
+        self._boot, self._shared_fd = ship(setup), shared_fd
         self._starters = Threads(self.workers + 1, "async pool")
         self._closed = False
         self.started = self.lost = (
@@ -131,7 +131,7 @@ class AsyncPool:
         """
         if self._closed:
             raise _pool_closed()
-        return loop_thread("workers").submit(self._run, shipped(item), then)
+        return loop_thread("workers").submit(self._run, ship(item), then)
 
     def close(self) -> None:
         """Kill every process.  Idempotent; callers still waiting get a `UsageError`."""
@@ -348,7 +348,7 @@ class _AsyncWorker(_Worker):
             self._end(before_its_time=self._next < self._recycle_after)
 
     def _queue(self, number: int, payload: bytes | None) -> None:
-        self._frames.append(framed(pickle.dumps((number, payload))))
+        self._frames.append(frame_payload(pickle.dumps((number, payload))))
         self._flush()
 
     def _flush(self) -> None:

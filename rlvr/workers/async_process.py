@@ -21,7 +21,7 @@ from struct import Struct
 from time import monotonic
 from typing import Any, NoReturn, Protocol
 
-from rlvr.errors import WorkerDied, described
+from rlvr.errors import WorkerDied, describe_error
 from rlvr.workers.framing import take_frame
 from rlvr.workers.pool import REPLY_MIB
 
@@ -159,10 +159,10 @@ class _Item(Coroutine[Any, Any, None]):
         self._timer = server.loop.call_later(server.wall_s, self._look)
         self._task = server.loop.create_task(self)
         self._task.add_done_callback(
-            self._unanswered
+            self._give_no_answer
         )  # cancelled before its first step, it never began to answer
 
-    def _unanswered(self, _: object) -> None:
+    def _give_no_answer(self, _: object) -> None:
         self._timer.cancel()
         text = (
             "null" if self._late else dumps(["CancelledError", "by other code in its process", ""])
@@ -178,11 +178,11 @@ class _Item(Coroutine[Any, Any, None]):
                 raise WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB")
         except MemoryError as error:
             error.__traceback__ = error.__context__ = None  # frees the memory that the reply needs
-            self._server.done(self._number, "last", dumps(described(error)))
+            self._server.done(self._number, "last", dumps(describe_error(error)))
             os._exit(0)  # nothing in this process can be trusted now
         except BaseException as error:  # noqa: BLE001  even SystemExit is the item's
             self._server.channel.end_a_fork(error)
-            kind, text = "error", dumps(described(error))
+            kind, text = "error", dumps(describe_error(error))
         self._timer.cancel()
         if self._late:  # whatever it made of being cancelled
             kind, text = self._late, "null"

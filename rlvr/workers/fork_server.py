@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from rlvr.workers import clock
-from rlvr.workers.framing import framed, read_frame, write_all
+from rlvr.workers.framing import frame_payload, read_frame, write_all
 
 __all__ = ["ChildLost", "ForkServer", "OWN_FAULT"]
 
@@ -76,7 +76,7 @@ class ForkServer:
             self._fork()
         self._number += 1
         try:
-            write_all(self._requests, framed(pickle.dumps((self._number, request, cpu_s))))
+            write_all(self._requests, frame_payload(pickle.dumps((self._number, request, cpu_s))))
             self._wait(cpu_s, wall_s)
             reply = read_frame(self._replies)
         except BrokenPipeError:
@@ -141,7 +141,7 @@ def _serve(handler: Callable[[Any], Any], requests: int, replies: int) -> NoRetu
                 reply = [number, "memory", None]
             if os.getpid() != pid:
                 os._exit(0)  # the handler has forked, and this is not the process that was asked
-            write_all(replies, framed(json.dumps(reply).encode("ascii")))
+            write_all(replies, frame_payload(json.dumps(reply).encode("ascii")))
     finally:
         os._exit(1)
 

@@ -11,7 +11,7 @@ import builtins
 import os
 import struct
 
-__all__ = ["FrameTooLong", "framed", "read_frame", "take_frame", "write_all"]
+__all__ = ["FrameTooLong", "frame_payload", "read_frame", "take_frame", "write_all"]
 
 globals().update(
     __builtins__=dict(vars(builtins))
@@ -34,7 +34,7 @@ class FrameTooLong(ValueError):
         self.length = length
 
 
-def framed(payload: bytes) -> memoryview:
+def frame_payload(payload: bytes) -> memoryview:
     """The frame of a payload.
 
     Args:

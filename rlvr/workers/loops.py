@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 from rlvr.errors import UsageError
 from rlvr.workers.per_process import once_per_process
 
-__all__ = ["BoundedCalls", "LoopThread", "finished", "loop_thread"]
+__all__ = ["BoundedCalls", "LoopThread", "finish", "loop_thread"]
 
 _T = TypeVar("_T")
 
 
-def finished(coroutine: Coroutine[Any, Any, _T]) -> _T:
+def finish(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """The result of a coroutine that waits for nothing, without an event loop.
 
     Args:
@@ -136,7 +136,7 @@ class BoundedCalls:
             self._begin()  # the loop of the parent's is not here
         if self._closed:
             raise self._closed_error()
-        return loop_thread("calls").submit(self._bounded, function, args)
+        return loop_thread("calls").submit(self._call_bounded, function, args)
 
     def close(self) -> None:
         """Cancel all calls; their callers get a `UsageError`.  Idempotent."""
@@ -148,7 +148,7 @@ class BoundedCalls:
         for task in self._tasks:
             task.cancel()
 
-    async def _bounded(
+    async def _call_bounded(
         self, function: Callable[..., Coroutine[Any, Any, _T]], args: tuple[Any, ...]
     ) -> _T:
         task = asyncio.current_task()

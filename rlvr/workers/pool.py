@@ -31,9 +31,9 @@ from typing import Any, TypeAlias
 from rlvr.errors import Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout
 from rlvr.validate import require_optional_whole, require_seconds, require_whole
 from rlvr.workers import clock
-from rlvr.workers.framing import FrameTooLong, framed, take_frame
+from rlvr.workers.framing import FrameTooLong, frame_payload, take_frame
 
-__all__ = ["GivenUp", "Handler", "REPLY_MIB", "WorkerPool", "shipped", "usable_cores"]
+__all__ = ["GivenUp", "Handler", "REPLY_MIB", "WorkerPool", "ship", "usable_cores"]
 
 Handler: TypeAlias = Callable[[Any], Any]
 """Runs in the worker: one item in, a JSON-able value out."""
@@ -89,7 +89,7 @@ class WorkerPool:
             require_whole("spares", spares, 0),
         )
         self._memory_mib = require_optional_whole("memory_mib", memory_mib, 1, none="no limit")
-        self._boot = shipped(setup)
+        self._boot = ship(setup)
         self._recycle_after, self._start_s = recycle_after, start_s
         self._quiet, self._hash_seed, self._closed = quiet, hash_seed, False
         self._shared_fd = shared_fd
@@ -179,8 +179,8 @@ class WorkerPool:
         while len(results) < len(items):
             # After a bad start the next item goes alone: it may be the one that cannot be unpacked.
             remaining = items[len(results) : len(results) + 1 if unbegun else None]
-            request = framed(
-                shipped(remaining)
+            request = frame_payload(
+                ship(remaining)
             )  # before a worker is taken, which would be lost if this raises
             with self._checkout() as worker:
                 begun, lost = worker.run(
@@ -351,7 +351,7 @@ class _Worker:
             tuple[float, float]
         ] = []  # when this process was stopped: when that was noticed, how long
         self._number = 0  # of the request that was sent last: the set-up has 0
-        self._unsent = framed(boot)
+        self._unsent = frame_payload(boot)
         with contextlib.suppress(
             BlockingIOError, WorkerDied
         ):  # a spare gets ready by itself; see `wait_ready`
@@ -526,7 +526,7 @@ class _Worker:
         while True:
             frame = self._frame()
             if frame is not None:
-                return self._checked(frame, kinds, item)
+                return self._check_frame(frame, kinds, item)
             self._await_reply(since, wall_s, cpu_until, give_up)
             try:
                 chunk = os.read(self._reply, 1 << 16)
@@ -560,7 +560,7 @@ class _Worker:
             if cpu_left <= 0:
                 raise _Late("it ran out of CPU time")
 
-    def _checked(
+    def _check_frame(
         self, frame: bytes, kinds: tuple[str, ...], item: int
     ) -> tuple[str, float, float, Any]:
         """What the reply says, if it is the one that is due; another process may have written into the pipe."""
@@ -628,7 +628,7 @@ def _pool_closed() -> UsageError:
     return UsageError("this worker pool is closed; open a new one")
 
 
-def shipped(value: Any) -> bytes:
+def ship(value: Any) -> bytes:
     """A value as it is sent to a worker.
 
     Args:

@@ -27,8 +27,8 @@ from json import dumps  # by name, here and below: a verifier may replace what s
 from time import monotonic, process_time
 from typing import Any, NoReturn
 
-from rlvr.errors import described
-from rlvr.workers.framing import framed, read_frame, write_all
+from rlvr.errors import describe_error
+from rlvr.workers.framing import frame_payload, read_frame, write_all
 
 __all__ = ["serve"]
 
@@ -70,7 +70,7 @@ def serve(
                         _ROOM_MIB << 20
                     )  # a worker without room for an item would fail at every one
             except BaseException as error:  # noqa: BLE001  it is reported
-                channel.reply("failed", described(_or_memory(error, memory_mib)))
+                channel.reply("failed", describe_error(_or_memory(error, memory_mib)))
                 break
             channel.reply("ready", None)
             if awaits is not None:
@@ -115,12 +115,12 @@ class _Channel:
         self.end_a_fork()
         payload = f'["{kind}",{self._number},{self._item},{monotonic()},{process_time()},{text}]'
         self._item += kind in ("ok", "error", "last")
-        write_all(self._reply, framed(payload.encode("ascii")))
+        write_all(self._reply, frame_payload(payload.encode("ascii")))
 
     def reply_to(self, kind: str, number: int, text: str) -> None:
         """Send what has become of an item, which need not be the one that came first; a value is JSON already."""
         self.end_a_fork()
-        write_all(self._reply, framed(f'["{kind}",{number},{text}]'.encode("ascii")))
+        write_all(self._reply, frame_payload(f'["{kind}",{number},{text}]'.encode("ascii")))
 
     def end_a_fork(self, error: BaseException | None = None) -> None:
         """Nothing in the worker itself; the end of any other process.
@@ -147,7 +147,7 @@ def _answer(handler: Callable[[Any], Any], frame: bytes, channel: _Channel) -> N
     try:
         items: Sequence[Any] = pickle.loads(frame)  # noqa: S301  see above
     except BaseException as error:  # noqa: BLE001  it is reported
-        channel.reply("unread", described(error))
+        channel.reply("unread", describe_error(error))
         os._exit(0)
     channel.reply("begin", None)
     for item in items:
@@ -157,11 +157,13 @@ def _answer(handler: Callable[[Any], Any], frame: bytes, channel: _Channel) -> N
             text = dumps(value, allow_nan=False)
         except MemoryError as error:
             error.__traceback__ = error.__context__ = None  # frees the memory that the reply needs
-            channel.reply("last", described(error))  # nothing in this process can be trusted now
+            channel.reply(
+                "last", describe_error(error)
+            )  # nothing in this process can be trusted now
             os._exit(0)
         except BaseException as error:  # noqa: BLE001  even SystemExit is the item's
             channel.end_a_fork(error)
-            kind, text = "error", dumps(described(error))
+            kind, text = "error", dumps(describe_error(error))
         channel.reply_text(kind, text)
 
 

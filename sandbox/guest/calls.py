@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from rlvr.sandbox.guest.reading import read
 from rlvr.sandbox.guest.values import BadValue, NotAValue, Opaque
 from rlvr.sandbox.guest.writing import mro, name_of, write
-from rlvr.workers.framing import framed, read_frame, write_all
+from rlvr.workers.framing import frame_payload, read_frame, write_all
 
 __all__ = [
     "CHANGED",
@@ -138,10 +138,10 @@ def main(namespace: dict[str, Any], calls_fd: int, results_fd: int) -> None:
     with os.fdopen(calls_fd, "rb") as file:
         lines = file.read().split(b"\n")
     for i, line in enumerate(lines[:-1]):
-        write_all(results_fd, _reply(i, partial(_called, namespace, line), None) + b"\n")
+        write_all(results_fd, _reply(i, partial(_call_line, namespace, line), None) + b"\n")
 
 
-def _called(namespace: dict[str, Any], line: bytes) -> Any:
+def _call_line(namespace: dict[str, Any], line: bytes) -> Any:
     name, args, kwargs, functions = read(line, other=partial(_made, namespace))
     value = resolve(namespace, name)(*args, **kwargs)
     for function in functions:
@@ -170,7 +170,7 @@ def serve(namespace: dict[str, Any], fd: int) -> None:
         question = read_frame(fd)
         if question is None:
             return
-        write_all(fd, framed(server.answer(i, question)))
+        write_all(fd, frame_payload(server.answer(i, question)))
 
 
 def _reply(

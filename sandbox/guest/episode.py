@@ -110,7 +110,7 @@ class Episode(Watch):
                 if "write" in message:
                     self._tell({"written": self._write_file(message["write"], message["size"])})
             self._reap()
-            self._listened(-1)
+            self._hear_status(-1)
             if self.status is None and not ready:
                 self._signal(signal.SIGSTOP)
                 self.killed = self._over_total()
@@ -223,7 +223,7 @@ class Episode(Watch):
             if self.children in ready:
                 self._reap()
             if self.program.fileno() in ready:
-                status = self._listened(call["call"])
+                status = self._hear_status(call["call"])
             if self.control.fileno() in ready:
                 message = self._heard()
                 if message is None:
@@ -242,7 +242,10 @@ class Episode(Watch):
             if self.killed:
                 break
             if interrupted:
-                if self._cpu() > grace[0] or time.monotonic() - self._unserved(waited) > grace[1]:
+                if (
+                    self._cpu() > grace[0]
+                    or time.monotonic() - self._seconds_unserved(waited) > grace[1]
+                ):
                     self.killed = over
             elif over := self._over_call(call, began, before, waited):
                 interrupted = over
@@ -270,7 +273,7 @@ class Episode(Watch):
         wall_s = time.monotonic() - began
         return {
             "wall_s": wall_s,
-            "starved_s": min(wall_s, self._unserved(waited)),
+            "starved_s": min(wall_s, self._seconds_unserved(waited)),
             "rss_kib": self.rss_kib,
         }
 
@@ -290,7 +293,7 @@ class Episode(Watch):
                 pass
         self.words = b""
 
-    def _listened(self, number: int) -> int | None:
+    def _hear_status(self, number: int) -> int | None:
         """The status of the call of this number, if the program says it; all else that it says is dropped."""
         try:
             received = self.program.recv(_MESSAGE_BYTES)
@@ -329,12 +332,12 @@ class Episode(Watch):
             return "output"
         past = time.monotonic() - began
         if past > call["wall_s"] and past > call["wall_s"] + min(
-            self._unserved(waited), call["wall_s"]
+            self._seconds_unserved(waited), call["wall_s"]
         ):
             return "wall"
         return ""
 
-    def _unserved(self, waited: float) -> float:
+    def _seconds_unserved(self, waited: float) -> float:
         """Seconds without a core since the clock said `waited`."""
         self.waited = self._starved()
         return max(0.0, self.waited - waited)

@@ -104,7 +104,7 @@ _holding_gil = ctypes.PyDLL(
 )  # a child that forked without the GIL could not run Python
 
 
-def _checked(result: int, what: str) -> int:
+def _check_result(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -129,7 +129,7 @@ def mount(
     result = _libc.mount(
         _bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data)
     )
-    _checked(result, f"mount {kind or source} on {target}")
+    _check_result(result, f"mount {kind or source} on {target}")
 
 
 def read_only(target: str) -> None:
@@ -158,7 +158,7 @@ def detach(target: str) -> None:
     Args:
         target: the mount point.
     """
-    _checked(_libc.umount2(os.fsencode(target), _MNT_DETACH), f"umount {target}")
+    _check_result(_libc.umount2(os.fsencode(target), _MNT_DETACH), f"umount {target}")
 
 
 def pivot_root(new: str, old: str) -> None:
@@ -168,7 +168,7 @@ def pivot_root(new: str, old: str) -> None:
         new: the folder that becomes the root.
         old: the folder below it where the old root is put.
     """
-    _checked(_libc.syscall(_SYS_PIVOT_ROOT, os.fsencode(new), os.fsencode(old)), "pivot_root")
+    _check_result(_libc.syscall(_SYS_PIVOT_ROOT, os.fsencode(new), os.fsencode(old)), "pivot_root")
 
 
 def unshare(flags: int) -> None:
@@ -177,7 +177,7 @@ def unshare(flags: int) -> None:
     Args:
         flags: CLONE_NEW… of the namespaces.
     """
-    _checked(_libc.unshare(flags), f"unshare {flags:#x}")
+    _check_result(_libc.unshare(flags), f"unshare {flags:#x}")
 
 
 def clone(flags: int) -> int:
@@ -194,7 +194,7 @@ def clone(flags: int) -> int:
     child = _holding_gil.syscall(
         _SYS_CLONE, ctypes.c_ulong(flags | signal.SIGCHLD), None, None, None, None
     )
-    return _checked(child, f"clone {flags:#x}")
+    return _check_result(child, f"clone {flags:#x}")
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:
@@ -203,12 +203,12 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
     Args:
         number: of the signal.
     """
-    _checked(_libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0), "PR_SET_PDEATHSIG")
+    _check_result(_libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0), "PR_SET_PDEATHSIG")
 
 
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, and not pid 1."""
-    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "PR_SET_CHILD_SUBREAPER")
+    _check_result(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "PR_SET_CHILD_SUBREAPER")
 
 
 def landlock_abi() -> int:
@@ -230,7 +230,7 @@ def landlock_ruleset(files: int, network: int, scoped: int) -> int:
     descriptor = _libc.syscall(
         _SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0
     )
-    return _checked(descriptor, "landlock_create_ruleset")
+    return _check_result(descriptor, "landlock_create_ruleset")
 
 
 def landlock_rule(ruleset: int, access: int, folder: int) -> None:
@@ -243,7 +243,7 @@ def landlock_rule(ruleset: int, access: int, folder: int) -> None:
     """
     rule = struct.pack("<Qi", access, folder)
     added = _libc.syscall(_SYS_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_RULE_PATH_BENEATH, rule, 0)
-    _checked(added, "landlock_add_rule")
+    _check_result(added, "landlock_add_rule")
 
 
 def landlock_enter(ruleset: int) -> None:
@@ -253,7 +253,7 @@ def landlock_enter(ruleset: int) -> None:
         ruleset: see `landlock_ruleset`; it is closed.
     """
     unlogged = _LANDLOCK_RESTRICT_SELF_UNLOGGED if landlock_abi() >= 7 else 0
-    _checked(
+    _check_result(
         _libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, unlogged), "landlock_restrict_self"
     )
     os.close(ruleset)
@@ -265,12 +265,12 @@ def dumpable(yes: bool) -> None:
     Args:
         yes: True if they may.
     """
-    _checked(_libc.prctl(_PR_SET_DUMPABLE, int(yes), 0, 0, 0), "PR_SET_DUMPABLE")
+    _check_result(_libc.prctl(_PR_SET_DUMPABLE, int(yes), 0, 0, 0), "PR_SET_DUMPABLE")
 
 
 def no_new_privileges() -> None:
     """PR_SET_NO_NEW_PRIVS of prctl(2): nothing that is executed gains privileges."""
-    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
+    _check_result(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
 
 
 def same_memory(one: int, other: int) -> bool:
@@ -287,7 +287,7 @@ def shared_memory() -> int:
     info = (
         ctypes.c_ulong * 32
     )()  # uptime, 3 loads, totalram, freeram, sharedram …; the unit is a byte on 64 bits
-    _checked(_libc.sysinfo(ctypes.byref(info)), "sysinfo")
+    _check_result(_libc.sysinfo(ctypes.byref(info)), "sysinfo")
     return int(info[6])
 
 
@@ -322,7 +322,7 @@ def bound_capabilities() -> None:
 def drop_capabilities() -> None:
     """Drop all permitted, effective and inheritable capabilities for good."""
     header, none = _NO_CAPABILITIES
-    _checked(_libc.capset(ctypes.byref(header), none), "capset")
+    _check_result(_libc.capset(ctypes.byref(header), none), "capset")
 
 
 class _Program(ctypes.Structure):
@@ -342,7 +342,7 @@ def system_call_filter(code: bytes) -> Callable[[], None]:
     address = ctypes.byref(program)
 
     def load() -> None:
-        _checked(
+        _check_result(
             _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, address, 0, 0), "PR_SET_SECCOMP"
         )
 
@@ -363,7 +363,7 @@ def system_call_listener(code: bytes) -> Callable[[], int]:
         descriptor = _libc.syscall(
             _SYS_SECCOMP, _SECCOMP_SET_MODE_FILTER, _SECCOMP_LISTENER, address
         )
-        return _checked(descriptor, "seccomp with a listener")
+        return _check_result(descriptor, "seccomp with a listener")
 
     return load
 
@@ -391,6 +391,6 @@ def signal_descriptor(number: int) -> int:
     """
     mask = struct.pack("<Q", 1 << (number - 1))
     flags = os.O_CLOEXEC | os.O_NONBLOCK
-    return _checked(
+    return _check_result(
         _libc.syscall(_SYS_SIGNALFD4, -1, mask, ctypes.c_size_t(len(mask)), flags), "signalfd"
     )

@@ -138,7 +138,7 @@ class _Decoder:
         return bytes.fromhex(payload).decode("utf-8", "surrogatepass")
 
     def to_complex(self, payload: Any) -> Any:
-        real, imag = _sized(2, payload)
+        real, imag = _check_size(2, payload)
         return complex(_exact(float, real), _exact(float, imag))
 
     def to_range(self, payload: Any) -> Any:
@@ -171,11 +171,11 @@ class _Decoder:
         return date(year, month, day)
 
     def to_time(self, payload: Any) -> Any:
-        hour, minute, second, microsecond, fold, zone = _sized(6, payload)
+        hour, minute, second, microsecond, fold, zone = _check_size(6, payload)
         return time(hour, minute, second, microsecond, self.zone(zone), fold=_exact(int, fold))
 
     def to_datetime(self, payload: Any) -> Any:
-        *day, hour, minute, second, microsecond, fold, zone = _sized(9, payload)
+        *day, hour, minute, second, microsecond, fold, zone = _check_size(9, payload)
         clock = time(hour, minute, second, microsecond, self.zone(zone), fold=_exact(int, fold))
         return datetime.combine(self.to_date(day), clock)
 
@@ -220,7 +220,7 @@ class _Decoder:
 
     def to_named(self, payload: Any) -> Any:
         name, fields, *items = _exact(list, payload)
-        key = (name, *_sized(len(items), fields))
+        key = (name, *_check_size(len(items), fields))
         if key not in self.named:
             if len(key) > 1 + FIELDS or not all(type(n) is str and NAME.match(n) for n in key):
                 raise BadValue("malformed: no namedtuple")
@@ -228,7 +228,7 @@ class _Decoder:
         return _tuple(self.named[key], items)
 
     def to_array(self, payload: Any) -> Any:
-        dtype, shape, flat = _sized(3, payload)
+        dtype, shape, flat = _check_size(3, payload)
         if (
             type(dtype) is not str
             or not _DTYPE.match(dtype)
@@ -242,7 +242,7 @@ class _Decoder:
             raise BadValue("malformed: no array")
         numpy = sys.modules.get("numpy") if self.arrays else None
         if numpy is None:
-            return _nested(flat, shape)
+            return _nest(flat, shape)
         if dtype in "US" and len(flat) * max(map(len, flat), default=0) > _ARRAY_BYTES // 4:
             raise BadValue("too large an array")
         if dtype != "O":
@@ -270,7 +270,7 @@ def _exact(kind: type, value: Any) -> Any:
     return value
 
 
-def _sized(n: int, items: Any) -> Any:
+def _check_size(n: int, items: Any) -> Any:
     if type(items) is not list or len(items) != n:
         raise BadValue(f"malformed: no list of {n}")
     return items
@@ -285,7 +285,7 @@ def _ints(n: int, items: Any) -> Any:
     return items
 
 
-def _nested(flat: list[Any], shape: list[int]) -> Any:
+def _nest(flat: list[Any], shape: list[int]) -> Any:
     if not shape:
         return flat[0]
     for size, count in list(zip(shape, accumulate(shape, int.__mul__), strict=True))[:0:-1]:

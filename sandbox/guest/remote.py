@@ -26,7 +26,7 @@ from rlvr.sandbox.guest.calls import CHANGED, OPERATIONS, PAIRED
 from rlvr.sandbox.guest.reading import read
 from rlvr.sandbox.guest.values import BYTES, BadValue, NotAValue, Opaque
 from rlvr.sandbox.guest.writing import name_of, write
-from rlvr.workers.framing import FrameTooLong, framed, read_frame, write_all
+from rlvr.workers.framing import FrameTooLong, frame_payload, read_frame, write_all
 
 __all__ = ["GIVEN_OBJECT", "NotJudged", "Object", "ProgramDied", "Remote", "STANDARD"]
 
@@ -165,7 +165,7 @@ class Remote:
         if self.died is not None:
             raise self._gone(self.died)
         try:
-            write_all(self._fd, framed(text))
+            write_all(self._fd, frame_payload(text))
             frame = read_frame(self._fd, BYTES)
             if frame is None:
                 raise self._gone("it has closed its socket")
@@ -333,7 +333,7 @@ def _read_only(self: Object, name: str, *args: Any) -> Any:
             vars(x)["_rlvr_fresh"] = True
 
 
-def _forwarded(name: str) -> Any:
+def _forward(name: str) -> Any:
     def ask(self: Object, *args: Any) -> Any:
         value = (
             _read_only(self, name, *args)
@@ -351,7 +351,7 @@ def _forwarded(name: str) -> Any:
     return ask
 
 
-def _paired(name: str) -> Any:
+def _pair_operator(name: str) -> Any:
     def ask(self: Object, other: Any) -> Any:
         if not isinstance(other, Object):
             return NotImplemented
@@ -365,9 +365,9 @@ def _paired(name: str) -> Any:
 
 
 for _name in OPERATIONS.keys() - {"__getitem__", "__slice__"}:
-    setattr(Object, _name, _forwarded(_name))
+    setattr(Object, _name, _forward(_name))
 for _name in PAIRED.keys() - {"__eq__"}:
-    setattr(Object, _name, _paired(_name))
+    setattr(Object, _name, _pair_operator(_name))
 
 
 def _is_change(pair: Any) -> bool:

@@ -88,7 +88,7 @@ def _run(source: bytes, name: str, namespace: dict[str, Any]) -> int:
     try:
         lines = source.decode("utf-8", "replace").splitlines(True)
         linecache.cache[name] = (len(source), None, lines, name)
-        body, last = _compiled(source, name)
+        body, last = _compile_source(source, name)
     except Exception as error:  # noqa: BLE001  SyntaxError, ValueError, RecursionError …
         with contextlib.suppress(Exception):
             sys.stderr.write("".join(traceback.format_exception_only(type(error), error)))
@@ -102,7 +102,7 @@ def _flush() -> None:
             getattr(sys, name).flush()
 
 
-def _compiled(source: bytes, name: str) -> tuple[Any, Any]:
+def _compile_source(source: bytes, name: str) -> tuple[Any, Any]:
     """The statements, and the last one apart if it is an expression, whose value is shown."""
     tree = ast.parse(source, name)
     last = None

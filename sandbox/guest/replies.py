@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["Buffer", "RECORD", "TOLD", "unpacked"]
+__all__ = ["Buffer", "RECORD", "TOLD", "unpack_reply"]
 
 TOLD: Final = 4096  # bytes of what a program's process tells its box
 _KILLED: Final = (
@@ -93,7 +93,7 @@ class Buffer:
         self._told = 0
 
 
-def unpacked(message: bytes) -> dict[str, Any]:
+def unpack_reply(message: bytes) -> dict[str, Any]:
     """The message, on the host: a box's reply, or what a zygote says in JSON.
 
     Args:

@@ -163,7 +163,7 @@ class Restricted:
             (self._base, _READ | _REFER),
         ]:
             with contextlib.suppress(FileNotFoundError), _opened(path) as fd:
-                landlock_rule(ruleset, access & _allowed(fd), fd)
+                landlock_rule(ruleset, access & _allowed_rights(fd), fd)
         paths = {
             os.path.realpath(source)
             for source, _ in (*plan["binds"], *plan["caches"], *plan["packages"])
@@ -267,7 +267,7 @@ class Restricted:
         if failed:
             return failed not in (errno.ENOTCONN, errno.EBADF)
         self._tasks = 0.0, [], 0
-        full = self._looked()[2] >= self._limits["processes"] + _SPARE_TASKS
+        full = self._look_at_descendants()[2] >= self._limits["processes"] + _SPARE_TASKS
         reply = bytes(request[:8]), 0, -errno.EAGAIN if full else 0, 0 if full else 1
         ioctl(
             self._forks, _NOTIF_SEND, bytearray(_ANSWER.pack(*reply))
@@ -289,9 +289,9 @@ class Restricted:
                 self._ready.unregister(self._forks)
 
     def living(self) -> Iterator[int]:
-        return iter(self._looked()[1])
+        return iter(self._look_at_descendants()[1])
 
-    def _looked(self) -> tuple[float, list[int], int]:
+    def _look_at_descendants(self) -> tuple[float, list[int], int]:
         """The descendants of this process, and how many threads they have."""
         if time.monotonic() > self._tasks[0] + _FRESH_S:
             pids: list[int] = []
@@ -326,12 +326,12 @@ class Restricted:
     def crowded(self) -> str:
         return (
             "processes"
-            if self._looked()[2] > 2 * (self._limits["processes"] + _SPARE_TASKS)
+            if self._look_at_descendants()[2] > 2 * (self._limits["processes"] + _SPARE_TASKS)
             else ""
         )
 
     def exceeded(self) -> str:
-        if self._hides(self._looked()[1]):
+        if self._hides(self._look_at_descendants()[1]):
             return "hidden"
         checked_at = time.monotonic()
         if checked_at > self._scanned_at + max(_SCAN_S, 20 * self._scan_s):
@@ -348,7 +348,8 @@ class Restricted:
             return "files"
         return (
             "disk"
-            if used + self._deleted(self._looked()[1]) > self._limits["disk"] + _SPARE_BYTES
+            if used + self._count_deleted(self._look_at_descendants()[1])
+            > self._limits["disk"] + _SPARE_BYTES
             else ""
         )
 
@@ -367,7 +368,7 @@ class Restricted:
                 pass
         return bool(before & self._hidden)
 
-    def _deleted(self, processes: list[int]) -> int:
+    def _count_deleted(self, processes: list[int]) -> int:
         """Bytes of files of the scratch that have no name any more, but are open or mapped."""
         device, sizes = os.stat(self._scratch).st_dev, {}
         for status in self._open_files(processes):
@@ -396,7 +397,7 @@ class Restricted:
     def socket_bytes(self) -> int:
         sockets = {
             status.st_ino
-            for status in self._open_files(self._looked()[1])
+            for status in self._open_files(self._look_at_descendants()[1])
             if stat.S_ISSOCK(status.st_mode)
         }
         return len(sockets) * _SOCKET_BYTES
@@ -427,11 +428,11 @@ class Restricted:
         """Reach nothing but the plan's programs and libraries, devices without harm, its scratch, and its own /proc."""
         ruleset = landlock_ruleset(_FILES, _TCP, _SCOPES)
         for access, fd in self._rules:
-            landlock_rule(ruleset, access & _allowed(fd), fd)
+            landlock_rule(ruleset, access & _allowed_rights(fd), fd)
         own_proc = f"/proc/{os.getpid()}"
         for name in _OWN:
             fd = os.open(f"{own_proc}/{name}", os.O_PATH)
-            landlock_rule(ruleset, (_READ_FILE | _READ_DIR) & _allowed(fd), fd)
+            landlock_rule(ruleset, (_READ_FILE | _READ_DIR) & _allowed_rights(fd), fd)
             os.close(fd)
         landlock_enter(ruleset)
         socket.send_fds(self._asks, [b"."], [self._ask()])
@@ -452,7 +453,7 @@ def _opened(path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def _allowed(fd: int) -> int:
+def _allowed_rights(fd: int) -> int:
     """What a rule for this file or folder may name."""
     return _FILES if stat.S_ISDIR(os.fstat(fd).st_mode) else _OF_FILE
 
@@ -520,13 +521,13 @@ def _empty(folder: str) -> None:
     try:
         while names := os.listdir(top):
             for name in names:
-                if _unlinked(name, top):
+                if _unlink_name(name, top):
                     continue
                 os.chmod(name, 0o700, dir_fd=top)
                 inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
                 try:  # what is in it comes up, so that no path gets long
                     for below in os.listdir(inner):
-                        if not _unlinked(below, inner):
+                        if not _unlink_name(below, inner):
                             os.chmod(below, 0o700, dir_fd=inner)
                             number += 1
                             os.rename(
@@ -542,7 +543,7 @@ def _empty(folder: str) -> None:
         os.close(top)
 
 
-def _unlinked(name: str, folder: int) -> bool:
+def _unlink_name(name: str, folder: int) -> bool:
     """Whether it was removed, as anything but a folder is."""
     try:
         os.unlink(name, dir_fd=folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.sandbox.guest.suite_run import TEST_FILE, Stop, SuiteRun
-from rlvr.sandbox.guest.texts import described
+from rlvr.sandbox.guest.texts import describe_failure
 
 __all__ = ["run_pytest", "run_unittest"]
 
@@ -29,7 +29,7 @@ def run_unittest(session: SuiteRun) -> None:
     try:
         tests = unittest.defaultTestLoader.loadTestsFromModule(session.module)
     except Exception as error:  # noqa: BLE001  a load_tests of their own
-        session.broken(described(error)[1])
+        session.broken(describe_failure(error)[1])
     tests.run(_Result(session))
 
 
@@ -47,12 +47,12 @@ class _Result(unittest.TestResult):
         self._case(test, "pass")
 
     def addFailure(self, test: Any, err: Any) -> None:  # noqa: N802
-        self._case(test, *described(err[1]))
+        self._case(test, *describe_failure(err[1]))
 
     def addError(self, test: Any, err: Any) -> None:  # noqa: N802
         if isinstance(err[1], Stop):
             raise err[1]
-        self._case(test, "error", described(err[1])[1])
+        self._case(test, "error", describe_failure(err[1])[1])
 
     def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802
         self._case(test, "skip", reason)
@@ -65,7 +65,7 @@ class _Result(unittest.TestResult):
 
     def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802
         if err is not None:
-            self._case(subtest, *described(err[1]))
+            self._case(subtest, *describe_failure(err[1]))
 
 
 def _name(test: Any) -> str:

@@ -24,7 +24,7 @@ from rlvr.sandbox.guest.reading import read
 from rlvr.sandbox.guest.remote import Remote
 from rlvr.sandbox.guest.runners import run_pytest, run_unittest
 from rlvr.sandbox.guest.suite_run import CASES, MESSAGE, NAME, Stop, SuiteRun
-from rlvr.sandbox.guest.texts import described
+from rlvr.sandbox.guest.texts import describe_failure
 
 __all__ = ["Case", "OUTCOMES", "Results", "main", "read_results"]
 
@@ -80,7 +80,7 @@ def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
         pass
     except BaseException as error:  # noqa: BLE001  whatever the tests raise here is a result
         try:
-            session.case("tests", *described(error))
+            session.case("tests", *describe_failure(error))
             session.finish()
         except Stop:
             pass
@@ -148,7 +148,7 @@ def _attempt(session: SuiteRun, name: str, code: Any) -> None:
     except Stop:
         raise
     except BaseException as error:  # noqa: BLE001  SystemExit too is a failure
-        session.case(name, *described(error))
+        session.case(name, *describe_failure(error))
     else:
         session.case(name, "pass")
 

@@ -11,7 +11,7 @@ import types
 from typing import Any, Final, NoReturn
 
 from rlvr.sandbox.guest.remote import STANDARD, NotJudged, ProgramDied, Remote
-from rlvr.sandbox.guest.texts import described, shown_asserts
+from rlvr.sandbox.guest.texts import describe_failure, shown_asserts
 from rlvr.sandbox.guest.writing import write
 from rlvr.workers.framing import write_all
 
@@ -126,7 +126,7 @@ class SuiteRun:
         except (ProgramDied, NotJudged, Stop):
             raise
         except BaseException as error:  # noqa: BLE001  SystemExit too
-            self.broken(described(error)[1])
+            self.broken(describe_failure(error)[1])
 
     def compiled(self, text: str, name: str, *, shown: bool = False) -> Any:
         """The code of a text.
@@ -142,7 +142,7 @@ class SuiteRun:
                 shown_asserts(tree, self.names) if shown else tree, name, "exec", dont_inherit=True
             )
         except (SyntaxError, ValueError, RecursionError) as error:
-            self._end("ours", described(error)[1])
+            self._end("ours", describe_failure(error)[1])
 
     def setup(self) -> None:
         """Run the trusted setup.  Its names win over the program's, except that of the function under test."""

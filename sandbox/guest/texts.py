@@ -6,7 +6,7 @@ import ast
 import reprlib
 from typing import Any
 
-__all__ = ["brief", "described", "shown_asserts"]
+__all__ = ["brief", "describe_failure", "shown_asserts"]
 
 _TEXT = 500
 _SIGNS = {
@@ -44,7 +44,7 @@ def brief(value: Any) -> str:
         return f"<{type(value).__name__}>"
 
 
-def described(error: BaseException) -> tuple[str, str]:
+def describe_failure(error: BaseException) -> tuple[str, str]:
     """The outcome, "fail" for a failed assertion and else "error", and the message.
 
     Args:
@@ -86,11 +86,11 @@ def shown_asserts(tree: ast.Module, names: dict[str, Any]) -> ast.Module:
         tree: the code; it is changed.
         names: the globals that it will run in; a helper function is added.
     """
-    names["_rlvr_said"] = _said
+    names["_rlvr_said"] = _describe_assertion
     return ast.fix_missing_locations(_Asserts().visit(tree))  # type: ignore[no-any-return]
 
 
-def _said(left: Any, sign: str, right: Any, message: Any = None) -> str:
+def _describe_assertion(left: Any, sign: str, right: Any, message: Any = None) -> str:
     text = f"{brief(left)} {sign} {brief(right)} is false"
     if message is None:
         return text

@@ -121,7 +121,7 @@ def main(
         level: sets the run apart from the host.
     """
     try:
-        header, source = _unpacked(fds["bundle"], tell)
+        header, source = _unpack_bundle(fds["bundle"], tell)
         python = header["kind"] != "exec"
         level.confine()
         tell = _arrange(fds, tell)
@@ -141,7 +141,7 @@ def main(
             _execute(header["argv"], {**os.environ, **header["env"]})
         gc.freeze()  # its counters begin at 0
         gc.enable()
-        run = _compiled(source, header, tell)
+        run = _compile_program(source, header, tell)
     except BaseException as error:  # noqa: BLE001  ours: the box tells the host
         os.write(tell, f"setup: {type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)
@@ -161,7 +161,7 @@ def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
         os._exit(126)
 
 
-def _unpacked(bundle: int, tell: int) -> tuple[dict[str, Any], bytes]:
+def _unpack_bundle(bundle: int, tell: int) -> tuple[dict[str, Any], bytes]:
     """Write the program's files to the scratch folder; returns the header and the main file's content."""
     (length,) = _LENGTH.unpack(os.pread(bundle, _LENGTH.size, 0))
     header: dict[str, Any] = _json(os.pread(bundle, length, _LENGTH.size).decode(), 0)[0]
@@ -222,7 +222,7 @@ def _set_limit(which: int, value: int) -> None:
     resource.setrlimit(which, (value, value))
 
 
-def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[], Any]:
+def _compile_program(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[], Any]:
     """The run as a function.  If the program does not compile, the box is told and the process ends here."""
     kind, work = header["kind"], os.getcwd()
     if kind == "suite":

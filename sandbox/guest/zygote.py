@@ -130,7 +130,7 @@ def _serve(
         poll.poll()
         with contextlib.suppress(BlockingIOError):
             os.read(ended, 4096)
-        for pid, code in _reaped():
+        for pid, code in _reap_all():
             if pid not in boxes:  # an orphan of a box
                 continue
             boxes.remove(pid)
@@ -145,7 +145,7 @@ def _serve(
                 raise OSError(f"{failures} boxes in a row could not be prepared")
 
 
-def _reaped() -> Iterator[tuple[int, int]]:
+def _reap_all() -> Iterator[tuple[int, int]]:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

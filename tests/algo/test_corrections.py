@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from rlvr.algo.corrections import composed, masked, truncated
+from rlvr.algo.corrections import compose, masked, truncated
 from rlvr.algo.parts import Correction
 
 NAN, INF = math.nan, math.inf
@@ -92,7 +92,7 @@ def test_several_corrections_are_multiplied():
     ratios = torch.tensor([[3.0, 0.5], [4.0, 1.0]], dtype=torch.float64)
     mask = torch.ones(2, 2, dtype=torch.bool)
     rules = [Correction.read(text) for text in ("sequence:mask:0.5:2", "token:truncate:2")]
-    weights, each = composed(rules, ratios.log(), torch.zeros_like(ratios), mask)
+    weights, each = compose(rules, ratios.log(), torch.zeros_like(ratios), mask)
     assert weights.tolist() == [[2.0, pytest.approx(0.5)], [0.0, 0.0]]
     assert list(each) == ["sequence:mask:0.5:2", "token:truncate:2"]
     assert each["sequence:mask:0.5:2"].weights.tolist() == [[1.0, 1.0], [0.0, 0.0]]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rlvr.algo import kl
-from rlvr.algo.kl import kl_loss, penalised
+from rlvr.algo.kl import kl_loss, penalise
 from rlvr.algo.terms import entropy_bonus, value_loss
 from tests.algo.plain import unchecked
 
@@ -58,7 +58,7 @@ def expected(estimator: str, place: str) -> torch.Tensor:
     if place == "loss":
         per_token = kl_loss(logprobs, REFERENCE[None], mask, estimator=estimator)
     else:
-        reward = penalised(
+        reward = penalise(
             torch.zeros(1, 4).double(),
             logprobs,
             REFERENCE[None],
@@ -102,7 +102,7 @@ def test_k1_and_k3_have_the_right_mean_and_k2_has_not():
 def test_the_penalty_is_taken_from_the_reward():
     """1 - 0.5 · log 2 where the policy is twice as sure as the reference; without gradient, 0 where masked."""
     logprobs = f64([[math.log(0.5), NAN]]).requires_grad_()
-    got = penalised(
+    got = penalise(
         f64([[1.0, NAN]]),
         logprobs,
         f64([[math.log(0.25), INF]]),

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from rlvr.algo.kl import kl_loss, penalised
+from rlvr.algo.kl import kl_loss, penalise
 from rlvr.algo.objectives import clipped, ppo_kl, reinforce
 from rlvr.algo.returns import discounted_returns, gae, monte_carlo_advantages, n_step_advantages
 
@@ -30,7 +30,7 @@ def trained(gradient, steps: int = 100) -> torch.Tensor:
 
 def in_reward(objective):
     def losses(logprobs, old):
-        rewards = penalised(R[:, None], old, REF.log()[:, None], ON, coefficient=BETA)
+        rewards = penalise(R[:, None], old, REF.log()[:, None], ON, coefficient=BETA)
         return objective(logprobs, old, rewards - (old.exp() * rewards).sum(), ON).losses
 
     return losses

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlvr.cli.commands import COMMANDS
-from rlvr.console import PlainConsole, Plainly, labelled
+from rlvr.console import PlainConsole, Plainly, label_text
 from rlvr.text import one_line
 
 NAME = "a:fire:[red]b[/]\nc\u202ed\udcff\x1b[31m"
@@ -110,7 +110,7 @@ def test_tables_lines_and_labels_show_a_name_as_it_is():
     ):
         console.print(Plainly(table))
         console.print(Plainly(NAME), soft_wrap=True)
-        console.print(labelled("note:", NAME), soft_wrap=True)
+        console.print(label_text("note:", NAME), soft_wrap=True)
         shown = console.file.getvalue()
         assert shown.count(":fire:[red]b[/]") == 4
         assert not FORBIDDEN.search(shown)

@@ -9,8 +9,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import rlvr
-from rlvr.data.filtering import FilterRules, filter_tasks, filtered
-from rlvr.data.overlap import TestSetOverlap, folded, near_duplicates
+from rlvr.data.filtering import FilterRules, filter_rows, filter_tasks
+from rlvr.data.overlap import TestSetOverlap, fold_text, near_duplicates
 from rlvr.data.strengths import digest_of_reference, read_strengths
 from rlvr.statistics import wilson
 
@@ -177,7 +177,7 @@ DIFFERENT = [
 @pytest.mark.parametrize("pair", DIFFERENT)
 def test_what_tells_problems_apart_is_no_punctuation(pair: tuple[str, str]):
     """Brackets, signs, a factorial, a prime, an exponent: each makes another problem."""
-    assert folded(pair[0]) != folded(pair[1])
+    assert fold_text(pair[0]) != fold_text(pair[1])
     assert (
         len(filter_tasks([{"prompt": text, "reference": i} for i, text in enumerate(pair)])[0]) == 2
     )
@@ -194,12 +194,12 @@ def test_what_tells_problems_apart_is_no_punctuation(pair: tuple[str, str]):
 )
 def test_light_punctuation_and_typography_make_no_difference(pair: tuple[str, str]):
     """The same problem, typed by two people."""
-    assert folded(pair[0]) == folded(pair[1])
+    assert fold_text(pair[0]) == fold_text(pair[1])
 
 
 def test_words_and_signs_are_told_apart():
     """3 + 4 is not 3 - 4, and full-width digits are digits."""
-    assert folded("Is ３ + 4 = 7?") == ("is", "3", "+", "4", "=", "7")
+    assert fold_text("Is ３ + 4 = 7?") == ("is", "3", "+", "4", "=", "7")
 
 
 def test_rows_that_bring_their_reference_are_told_apart_by_it():
@@ -404,7 +404,7 @@ def prompts(count: int) -> list[str]:
 
 
 def grams_of(text: str) -> set[tuple[str, ...]]:
-    return {folded(text)[i : i + 5] for i in range(len(folded(text)) - 4)}
+    return {fold_text(text)[i : i + 5] for i in range(len(fold_text(text)) - 4)}
 
 
 def test_near_duplicates_are_those_of_the_definition():
@@ -532,7 +532,7 @@ def test_tasks_come_one_by_one_and_hold_what_their_rows_held():
         {"prompt": [{"role": "user", "content": f"{i}?"}], "reference": (i, 1.5), "f": lambda: 3}
         for i in range(3)
     ]
-    first, *rest = filtered(rows, processes=0)
+    first, *rest = filter_rows(rows, processes=0)
     assert (first.id, first.prompt, first.reference, first.meta["f"]()) == (
         "row:1",
         rows[0]["prompt"],

@@ -9,7 +9,7 @@ import pytest
 import rlvr
 from rlvr.envs.ifeval import _TULU
 from rlvr.verifiers.instructions import InstructionVerifier
-from rlvr.verifiers.instructions.registry import compared, read_instruction
+from rlvr.verifiers.instructions.registry import compare_count, read_instruction
 
 SAID = "The harbour is quiet at night, and the gulls sleep on the roofs of the old market hall."
 ASK = [{"role": "user", "content": "Describe a harbour at night."}]
@@ -52,9 +52,13 @@ def test_a_row_of_tulu_3_is_a_task(tmp_path: Path):
 )
 def test_relations_count_as_tulu_3_has_them(relation: str, held: list[int]):
     """Around is a tenth to each side, 2 of 20; of sentences one."""
-    assert [n for n in range(25) if not compared(n, relation, 20, "words")] == held
+    assert [n for n in range(25) if not compare_count(n, relation, 20, "words")] == held
     if relation == "around":
-        assert [n for n in range(25) if not compared(n, relation, 20, "sentences")] == [19, 20, 21]
+        assert [n for n in range(25) if not compare_count(n, relation, 20, "sentences")] == [
+            19,
+            20,
+            21,
+        ]
 
 
 @pytest.mark.parametrize(

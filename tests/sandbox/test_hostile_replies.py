@@ -20,7 +20,7 @@ from rlvr.sandbox.outputs import Lent, Output
 from rlvr.sandbox.reader import read_aside, read_each
 from rlvr.verifiers.code import CallCase, CodeVerifier, judge
 from rlvr.verifiers.code.compare import COMPARATORS
-from rlvr.verifiers.code.reading import compared, judged_replies
+from rlvr.verifiers.code.reading import compare_outputs, judged_replies
 from rlvr.verifiers.code.shared import shared_sandbox
 
 LONG_SHAPE = """
@@ -188,7 +188,7 @@ def test_no_output_makes_a_comparator_raise(data):
     """Whatever the expected output is; and each accepts itself."""
     for name in COMPARATORS:
         for expected in (b"1 2.5\n3", data):
-            [(verdict, _, _)] = compared(name, [(b"", data, expected)], True, 0)
+            [(verdict, _, _)] = compare_outputs(name, [(b"", data, expected)], True, 0)
             assert verdict == "AC" if data == expected else verdict in ("AC", "WA")
 
 
@@ -202,7 +202,7 @@ def test_generated_replies_and_outputs_leave_the_caller_alone(warm):
         output = Output.of_text(make(4 << 20))
         with Cost() as cost:
             for compare in ("lines", "unordered", "floats"):
-                read_aside(compared, compare, [(b"", output.lent(), output.lent())], True, 0)
+                read_aside(compare_outputs, compare, [(b"", output.lent(), output.lent())], True, 0)
         assert cost.cpu_s < 0.5, (name, cost)
         assert cost.memory_mib < 32, (name, cost)
 

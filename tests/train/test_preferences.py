@@ -29,7 +29,7 @@ from rlvr.train.preferences import (
     PreferenceLearner,
     examples_of_file,
     examples_of_groups,
-    mismatched,
+    mismatch_rows,
 )
 from rlvr.train.tiny import tiny
 from rlvr.train.trained_rows import TrainedRow
@@ -426,7 +426,7 @@ def test_numbers_that_cannot_work_are_refused(make, said: str):
 @given(st.lists(st.integers(0, 5), max_size=24))
 def test_ktos_rows_are_of_other_tasks(prompts):
     """The neighbour's row was of the same task for two rows in three; now none is, if there are two tasks."""
-    partners = mismatched([[one] for one in prompts])
+    partners = mismatch_rows([[one] for one in prompts])
     assert len(partners) == (len(prompts) if len(set(prompts)) > 1 else 0)
     assert all(prompts[i] != prompts[k] for i, k in enumerate(partners))
     if partners and 2 * max(map(prompts.count, prompts)) <= len(prompts):

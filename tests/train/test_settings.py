@@ -14,7 +14,7 @@ from rlvr.algo.parts import Clip, Kl
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
 from rlvr.train.run_dir import examine_run_dir
-from rlvr.train.settings import merged, read_settings
+from rlvr.train.settings import merge_numbers, read_settings
 from rlvr.train.setup import environments
 from tests.rewards.parts import refusal
 from tests.train.bandit import policy
@@ -134,13 +134,13 @@ def test_text_after_a_flag_is_read_by_its_type():
 def test_later_changes_win_by_part():
     """A flag that takes a part away does not contradict the file's number of that part, and the other way round."""
     ppo = load_algorithm("ppo")
-    assert merged(ppo, {"kl_coefficient": 0.1, "gamma": 0.9}, {"kl": "none"}) == {
+    assert merge_numbers(ppo, {"kl_coefficient": 0.1, "gamma": 0.9}, {"kl": "none"}) == {
         "gamma": 0.9,
         "kl": "none",
     }
-    assert merged(ppo, {"kl": "none"}, {"kl_coefficient": 0.1}) == {"kl_coefficient": 0.1}
+    assert merge_numbers(ppo, {"kl": "none"}, {"kl_coefficient": 0.1}) == {"kl_coefficient": 0.1}
     both = {"clip_low": 0.1, "clip_high": 0.3}
-    assert merged(ppo, {"clip_low": 0.1}, {"clip_high": 0.3}) == both
+    assert merge_numbers(ppo, {"clip_low": 0.1}, {"clip_high": 0.3}) == both
 
 
 @pytest.mark.parametrize(

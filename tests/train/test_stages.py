@@ -11,7 +11,7 @@ from rlvr.algo.papers import load_algorithm
 from rlvr.algo.parts import Reset
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
-from rlvr.train.schedule import LrClock, NumberSchedule, scheduled
+from rlvr.train.schedule import LrClock, NumberSchedule, scheduled_rate
 from rlvr.train.settings import read_settings
 from rlvr.train.stage import read_stages
 from rlvr.train.stages import Stages
@@ -145,17 +145,19 @@ def test_schedules_by_hand():
 def test_the_learning_rate_goes_on_where_a_stage_has_other_updates():
     """At the half of a linear schedule it is at the half, whatever a step's number of updates is from there on."""
     clock = LrClock(left=100)
-    before = scheduled(1.0, "linear", clock, 50)
+    before = scheduled_rate(1.0, "linear", clock, 50)
     later = clock.begin_again(50, 200, schedule=False, warmup=None)
-    assert scheduled(1.0, "linear", later, 50) == before == 0.5
-    assert scheduled(1.0, "linear", later, 150) == pytest.approx(0.25)
-    assert scheduled(1.0, "linear", later, 250) == 0.0
+    assert scheduled_rate(1.0, "linear", later, 50) == before == 0.5
+    assert scheduled_rate(1.0, "linear", later, 150) == pytest.approx(0.25)
+    assert scheduled_rate(1.0, "linear", later, 250) == 0.0
     anew = clock.begin_again(50, 200, schedule=True, warmup=3)
-    assert [scheduled(1.0, "linear", anew, 50 + k) for k in range(4)] == [0.25, 0.5, 0.75, 1.0]
+    assert [scheduled_rate(1.0, "linear", anew, 50 + k) for k in range(4)] == [0.25, 0.5, 0.75, 1.0]
     warm = LrClock(left=100, warmup=9)
     going = warm.begin_again(4, 50, schedule=False, warmup=None)
-    assert scheduled(1.0, "constant", going, 4) == scheduled(1.0, "constant", warm, 4) == 0.5
-    assert scheduled(1.0, "constant", going, 9) == 1.0
+    assert (
+        scheduled_rate(1.0, "constant", going, 4) == scheduled_rate(1.0, "constant", warm, 4) == 0.5
+    )
+    assert scheduled_rate(1.0, "constant", going, 9) == 1.0
 
 
 # ---------------------------------------------------------------------------------- when

@@ -8,7 +8,7 @@ import pytest
 
 from rlvr.sandbox import TestSuite
 from rlvr.sandbox.guest.writing import write
-from rlvr.verifiers.code.asserts import named, split
+from rlvr.verifiers.code.asserts import name_entry_point, split
 from rlvr.verifiers.code.cases import CallCase
 from rlvr.verifiers.code.reading import judged_replies
 
@@ -16,7 +16,7 @@ from rlvr.verifiers.code.reading import judged_replies
 def calls(
     test: str, style: str = "asserts", setup: str = "", entry_point: str | None = None
 ) -> list | None:
-    found = split(named(TestSuite(style, test, setup=setup, entry_point=entry_point)))
+    found = split(name_entry_point(TestSuite(style, test, setup=setup, entry_point=entry_point)))
     return found and [(c.name, c.args, c.kwargs, c.rule, c.expected) for c in found]
 
 
@@ -72,7 +72,7 @@ def test_each_form_of_assert_becomes_the_call_that_says_the_same(test: str, call
 )
 def test_functions_around_a_call_and_tolerances_are_kept(test: str, case: CallCase):
     """The functions are applied where the program runs; what is expected stays here."""
-    assert split(named(TestSuite("asserts", test))) == (case,)
+    assert split(name_entry_point(TestSuite("asserts", test))) == (case,)
 
 
 @pytest.mark.parametrize(
@@ -272,9 +272,9 @@ def test_the_entry_point_may_have_a_builtins_name():
 )
 def test_the_entry_point_is_the_first_function_that_nobody_defines(test: str, name: str | None):
     """The outermost one comes first; unless it is given."""
-    assert named(TestSuite("asserts", test)).entry_point == name
-    assert named(TestSuite("asserts", test, entry_point="e")).entry_point == "e"
-    assert named(TestSuite("unittest", test)).entry_point is None
+    assert name_entry_point(TestSuite("asserts", test)).entry_point == name
+    assert name_entry_point(TestSuite("asserts", test, entry_point="e")).entry_point == "e"
+    assert name_entry_point(TestSuite("unittest", test)).entry_point is None
 
 
 def test_other_styles_are_not_looked_at():
@@ -289,8 +289,8 @@ def test_a_long_test_is_read_once():
     calls(test)
     start = time.process_time()
     for _ in range(100):
-        assert split(named(TestSuite("asserts", test)))
+        assert split(name_entry_point(TestSuite("asserts", test)))
     assert time.process_time() - start < 0.5
     assert (
-        split(named(TestSuite("asserts", 10 * test + "\n"))) is None
+        split(name_entry_point(TestSuite("asserts", 10 * test + "\n"))) is None
     )  # it would fill the memory of past tests

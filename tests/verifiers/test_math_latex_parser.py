@@ -6,7 +6,7 @@ import pytest
 
 from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
-from rlvr.verifiers.math.latex.roles import settled
+from rlvr.verifiers.math.latex.roles import settle_roles
 
 READINGS = {
     "side by side": [
@@ -158,7 +158,7 @@ def test_every_construct_has_one_reading(family):
     """The choices where mathematics leaves one are in the docstrings of `parser.py` and `roles.py`."""
     for text, tree in READINGS[family]:
         read = parse(fold(text))
-        assert _shown(settled(read, read)[0]) == tree, text
+        assert _shown(settle_roles(read, read)[0]) == tree, text
 
 
 UNREADABLE = [

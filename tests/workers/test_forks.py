@@ -13,7 +13,7 @@ import pytest
 from rlvr.errors import WorkerDied
 from rlvr.workers import WorkerPool
 from rlvr.workers.fork_server import ChildLost, ForkServer
-from rlvr.workers.framing import framed
+from rlvr.workers.framing import frame_payload
 
 WALL_S = 30.0
 
@@ -95,7 +95,7 @@ def writing():
         if isinstance(item, str):
             for fd in range(3, 4096):
                 try:
-                    os.write(fd, framed(item.encode()))
+                    os.write(fd, frame_payload(item.encode()))
                 except OSError:
                     continue
         return item

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from rlvr.workers.clock import cpu_s
-from rlvr.workers.framing import FrameTooLong, framed, read_frame, take_frame, write_all
+from rlvr.workers.framing import FrameTooLong, frame_payload, read_frame, take_frame, write_all
 
 
 @pytest.fixture
@@ -20,14 +20,14 @@ def pipe():
 
 def test_a_frame_is_a_length_and_the_payload():
     """4 bytes, little endian: 258 is 2 + 1 × 256."""
-    assert bytes(framed(b"abc")) == b"\3\0\0\0abc"
-    assert bytes(framed(bytes(258)))[:5] == b"\2\1\0\0\0"
+    assert bytes(frame_payload(b"abc")) == b"\3\0\0\0abc"
+    assert bytes(frame_payload(bytes(258)))[:5] == b"\2\1\0\0\0"
 
 
 @pytest.mark.parametrize("payload", [b"", b"abc", bytes(5_000_000)], ids=len)
 def test_what_is_written_is_read(pipe, payload):
     """Also more than a pipe holds at once."""
-    writer = threading.Thread(target=lambda: write_all(pipe[1], framed(payload)))
+    writer = threading.Thread(target=lambda: write_all(pipe[1], frame_payload(payload)))
     writer.start()
     assert read_frame(pipe[0]) == payload
     writer.join()

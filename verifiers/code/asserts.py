@@ -25,13 +25,13 @@ from rlvr.sandbox.guest.writing import write
 from rlvr.verifiers.code.cases import CallCase
 from rlvr.verifiers.code.expressions import Expressions, NotPlain
 
-__all__ = ["named", "split"]
+__all__ = ["name_entry_point", "split"]
 
 _TEXT: Final = 1 << 16  # the longest test that is taken apart, in characters
 _CASES: Final = 10_000  # of one test, which a loop may make
 
 
-def named(suite: TestSuite) -> TestSuite:
+def name_entry_point(suite: TestSuite) -> TestSuite:
     """The suite with an entry point: if none is given, the first called name that neither tests nor Python define.
 
     Args:
@@ -48,7 +48,7 @@ def _first_called(test: str, setup: str) -> str | None:
         trees = ast.parse(setup), ast.parse(test)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None  # the process that runs the tests reports the error
-    own_names = {name for tree in trees for node in ast.walk(tree) for name in _given(node)}
+    own_names = {name for tree in trees for node in ast.walk(tree) for name in _bound_names(node)}
     calls = [node.func for node in ast.walk(trees[1]) if isinstance(node, ast.Call)]
     names = [node.id for node in calls if isinstance(node, ast.Name)]
     return next(
@@ -56,7 +56,7 @@ def _first_called(test: str, setup: str) -> str | None:
     )
 
 
-def _given(node: ast.AST) -> list[str]:
+def _bound_names(node: ast.AST) -> list[str]:
     """The names that a node binds: by assignment, import, definition or as an argument."""
     match node:
         case (

@@ -116,7 +116,7 @@ class CaseRunner:
         start = partial(
             self._sandbox.call, self._program, calls, case_cpu_s=self.limits.cpu_s, look=look
         )
-        return self._timed(start, _of_calls, 1 if self.together else len(calls))
+        return self._run_timed(start, _of_calls, 1 if self.together else len(calls))
 
     def test(self, suite: TestSuite) -> TestRun | None:
         """One run beside a suite of tests, which as a whole has the limits of one case.
@@ -124,7 +124,7 @@ class CaseRunner:
         Args:
             suite: the tests.
         """
-        return self._timed(partial(self._sandbox.test, self._program, suite), _of_tests)
+        return self._run_timed(partial(self._sandbox.test, self._program, suite), _of_tests)
 
     def aside(self, program: Program, limits: Limits) -> Run | None:
         """Run a checker program, on the judged program's time: that program's output decides how long it takes.
@@ -181,7 +181,7 @@ class CaseRunner:
         Raises:
             SandboxFailed, UsageError: see `read_aside`.
         """
-        return self._charged(read_aside(work, *args, cpu_s=self._reading_s()))
+        return self._charge(read_aside(work, *args, cpu_s=self._reading_s()))
 
     def read_each(self, work: Work, n: int, *args: Any, loads: bytes | None = None) -> Reading:
         """`read` for cases that are read together.
@@ -192,17 +192,17 @@ class CaseRunner:
         Raises:
             SandboxFailed, UsageError: see `read_aside`.
         """
-        return self._charged(read_each(work, n, *args, cpu_s=self._reading_s(), loads=loads))
+        return self._charge(read_each(work, n, *args, cpu_s=self._reading_s(), loads=loads))
 
     def _reading_s(self) -> float:
         return max(_READ_CPU_S, min(CPU_S, self._total_cpu_s - self.cpu_s))
 
-    def _charged(self, reading: Reading) -> Reading:
+    def _charge(self, reading: Reading) -> Reading:
         self.cpu_s += reading.cpu_s
         self.wall_s += reading.cpu_s
         return reading
 
-    def _timed(
+    def _run_timed(
         self, start: Callable[..., _T], run_of: Callable[[_T], Run], cases: int = 1
     ) -> _T | None:
         limits = self._share(cases)

@@ -27,7 +27,7 @@ from typing import Any, Final, Literal, TypeAlias
 from rlvr.errors import DataError, brief
 from rlvr.sandbox import Program, TestSuite
 from rlvr.validate import require_number, require_one_of, require_whole
-from rlvr.verifiers.code.equality import JSON, STRICT, Equality, shown
+from rlvr.verifiers.code.equality import JSON, STRICT, Equality, show_value
 
 __all__ = [
     "CallCase",
@@ -116,10 +116,10 @@ class CallCase:
             case "true" | "false":
                 return f"a {self.rule} value"
             case "in":
-                return f"one of {shown(self.expected)}"
+                return f"one of {show_value(self.expected)}"
             case "near" | "near or at":
-                return f"within {self.tolerance:g} of {shown(self.expected)}"
-        return shown(self.expected)
+                return f"within {self.tolerance:g} of {show_value(self.expected)}"
+        return show_value(self.expected)
 
     def _is_near(self, value: Any) -> bool:
         off = abs(value - self.expected)
@@ -336,10 +336,10 @@ def _suite(reference: Mapping[str, Any], entry_point: str | None) -> TestSuite:
 
 
 def _stdio(given: Any, expected: Any) -> StdioCase:
-    return StdioCase(_joined(given, "input"), _joined(expected, "output"))
+    return StdioCase(_join_lines(given, "input"), _join_lines(expected, "output"))
 
 
-def _joined(given: Any, what: str) -> str:
+def _join_lines(given: Any, what: str) -> str:
     """A text, or the list of its lines, as in some rows of APPS."""
     if isinstance(given, list) and all(isinstance(line, str) for line in given):
         return "\n".join(given)

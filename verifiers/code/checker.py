@@ -18,9 +18,9 @@ from rlvr.sandbox.outputs import Output
 from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import CheckerProgram, Interactor, StdioCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator, comparator
-from rlvr.verifiers.code.reading import Shipped, compared
+from rlvr.verifiers.code.reading import Shipped, compare_outputs
 from rlvr.verifiers.code.verdicts import CaseVerdict, one_line
-from rlvr.workers import shipped
+from rlvr.workers import ship
 
 __all__ = [
     "Checker", "Compare", "Finding", "as_checker", "first_line", "points_of", "refuse_empty", "said_by", "with_room",
@@ -91,7 +91,7 @@ def as_checker(compare: Compare, runner: CaseRunner, limits: Limits) -> Checker:
     assert not isinstance(compare, Interactor)  # `judge` has it run with the program
     if isinstance(compare, CheckerProgram):
         return _Boxed(compare, runner, limits)
-    return _Read(compare if isinstance(compare, str) else shipped(comparator(compare)), runner)
+    return _Read(compare if isinstance(compare, str) else ship(comparator(compare)), runner)
 
 
 def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
@@ -155,7 +155,7 @@ class _Read:
         ]
         loads = self.compare if isinstance(self.compare, bytes) else None
         args = self.compare, items, stop
-        return self.runner.read_each(compared, len(items), *args, loads=loads).records
+        return self.runner.read_each(compare_outputs, len(items), *args, loads=loads).records
 
 
 def _finding(verdict: str, why: str, got: str) -> Finding:
@@ -174,9 +174,9 @@ class _Boxed:
         self, cases: Sequence[StdioCase], runs: Sequence[Run], stop: bool
     ) -> Iterator[Finding]:
         for case, run in zip(cases, runs, strict=True):
-            yield self._checked(case, run)
+            yield self._check_case(case, run)
 
-    def _checked(self, case: StdioCase, run: Run) -> Finding:
+    def _check_case(self, case: StdioCase, run: Run) -> Finding:
         checker_run = self._run(case, run.output)
         if checker_run is None:
             return _LATE

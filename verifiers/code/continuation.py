@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["continued", "cut_at_top_level", "preceded"]
+__all__ = ["continue_prompt", "cut_at_top_level", "precede"]
 
 _INDENT: Final = "    "
 _FUTURE = re.compile(
@@ -52,7 +52,7 @@ def _is_statement(text: str, at: int) -> bool:
     return at < len(text) and text[at] not in " \t\r\n\f#"
 
 
-def continued(prompt: str, code: str) -> str:
+def continue_prompt(prompt: str, code: str) -> str:
     """The prompt and the function's body after it.
 
     If the body lost its indentation, or that of its first line as by `strip`, it is indented again.
@@ -75,7 +75,7 @@ def continued(prompt: str, code: str) -> str:
     return f"{prompt}{'' if prompt.endswith(chr(10)) else chr(10)}{code}"
 
 
-def preceded(imports: str, code: str) -> str:
+def precede(imports: str, code: str) -> str:
     """The code with imports before it, but after its own `from __future__` lines, which have to come first.
 
     Args:

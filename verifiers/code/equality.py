@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rlvr.validate import require_number
 
-__all__ = ["Equality", "JSON", "STRICT", "shown"]
+__all__ = ["Equality", "JSON", "STRICT", "show_value"]
 
 _SHOWN = 200
 _PARTS = 1000
@@ -128,7 +128,7 @@ def _is_small(value: Any) -> bool:
     return left >= 0
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """The value's `repr`, cut to 200 characters; of a value with very many parts its type and length.
 
     Args:

@@ -106,7 +106,7 @@ class Expressions:
             case ast.Constant(value=value):
                 return value
             case ast.Name(id=name, ctx=ast.Load()):
-                return self._named(name)
+                return self._value_of_name(name)
             case ast.Tuple(elts=items):
                 return tuple(map(self.value, items))
             case ast.List(elts=items):
@@ -122,7 +122,9 @@ class Expressions:
             case ast.UnaryOp(op=op, operand=operand) if type(op) in _SIGNS:
                 return _SIGNS[type(op)](self._data(operand))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-                return self._sized(_evaluated(type(op), self._data(left), self._data(right)))
+                return self._require_small(
+                    _evaluate_operation(type(op), self._data(left), self._data(right))
+                )
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
                 return _COMPARISONS[type(op)](self._data(left), self._data(right))
             case ast.BoolOp(op=op, values=values):
@@ -147,10 +149,10 @@ class Expressions:
             ):
                 return getattr(math, name)
             case ast.Call(func=func, args=args, keywords=keywords):
-                return self._called(func, args, keywords)
+                return self._value_of_call(func, args, keywords)
         raise NotPlain
 
-    def _named(self, name: str) -> Any:
+    def _value_of_name(self, name: str) -> Any:
         if name in self.names:
             return self.names[name]
         kind = _FUNCTIONS.get(name)
@@ -168,7 +170,7 @@ class Expressions:
             raise NotPlain
         return value
 
-    def _sized(self, value: Any) -> Any:
+    def _require_small(self, value: Any) -> Any:
         if isinstance(value, str | bytes | list | tuple | set | frozenset | dict | range):
             self.step(len(value))
         return value
@@ -180,7 +182,9 @@ class Expressions:
                 return value
         return self._data(values[-1])
 
-    def _called(self, func: ast.expr, args: list[ast.expr], keywords: list[ast.keyword]) -> Any:
+    def _value_of_call(
+        self, func: ast.expr, args: list[ast.expr], keywords: list[ast.keyword]
+    ) -> Any:
         values = [self.value(arg) for arg in args]
         named_values = {
             keyword.arg: self.value(keyword.value) for keyword in keywords if keyword.arg
@@ -194,7 +198,7 @@ class Expressions:
                 return getattr(math, name)(*values)
             case ast.Name(id=name) if name in _FUNCTIONS and not self._hidden(name):
                 for value in values:
-                    self._sized(value)
+                    self._require_small(value)
                 if name == "range" and (not values or len(range(*values)) > _LONGEST):
                     raise NotPlain
                 if named_values.keys() - {"reverse", "start", "strict"} or any(
@@ -217,7 +221,9 @@ class Expressions:
                     raise NotPlain
                 value = _FUNCTIONS[name](*values, **named_values)
                 return (
-                    list(value) if name in ("enumerate", "reversed", "zip") else self._sized(value)
+                    list(value)
+                    if name in ("enumerate", "reversed", "zip")
+                    else self._require_small(value)
                 )
             case ast.Name(id=name) if name[:1].isupper() and not self._hidden(name):
                 if (
@@ -293,7 +299,7 @@ class Expressions:
         raise NotPlain
 
 
-def _evaluated(op: type[ast.operator], left: Any, right: Any) -> Any:
+def _evaluate_operation(op: type[ast.operator], left: Any, right: Any) -> Any:
     """The result of an operation on operands of bounded size, since powers and repeated sequences may grow large."""
     repeated = isinstance(left, str | bytes | list | tuple) or isinstance(
         right, str | bytes | list | tuple

@@ -98,9 +98,9 @@ class Meeting:
             return finding
         if failed and program.ending is not Ending.RE:
             return Finding(None)  # over a limit of its own, and the interactor was ended with it
-        return self._died(done)
+        return self._judge_death(done)
 
-    def _died(self, done: Interaction) -> Finding:
+    def _judge_death(self, done: Interaction) -> Finding:
         interactor_run = done.interactor
         message = one_line(
             interactor_run.errors.tail(1000).decode("utf-8", "replace").strip().rpartition("\n")[2]

@@ -27,13 +27,13 @@ from rlvr.sandbox import (
     TestSuite,
 )
 from rlvr.sandbox.outputs import Readable
-from rlvr.verifiers.code.asserts import named, split
+from rlvr.verifiers.code.asserts import name_entry_point, split
 from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import CallCase, Cases, Interactor, StdioCase, checked_cases
 from rlvr.verifiers.code.checker import Checker, Compare, Finding, as_checker, refuse_empty
-from rlvr.verifiers.code.equality import shown
+from rlvr.verifiers.code.equality import show_value
 from rlvr.verifiers.code.interactive import Meeting
-from rlvr.verifiers.code.reading import described, judged_replies
+from rlvr.verifiers.code.reading import describe_outputs, judged_replies
 from rlvr.verifiers.code.shared import shared_sandbox
 from rlvr.verifiers.code.verdicts import (
     CaseResult,
@@ -98,25 +98,28 @@ def judge(
     sandbox = sandbox or shared_sandbox()
     runner = CaseRunner(program, sandbox, limits or sandbox.limits, total_cpu_s, total_wall_s)
     if isinstance(cases, TestSuite):
-        suite = named(cases)
+        suite = name_entry_point(cases)
         calls = split(suite)
         if calls is None:
             return _suite(runner, dataclasses.replace(suite, stop=stop))
         runner.together = True
-        return _concluded(runner, _called(runner, calls, stop), len(calls), stop)
+        return _conclude(runner, _call_cases(runner, calls, stop), len(calls), stop)
     called = [case for case in cases if isinstance(case, CallCase)]
     if called:
-        return _concluded(runner, _called(runner, called, stop), len(called), stop)
+        return _conclude(runner, _call_cases(runner, called, stop), len(called), stop)
     fed = [case for case in cases if isinstance(case, StdioCase)]
     if isinstance(compare, Interactor):
-        return _concluded(runner, _talked(runner, fed, compare, sandbox.limits), len(fed), stop)
+        return _conclude(runner, _talk_with(runner, fed, compare, sandbox.limits), len(fed), stop)
     refuse_empty(compare, fed)
-    return _concluded(
-        runner, _fed(runner, fed, as_checker(compare, runner, sandbox.limits), stop), len(fed), stop
+    return _conclude(
+        runner,
+        _feed_cases(runner, fed, as_checker(compare, runner, sandbox.limits), stop),
+        len(fed),
+        stop,
     )
 
 
-def _concluded(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: bool) -> Judgement:
+def _conclude(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: bool) -> Judgement:
     """The judgement, with the verdict of the first case that failed; later cases are judged only if they count."""
     results: list[CaseResult] = []
     first: _Judged | None = None
@@ -158,11 +161,11 @@ def _reason(run: Run, limits: Limits, said: str = "") -> str:
     return f"{run.why}: {said}" if run.why and said else run.why or said
 
 
-def _described(runner: CaseRunner, run: Run) -> tuple[str, str, str]:
+def _describe_run(runner: CaseRunner, run: Run) -> tuple[str, str, str]:
     """The beginning of its output, the line of stderr that says most, and the end of stderr."""
     if not run.output.size and not run.errors.size:
         return "", "", ""
-    reading = runner.read(described, run.output.lent(), run.errors.lent())
+    reading = runner.read(describe_outputs, run.output.lent(), run.errors.lent())
     if reading.lost:
         return "", reading.lost, ""
     got, error_line, tail = reading.records[0]
@@ -172,7 +175,7 @@ def _described(runner: CaseRunner, run: Run) -> tuple[str, str, str]:
 # ------------------------------------------------------------------------------------------------ standard output
 
 
-def _fed(
+def _feed_cases(
     runner: CaseRunner, cases: Sequence[StdioCase], checker: Checker, stop: bool
 ) -> Iterator[_Judged]:
     """Twice as many cases are run together each time, so that few are run in vain where an early one fails."""
@@ -185,11 +188,11 @@ def _fed(
                 at += 1
                 yield _late(at, case)
             return
-        ended = [(case, run) for case, run in zip(batch, runs, strict=False) if _ended(run)]
+        ended = [(case, run) for case, run in zip(batch, runs, strict=False) if _ended_well(run)]
         findings = checker.check([case for case, _ in ended], [run for _, run in ended], stop)
         for case, run in zip(batch, runs, strict=False):
             at += 1
-            finding = next(findings) if _ended(run) else Finding(None)
+            finding = next(findings) if _ended_well(run) else Finding(None)
             yield _result(runner, at, case, run, finding)
         many = min(2 * many, _TOGETHER)
 
@@ -204,7 +207,7 @@ def _batch(cases: Sequence[StdioCase]) -> Sequence[StdioCase]:
     return cases
 
 
-def _ended(run: Run) -> bool:
+def _ended_well(run: Run) -> bool:
     return run.ending is Ending.OK
 
 
@@ -219,7 +222,7 @@ def _result(runner: CaseRunner, number: int, case: StdioCase, run: Run, found: F
     name, (verdict, why, points, got) = f"case {number}", found
     error_line = tail = ""
     if verdict is not _AC or got is None:
-        output, error_line, tail = _described(runner, run)
+        output, error_line, tail = _describe_run(runner, run)
         got = output if got is None else got
     if verdict is None:
         verdict, why = _verdict_on(run), one_line(_reason(run, runner.limits, error_line))
@@ -230,7 +233,7 @@ def _result(runner: CaseRunner, number: int, case: StdioCase, run: Run, found: F
 # ------------------------------------------------------------------------------------------------ interactors
 
 
-def _talked(
+def _talk_with(
     runner: CaseRunner, cases: Sequence[StdioCase], interactor: Interactor, limits: Limits
 ) -> Iterator[_Judged]:
     """The interactor reads the case's input; what both say is the output that the results show."""
@@ -252,7 +255,7 @@ def _talked(
 # ------------------------------------------------------------------------------------------------ calls
 
 
-def _called(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Iterator[_Judged]:
+def _call_cases(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Iterator[_Judged]:
     """The cases in one process; if the program ends during a case, a new process begins with the next case."""
     at = deaths = 0
     while at < len(cases):
@@ -262,17 +265,17 @@ def _called(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Iterat
         done = runner.call(calls, look)
         if done is None:
             for number, case in enumerate(remaining, at + 1):
-                yield _failed(number, case, _TLE, _LATE)
+                yield _fail_case(number, case, _TLE, _LATE)
             return
         for record in runner.read_each(
             judged_replies, len(remaining), remaining, done.results.lent()
         ).records:
             at += 1
-            yield _answered(at, cases[at - 1], record)
+            yield _judge_record(at, cases[at - 1], record)
         if at == len(cases):
             return  # how the program ends after its last answer does not matter
         deaths += 1
-        _, error_line, tail = _described(runner, done.run)
+        _, error_line, tail = _describe_run(runner, done.run)
         why = (
             "it ended before it answered"
             if done.run.ending is Ending.OK
@@ -280,7 +283,7 @@ def _called(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Iterat
         )
         for _ in range(len(cases) - at if deaths > _RESTARTS else 1):
             at += 1
-            yield _failed(at, cases[at - 1], _verdict_on(done.run), why, stderr=tail)
+            yield _fail_case(at, cases[at - 1], _verdict_on(done.run), why, stderr=tail)
 
 
 def _has_failed(runner: CaseRunner, cases: Sequence[CallCase], results: Readable) -> bool:
@@ -289,16 +292,16 @@ def _has_failed(runner: CaseRunner, cases: Sequence[CallCase], results: Readable
     return bool(reading.lost) or any(verdict != _AC for verdict, _, _ in reading.records)
 
 
-def _answered(number: int, case: CallCase, record: str | Sequence[str]) -> _Judged:
+def _judge_record(number: int, case: CallCase, record: str | Sequence[str]) -> _Judged:
     if isinstance(record, str):  # the reader was lost
-        return _failed(number, case, _WA, record)
+        return _fail_case(number, case, _WA, record)
     verdict, why, got = record
     if verdict == _AC:
         return CaseResult(f"case {number}", _AC), None
-    return _failed(number, case, CaseVerdict(verdict), why, got=got)
+    return _fail_case(number, case, CaseVerdict(verdict), why, got=got)
 
 
-def _failed(
+def _fail_case(
     number: int, case: CallCase, verdict: CaseVerdict, why: str, got: str = "", stderr: str = ""
 ) -> _Judged:
     name = f"case {number}"
@@ -307,8 +310,8 @@ def _failed(
 
 
 def _call_shown(case: CallCase) -> str:
-    args = [shown(arg) for arg in case.args[:20]] + [
-        f"{k}={shown(v)}" for k, v in list(case.kwargs.items())[:20]
+    args = [show_value(arg) for arg in case.args[:20]] + [
+        f"{k}={show_value(v)}" for k, v in list(case.kwargs.items())[:20]
     ]
     call = f"{case.name}({', '.join(args)})"
     for function in case.then:
@@ -322,27 +325,27 @@ def _call_shown(case: CallCase) -> str:
 def _suite(runner: CaseRunner, suite: TestSuite) -> Judgement:
     done = runner.test(suite)
     assert done is not None  # there is time for the first run
-    judged = list(_tested(runner, done))
-    judgement = _concluded(runner, judged, len(judged), stop=False)
+    judged = list(_judge_tests(runner, done))
+    judgement = _conclude(runner, judged, len(judged), stop=False)
     return dataclasses.replace(judgement, complete=done.done and not done.died)
 
 
-def _tested(runner: CaseRunner, done: TestRun) -> Iterator[_Judged]:
+def _judge_tests(runner: CaseRunner, done: TestRun) -> Iterator[_Judged]:
     """The results that the process of the tests reported; the suite is complete only if that process ended."""
     name = "the suite"
-    _, error_line, tail = _described(runner, done.run)
+    _, error_line, tail = _describe_run(runner, done.run)
     for case in done.cases:
         if case.outcome in _OUTCOMES:  # a skipped test gives no result
             name = f"after {case.name}"
             result = CaseResult(case.name, _OUTCOMES[case.outcome], one_line(case.message))
             yield result, Failure(case.name, "", "", cut(case.message), tail)
-    broken = _broken(runner, done, error_line, tested=name != "the suite")
+    broken = _why_broken(runner, done, error_line, tested=name != "the suite")
     if broken is not None:
         verdict, why = broken
         yield CaseResult(name, verdict, one_line(why)), Failure(name, "", "", cut(why), tail)
 
 
-def _broken(
+def _why_broken(
     runner: CaseRunner, done: TestRun, said: str, tested: bool
 ) -> tuple[CaseVerdict, str] | None:
     """Why the suite did not end or gave no result; None if it ended and gave one."""
@@ -358,6 +361,6 @@ def _broken(
         reason = _reason(done.run, runner.limits, said)
         return _verdict_on(done.run), "the program ended before the tests did" if ended else reason
     if not done.done:  # the program's values were too much for the tests
-        reason = _reason(done.tests, runner.limits, _described(runner, done.tests)[1])
+        reason = _reason(done.tests, runner.limits, _describe_run(runner, done.tests)[1])
         return _verdict_on(done.tests), f"the tests did not come to their end: {reason}"
     return None if tested else (_WA, "every test was skipped")

@@ -17,7 +17,7 @@ from rlvr.sandbox.languages import LANGUAGES
 from rlvr.text import after_thinking
 from rlvr.types import Verdict
 from rlvr.verifiers.answers import Answer, Form, find_answer
-from rlvr.verifiers.code.continuation import continued, cut_at_top_level, preceded
+from rlvr.verifiers.code.continuation import continue_prompt, cut_at_top_level, precede
 
 __all__ = ["find_program"]
 
@@ -59,7 +59,7 @@ def find_program(
     if answer.method == "bare" and begun is None:
         return None
     answer = replace(answer, language=named or begun or languages[0])
-    return answer if prompt is None else _completed(answer, prompt, entry_point)
+    return answer if prompt is None else _complete_program(answer, prompt, entry_point)
 
 
 def _continuation(text: str, prompt: str) -> str | None:
@@ -68,7 +68,7 @@ def _continuation(text: str, prompt: str) -> str | None:
     if head and full_text.startswith(head):  # some samplers return prompt and completion, stripped
         return head + cut_at_top_level(full_text[len(head) :])
     if _starts_indented(text) and _begins(_PYTHON, text):
-        return continued(prompt, cut_at_top_level(text))
+        return continue_prompt(prompt, cut_at_top_level(text))
     return None
 
 
@@ -93,12 +93,12 @@ def _begins(language: str, text: str) -> bool:
     return opens is not None and opens.match(text) is not None
 
 
-def _completed(found: Answer, prompt: str, entry_point: str | None) -> Answer:
+def _complete_program(found: Answer, prompt: str, entry_point: str | None) -> Answer:
     """With what it needs of the prompt: a whole function its imports and helpers, a body the function's head too."""
     if entry_point and _definition(entry_point).search(found.text):
         head = _definition(entry_point).search(prompt)
-        return replace(found, text=preceded(prompt[: head.start()] if head else "", found.text))
-    return replace(found, text=continued(prompt, found.text))
+        return replace(found, text=precede(prompt[: head.start()] if head else "", found.text))
+    return replace(found, text=continue_prompt(prompt, found.text))
 
 
 def _starts_indented(text: str) -> bool:

@@ -18,10 +18,10 @@ from rlvr.sandbox.outputs import Readable
 from rlvr.sandbox.readings import bytes_of
 from rlvr.verifiers.code.cases import CallCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator
-from rlvr.verifiers.code.equality import shown
+from rlvr.verifiers.code.equality import show_value
 from rlvr.verifiers.code.verdicts import CaseVerdict, cut, one_line
 
-__all__ = ["OutputOfCase", "Shipped", "compared", "described", "judged_replies"]
+__all__ = ["OutputOfCase", "Shipped", "compare_outputs", "describe_outputs", "judged_replies"]
 
 Shipped: TypeAlias = "str | bytes"
 """A comparator's name, or a pickle of it."""
@@ -41,7 +41,7 @@ _ERROR = re.compile(
 # ------------------------------------------------------------------------------------------------ outputs
 
 
-def compared(
+def compare_outputs(
     compare: Shipped, outputs: Sequence[OutputOfCase], stop: bool, first: int
 ) -> Iterator[tuple[str, str, str]]:
     """For each output the verdict, why, and its beginning.
@@ -57,13 +57,13 @@ def compared(
     """
     compares = _comparator(compare)
     for output in outputs[first:]:
-        record = _compared(compares, *output)
+        record = _compare_outputs(compares, *output)
         yield record
         if stop and record[0] != _AC:
             return
 
 
-def _compared(
+def _compare_outputs(
     compares: Comparator, stdin: Readable, stdout: Readable, expected: Readable | None
 ) -> tuple[str, str, str]:
     input_text, expected_text = _text(bytes_of(stdin)), _text(bytes_of(expected or b""))
@@ -78,9 +78,9 @@ def _compared(
             try:
                 _difference(compares, input_text, expected_text, expected_text)
             except Exception:  # noqa: BLE001  the same over the reference
-                reason = f"the comparator raised {_said(error)}, and on the expected output too"
+                reason = f"the comparator raised {_describe_error(error)}, and on the expected output too"
                 return _IE, reason, got
-        return _WA, f"the comparator cannot read it: {_said(error)}", got
+        return _WA, f"the comparator cannot read it: {_describe_error(error)}", got
     return (_AC, "", got) if why is None else (_WA, one_line(why), got)
 
 
@@ -127,15 +127,15 @@ def judged_replies(
         reply = calls.read_reply(line, i)
         if reply is None:
             return
-        yield _judged(cases[i], reply)
+        yield _judge_reply(cases[i], reply)
 
 
-def _judged(case: CallCase, reply: calls.CallReply) -> tuple[str, str, str]:
+def _judge_reply(case: CallCase, reply: calls.CallReply) -> tuple[str, str, str]:
     if reply.error is not None:
         error = ": ".join(filter(None, reply.error))
         foreign = error.startswith("NotAValue: ")
         return _WA if foreign else _RE, one_line(error.removeprefix("NotAValue: ")), cut(error)
-    got = "an iterator" if reply.listed else shown(reply.value)
+    got = "an iterator" if reply.listed else show_value(reply.value)
     try:
         right = case.holds(reply.value, reply.listed)
     except MemoryError:
@@ -144,12 +144,12 @@ def _judged(case: CallCase, reply: calls.CallReply) -> tuple[str, str, str]:
         try:
             case.holds(case.itself())
         except Exception:  # noqa: BLE001  the same over the reference
-            return _IE, f"the expected value cannot be compared: {_said(error)}", got
-        return _WA, one_line(f"{got}, which cannot be compared: {_said(error)}"), got
+            return _IE, f"the expected value cannot be compared: {_describe_error(error)}", got
+        return _WA, one_line(f"{got}, which cannot be compared: {_describe_error(error)}"), got
     return (_AC, "", got) if right else (_WA, one_line(f"{got}, not {case.wanted()}"), got)
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """An exception in a few words.  Its text may be a large value's, which raises too."""
     try:
         return one_line(f"{type(error).__name__}: {error}")
@@ -160,7 +160,7 @@ def _said(error: Exception) -> str:
 # ------------------------------------------------------------------------------------------------ how a run ended
 
 
-def described(stdout: Readable, stderr: Readable) -> Iterator[tuple[str, str, str]]:
+def describe_outputs(stdout: Readable, stderr: Readable) -> Iterator[tuple[str, str, str]]:
     """One record: the beginning of an output, the line of stderr that says most, and the end of stderr.
 
     That line is the first error of a compiler or of node, else the last one.

@@ -18,7 +18,7 @@ from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.code.cases import CheckerProgram, CodeReference, Interactor, StdioCase, read
 from rlvr.verifiers.code.checker import Compare, refuse_empty
 from rlvr.verifiers.code.compare import comparator
-from rlvr.verifiers.code.continuation import preceded
+from rlvr.verifiers.code.continuation import precede
 from rlvr.verifiers.code.judge import judge as run_cases
 from rlvr.verifiers.code.probes import Probes
 from rlvr.verifiers.code.program import find_program
@@ -189,7 +189,7 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
         )
         if program is None:
             return Verdict(Outcome.UNPARSED, why="no-program")
-        judgement = self._judged(program.text, reference, program.language)
+        judgement = self._judge_source(program.text, reference, program.language)
         if judgement.verdict is CaseVerdict.IE:
             raise SandboxFailed(judgement.why)
         return self._verdict(judgement, program.text)
@@ -205,11 +205,11 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
             DataError, IsolationUnavailable: see `verify`.
         """
         code_reference = reference if isinstance(reference, CodeReference) else self.read(reference)
-        return self._judged(source, code_reference, self._languages_of(code_reference)[0])
+        return self._judge_source(source, code_reference, self._languages_of(code_reference)[0])
 
-    def _judged(self, source: str, asked: CodeReference, language: str) -> Judgement:
+    def _judge_source(self, source: str, asked: CodeReference, language: str) -> Judgement:
         return run_cases(
-            Program(language, preceded(asked.imports, source) if asked.imports else source),
+            Program(language, precede(asked.imports, source) if asked.imports else source),
             asked.cases,
             asked.checker or self.compare,
             sandbox=self._shared_sandbox(),

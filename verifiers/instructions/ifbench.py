@@ -44,7 +44,7 @@ def _sentences(text: str, strict: bool) -> list[str]:
     return sentences(text) if strict else reference_sentences(text)
 
 
-def _stripped(text: str) -> str:
+def _strip_signs(text: str) -> str:
     return text.strip(PUNCTUATION + " ")
 
 
@@ -88,7 +88,7 @@ _CONJUNCTIONS = frozenset("and but for nor or so yet".split())
 
 @kind("count:conjunctions", _FAMILY, small_n=COUNT)
 def _conjunctions(text: str, strict: bool, small_n: int) -> str:
-    used = {word for word in text.split() if _stripped(word).lower() in _CONJUNCTIONS}
+    used = {word for word in text.split() if _strip_signs(word).lower() in _CONJUNCTIONS}
     if strict:
         used = set(words(text.lower())) & _CONJUNCTIONS
     return _at_least(len(used), small_n, "different conjunctions")
@@ -175,7 +175,7 @@ def _japanese(text: str, strict: bool, N: int) -> str:  # noqa: N803
     tokens = text.split()
     if strict and len(tokens) < N:
         return f"fewer than {N} words"
-    for word in map(_stripped, tokens[N - 1 :: N]):
+    for word in map(_strip_signs, tokens[N - 1 :: N]):
         if word and not word.isdigit() and not re.search("[\u3040-\u30ff\u4e00-\u9fff]", word):
             return f"{word[:40]!r} is not Japanese"
     return ""
@@ -360,7 +360,9 @@ def _last_first(text: str, strict: bool) -> str:
 def _paragraph_ends(text: str, strict: bool) -> str:
     for paragraph in text.split("\n"):
         tokens = (
-            words(paragraph.casefold()) if strict else _stripped(paragraph.strip().lower()).split()
+            words(paragraph.casefold())
+            if strict
+            else _strip_signs(paragraph.strip().lower()).split()
         )
         if tokens and (tokens[0] != tokens[-1] or (strict and len(tokens) < 2)):
             return f"a paragraph begins with {tokens[0][:40]!r} and ends with {tokens[-1][:40]!r}"
@@ -552,7 +554,7 @@ def _one_option(text: str, strict: bool, options: str) -> str:
     if re.match(r"\W*[aA]\W*[bB]\W*[cC]\W*", options) and not strict:
         held = text in allowed
     else:
-        held = _stripped(text).lower() in {_stripped(option).lower() for option in allowed}
+        held = _strip_signs(text).lower() in {_strip_signs(option).lower() for option in allowed}
     return "" if held else "the answer is not one of the options"
 
 
@@ -814,7 +816,7 @@ def _ascii(text: str) -> str:
 
 @kind("custom:reverse_newline", _FAMILY)
 def _countries(text: str, strict: bool) -> str:
-    lines = [bare for line in text.split("\n") if (bare := _stripped(line))]
+    lines = [bare for line in text.split("\n") if (bare := _strip_signs(line))]
     start = next((at for at, line in enumerate(lines) if "Zimbabwe" in line), None)
     if start is None:
         return "Zimbabwe is missing"

@@ -20,7 +20,7 @@ from rlvr.verifiers.instructions.registry import (
     WORDS,
     WORDS_NEEDED,
     Argument,
-    compared,
+    compare_count,
     kind,
 )
 from rlvr.verifiers.instructions.text import (
@@ -101,7 +101,7 @@ def _existence(text: str, strict: bool, keywords: tuple[str, ...]) -> str:
 @kind("keywords:frequency", FAMILY, keyword=WORD, frequency=COUNT, relation=RELATION)
 def _frequency(text: str, strict: bool, keyword: str, frequency: int, relation: str) -> str:
     count = count_word(keyword, text) if strict else found_times(keyword, text)
-    return compared(count, relation, frequency, f"times {keyword!r}")
+    return compare_count(count, relation, frequency, f"times {keyword!r}")
 
 
 _MARKS_IN_WORDS = re.compile(r"(?<=\w)[*_]{1,3}(?=\w)|(?<!\w)[*_]{1,3}(?=\w[*_])|\*\*(?=\w)")
@@ -128,7 +128,9 @@ def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str
     "keywords:letter_frequency", FAMILY, letter=LETTER, let_frequency=COUNT, let_relation=RELATION
 )
 def _letters(text: str, strict: bool, letter: str, let_frequency: int, let_relation: str) -> str:
-    return compared(text.lower().count(letter), let_relation, let_frequency, f"times {letter!r}")
+    return compare_count(
+        text.lower().count(letter), let_relation, let_frequency, f"times {letter!r}"
+    )
 
 
 # ------------------------------------------------------------------------------------------- language and case
@@ -186,7 +188,7 @@ def _capital_words(text: str, strict: bool, capital_frequency: int, capital_rela
             if not chunk.islower()
             for token in chunk_tokens(chunk)
         )
-    return compared(count, capital_relation, capital_frequency, "words in capitals")
+    return compare_count(count, capital_relation, capital_frequency, "words in capitals")
 
 
 # ------------------------------------------------------------------------------------------------------ lengths
@@ -202,7 +204,7 @@ def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str
     if not strict:
         ends = [end.end() for end in _REFERENCE_END.finditer(text)]
         has_tail = bool(text[ends[-1] if ends else 0 :].strip())
-        return compared(len(ends) + has_tail, relation, num_sentences, "sentences")
+        return compare_count(len(ends) + has_tail, relation, num_sentences, "sentences")
     parts = sentences(text)
     longest = max(
         (count_words(part) for part in parts if len(part) > 2 * _LONGEST_SENTENCE), default=0
@@ -212,7 +214,7 @@ def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str
     fewest = (
         1 if relation in ("less than", "at most") else 2
     )  # words: "x! x! x!" is no text of three sentences
-    return compared(
+    return compare_count(
         sum(has_words(part, fewest) for part in parts), relation, num_sentences, "sentences"
     )
 
@@ -225,7 +227,7 @@ def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str
     relation=RELATION,
 )
 def _number_words(text: str, strict: bool, num_words: int, relation: str) -> str:
-    return compared(
+    return compare_count(
         count_words(text) if strict else count_plain_words(text), relation, num_words, "words"
     )
 
@@ -296,12 +298,12 @@ def _placeholders(text: str, strict: bool, num_placeholders: int) -> str:
     count = (
         sum(1 for _ in _PLACEHOLDER.finditer(text))
         if strict
-        else sum(map(_bracketed, text.split("\n")))
+        else sum(map(_count_brackets, text.split("\n")))
     )
-    return compared(count, "at least", num_placeholders, "placeholders")
+    return compare_count(count, "at least", num_placeholders, "placeholders")
 
 
-def _bracketed(line: str) -> int:
+def _count_brackets(line: str) -> int:
     r"""How often `\[.*?\]` is found in a line, in linear time."""
     count = at = 0
     while (start := line.find("[", at)) >= 0 and (stop := line.find("]", start)) >= 0:
@@ -414,14 +416,14 @@ def _highlights(text: str, strict: bool, num_highlights: int) -> str:
     else:
         count = sum(1 for match in _ONE_STAR.finditer(text) if match[0].strip("*").strip())
         count += sum(1 for match in _TWO_STARS.finditer(text) if match[0][2:-2].strip())
-    return compared(count, "at least", num_highlights, "highlighted parts")
+    return compare_count(count, "at least", num_highlights, "highlighted parts")
 
 
 @kind("detectable_format:multiple_sections", FAMILY, section_spliter=WORD, num_sections=COUNT)
 def _sections(text: str, strict: bool, section_spliter: str, num_sections: int) -> str:
     if not strict:
         count = _counter(section_spliter, r"\s?\d+", fold=False)(text)
-        return compared(count, "at least", num_sections, "sections")
+        return compare_count(count, "at least", num_sections, "sections")
     parts = re.split(rf"(?im)^[#*_\"“( \t]{{0,10}}{re.escape(section_spliter)}[ \t]*(\d+)\b", text)
     numbers, bodies = parts[1::2], parts[2::2]
     counted = [int(number) if len(number) < 6 else 0 for number in numbers]
@@ -429,7 +431,7 @@ def _sections(text: str, strict: bool, section_spliter: str, num_sections: int) 
         return "the sections are not numbered 1, 2, …"
     if not all(has_words(body, _PARAGRAPH_WORDS) for body in bodies):
         return "a section of fewer than three words"
-    return compared(len(bodies), "at least", num_sections, "sections")
+    return compare_count(len(bodies), "at least", num_sections, "sections")
 
 
 @kind("detectable_format:json_format", FAMILY)
@@ -468,10 +470,10 @@ def _title(text: str, strict: bool) -> str:
             match[1] for match in _TITLE.finditer(text) if re.search(r"[^\W\d_]{2}", match[1])
         ]
         return "" if titles else "no line begins with a title in <<double angular brackets>>"
-    return "" if any(map(_angled, text.split("\n"))) else "there is no <<title>>"
+    return "" if any(map(_has_angles, text.split("\n"))) else "there is no <<title>>"
 
 
-def _angled(line: str) -> bool:
+def _has_angles(line: str) -> bool:
     r"""Whether the longest `<<[^\n]+>>` of a line holds more than brackets and space, in linear time."""
     start, stop = line.find("<<"), line.rfind(">>")
     return (

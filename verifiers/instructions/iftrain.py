@@ -13,9 +13,9 @@ from rlvr.verifiers.instructions.registry import (
     RELATION,
     TEXT,
     WORD,
-    compared,
+    compare_count,
     kind,
-    renamed,
+    register_renamed,
 )
 from rlvr.verifiers.instructions.text import (
     count_word,
@@ -113,7 +113,7 @@ def _repeat_phrase(text: str, strict: bool, phrase: str, small_n: int) -> str:
     variants = [
         variant.split()
         for line in text.split("\n")
-        for variant in _between(line, phrase_words[0], phrase_words[-1])
+        for variant in _find_between(line, phrase_words[0], phrase_words[-1])
     ]
     if len(variants) != small_n:
         return f"{len(variants)} variants of the phrase, not {small_n}"
@@ -131,7 +131,7 @@ def _differences(one: list[str], other: list[str]) -> int:
     return sum(a != b for a, b in zip(one, other, strict=False))
 
 
-def _between(line: str, first: str, last: str) -> list[str]:
+def _find_between(line: str, first: str, last: str) -> list[str]:
     """What `first .*? last` finds in a line, in linear time."""
     pieces, at = [], 0
     while (start := line.find(f"{first} ", at)) >= 0:
@@ -152,8 +152,8 @@ def _once(text: str, strict: bool, keyword: str) -> str:
     return "" if count == 1 else f"{count} times {keyword!r}, not once"
 
 
-renamed("keywords:frequency", "keywords:word_count_different_numbers", _FAMILY)
-renamed("keywords:letter_frequency", "letters:letter_counting2", _FAMILY)
+register_renamed("keywords:frequency", "keywords:word_count_different_numbers", _FAMILY)
+register_renamed("keywords:letter_frequency", "letters:letter_counting2", _FAMILY)
 
 
 @kind("keywords:exclude_word_harder", _FAMILY, keyword=WORD)
@@ -350,7 +350,7 @@ def _lowercase_words(text: str, strict: bool, N: int) -> str:  # noqa: N803
 )
 def _letter_count(text: str, strict: bool, N: int, relation: str) -> str:  # noqa: N803
     count = sum(map(str.isalpha, text)) if strict else len(re.findall("[a-zA-Z]", text))
-    return compared(count, relation, N, "letters")
+    return compare_count(count, relation, N, "letters")
 
 
 @kind("count:counting_composition", _FAMILY, least=_FEW, n_sent=POSITIVE, n_words=POSITIVE)

@@ -23,9 +23,9 @@ from rlvr.verifiers.instructions.registry import (
     WORD,
     WORDS,
     Argument,
-    compared,
+    compare_count,
     kind,
-    renamed,
+    register_renamed,
 )
 from rlvr.verifiers.instructions.text import words
 
@@ -48,7 +48,7 @@ def _add_renamed() -> None:
     for name, instruction_kind in list(KINDS.items()):
         if instruction_kind.family == ifeval.FAMILY and not name.endswith(_NO_NEWS):
             for prefix in ("es", "fr", "ja"):
-                renamed(name, f"{prefix}:{name}", FAMILY)
+                register_renamed(name, f"{prefix}:{name}", FAMILY)
     for name in (
         "detectable_content:number_placeholders",
         "detectable_format:number_highlighted_sections",
@@ -79,7 +79,7 @@ _add_renamed()
 # ------------------------------------------------------------------------------------------- Spanish and French
 
 
-def _chosen(text: str, options: tuple[str, ...], strict: bool) -> str:
+def _why_not_chosen(text: str, options: tuple[str, ...], strict: bool) -> str:
     """Why an answer is not one of these sentences; under the published rule it has to contain one."""
     occurring = [option for option in options if option in text]
     if len(occurring) == 1 and (not strict or text.strip(" \n*\"'«»「」") == occurring[0]):
@@ -89,12 +89,12 @@ def _chosen(text: str, options: tuple[str, ...], strict: bool) -> str:
 
 @kind("es:detectable_format:constrained_response", FAMILY, least=1, whole=True)
 def _es_constrained(text: str, strict: bool) -> str:
-    return _chosen(text, ("Sí.", "No.", "Quizás."), strict)
+    return _why_not_chosen(text, ("Sí.", "No.", "Quizás."), strict)
 
 
 @kind("fr:detectable_format:constrained_response", FAMILY, least=1, whole=True)
 def _fr_constrained(text: str, strict: bool) -> str:
-    return _chosen(text, ("Oui.", "Non.", "Peut-être."), strict)
+    return _why_not_chosen(text, ("Oui.", "Non.", "Peut-être."), strict)
 
 
 def _in_case(text: str, language: str, holds: bool) -> str:
@@ -124,17 +124,17 @@ def _words_with(letters: str, text: str) -> int:
 
 @kind("es:special_character:tildes", FAMILY, num_words=COUNT, relation=RELATION)
 def _tildes(text: str, strict: bool, num_words: int, relation: str) -> str:
-    return compared(_words_with("áéíóú", text), relation, num_words, "words with an accent")
+    return compare_count(_words_with("áéíóú", text), relation, num_words, "words with an accent")
 
 
 @kind("es:special_character:enie", FAMILY, let_frequency=COUNT)
 def _enie(text: str, strict: bool, let_frequency: int) -> str:
-    return compared(_words_with("ñ", text), "exactly", let_frequency, "words with ñ")
+    return compare_count(_words_with("ñ", text), "exactly", let_frequency, "words with ñ")
 
 
 @kind("es:special_character:dieresis", FAMILY, let_frequency=COUNT)
 def _dieresis(text: str, strict: bool, let_frequency: int) -> str:
-    return compared(_words_with("ü", text), "exactly", let_frequency, "words with ü")
+    return compare_count(_words_with("ü", text), "exactly", let_frequency, "words with ü")
 
 
 @kind("es:punctuation:question_marks", FAMILY)
@@ -217,7 +217,7 @@ def _ja_kind(name: str, **arguments: Any) -> Callable[..., Any]:
 @kind("ja:detectable_format:constrained_response", FAMILY, least=1, whole=True)
 def _ja_constrained(text: str, strict: bool) -> str:
     options = ("はい、そうです。", "いいえ、違います。", "どちらとも言えません。")
-    return _chosen(text, options, strict)
+    return _why_not_chosen(text, options, strict)
 
 
 @_ja_kind("keywords:existence", keywords=WORDS)
@@ -234,42 +234,46 @@ def _ja_forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> 
 
 @_ja_kind("keywords:frequency", keyword=WORD, frequency=COUNT, relation=RELATION)
 def _ja_frequency(text: str, strict: bool, keyword: str, frequency: int, relation: str) -> str:
-    return compared(text.count(keyword), relation, frequency, f"times {keyword!r}")
+    return compare_count(text.count(keyword), relation, frequency, f"times {keyword!r}")
 
 
 @_ja_kind("length_constraints:number_sentences", num_sentences=COUNT, relation=RELATION)
 def _ja_number_sentences(text: str, strict: bool, num_sentences: int, relation: str) -> str:
-    return compared(len(_ja_sentences(text)), relation, num_sentences, "sentences")
+    return compare_count(len(_ja_sentences(text)), relation, num_sentences, "sentences")
 
 
 @_ja_kind("length_constraints:number_letters", num_letters=COUNT, relation=RELATION)
 def _ja_letters(text: str, strict: bool, num_letters: int, relation: str) -> str:
     count = len("".join(text.split())) if strict else len(text)
-    return compared(count, relation, num_letters, "characters")
+    return compare_count(count, relation, num_letters, "characters")
 
 
 @_ja_kind("detectable_format:number_highlighted_sections", num_highlights=COUNT)
 def _ja_highlights(text: str, strict: bool, num_highlights: int) -> str:
     count = sum(1 for match in re.finditer(r"《([^\n《》]+)》", text) if match[1].strip())
-    return compared(count, "at least", num_highlights, "highlighted parts")
+    return compare_count(count, "at least", num_highlights, "highlighted parts")
 
 
 @_ja_kind("detectable_format:multiple_sections", section_spliter=WORD, num_sections=COUNT)
 def _ja_sections(text: str, strict: bool, section_spliter: str, num_sections: int) -> str:
     begins = rf"第[\d０-９一二三四五六七八九十]{{1,3}}{re.escape(section_spliter)}"
     heads = re.findall(rf"(?m)^[#* ]*{begins}" if strict else begins, text)
-    return compared(len(set(heads)) if strict else len(heads), "at least", num_sections, "sections")
+    return compare_count(
+        len(set(heads)) if strict else len(heads), "at least", num_sections, "sections"
+    )
 
 
 @_ja_kind("detectable_format:number_bullet_lists", num_bullets=COUNT)
 def _ja_bullets(text: str, strict: bool, num_bullets: int) -> str:
-    return compared(len(re.findall(r"(?m)^\s*・.*\S", text)), "exactly", num_bullets, "bullets")
+    return compare_count(
+        len(re.findall(r"(?m)^\s*・.*\S", text)), "exactly", num_bullets, "bullets"
+    )
 
 
 @_ja_kind("detectable_format:number_numbered_lists", num_items=COUNT)
 def _ja_numbered(text: str, strict: bool, num_items: int) -> str:
     count = len(re.findall(r"(?m)^\s*\d{1,4}\.\s.*\S", text))
-    return compared(count, "exactly", num_items, "numbered items")
+    return compare_count(count, "exactly", num_items, "numbered items")
 
 
 @_ja_kind("detectable_format:title")
@@ -283,7 +287,7 @@ def _ja_title(text: str, strict: bool) -> str:
 def _nominal(text: str, strict: bool, count: int) -> str:
     ends = (re.sub(r"[\W_]+$", "", sentence) for sentence in _ja_sentences(text))
     nominal = sum(bool(re.search(rf"[{_KANJI}{_KATAKANA}ー]$", end)) for end in ends)
-    return compared(nominal, "at least", count, "sentences that end in a noun")
+    return compare_count(nominal, "at least", count, "sentences that end in a noun")
 
 
 @_ja_kind("startend:quotation")
@@ -343,7 +347,7 @@ def _no_katakana(text: str, strict: bool) -> str:
 
 @_ja_kind("letters:kanji", kanji_limit=COUNT, relation=RELATION)
 def _kanji(text: str, strict: bool, kanji_limit: int, relation: str) -> str:
-    return compared(len(re.findall(rf"[{_KANJI}]", text)), relation, kanji_limit, "kanji")
+    return compare_count(len(re.findall(rf"[{_KANJI}]", text)), relation, kanji_limit, "kanji")
 
 
 @_ja_kind("letters:kansuuji")

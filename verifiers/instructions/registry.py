@@ -29,10 +29,10 @@ __all__ = [
     "WORD",
     "WORDS",
     "WORDS_NEEDED",
-    "compared",
+    "compare_count",
     "kind",
     "read_instruction",
-    "renamed",
+    "register_renamed",
 ]
 
 Check: TypeAlias = Callable[..., str]
@@ -122,7 +122,7 @@ def kind(
     return add
 
 
-def renamed(old: str, name: str, family: str) -> None:
+def register_renamed(old: str, name: str, family: str) -> None:
     """Register a kind that another set has under another name.
 
     Args:
@@ -270,7 +270,7 @@ TEXT: Final = Argument("a text that is not empty, of at most 20,000 characters",
 LETTER: Final = Argument("one character", _letter)
 
 
-def compared(count: int, relation: str, bound: int, what: str) -> str:
+def compare_count(count: int, relation: str, bound: int, what: str) -> str:
     """Why a count is not as asked; "" if it is.
 
     Args:

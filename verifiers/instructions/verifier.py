@@ -130,7 +130,7 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
         answer_text, instructions, strict = answer.text, reference, self.policy == "strict"
         if strict and (flaw := _flaw(answer_text, instructions, answer.prompt)):
             return Verdict(Outcome.WRONG, why=flaw, answer=answer_text)
-        texts = list(_loosened(answer_text)) if self.loose else [answer_text]
+        texts = list(_loosen(answer_text)) if self.loose else [answer_text]
         reasons = [_why_not(texts, instruction, strict) for instruction in instructions]
         detail: dict[str, Any] = {"instructions": reasons}
         if strict and answer.prompt:
@@ -165,7 +165,7 @@ def _why_not(texts: Sequence[str], instruction: Instruction, strict: bool) -> st
     return why or "the answer is empty"
 
 
-def _loosened(answer: str) -> Iterator[str]:
+def _loosen(answer: str) -> Iterator[str]:
     """The eight variants of IFEval's loose accuracy."""
     lines = answer.split("\n")
     for text in (

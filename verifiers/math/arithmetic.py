@@ -50,7 +50,7 @@ def rational(text: str) -> Fraction:
     if not _VOCABULARY.fullmatch(text):
         raise NotArithmetic
     if mixed := _MIXED.fullmatch(text.lstrip("- ")):
-        value = _mixed(*map(int, mixed.groups()))
+        value = _mixed_number(*map(int, mixed.groups()))
         return -value if text[0] == "-" else value
     return value_of(number_tree(text))
 
@@ -120,7 +120,7 @@ def value_of(node: Node, pi: int | None = None) -> Fraction:
     raise NotArithmetic
 
 
-def _mixed(whole: int, numerator: int, denominator: int) -> Fraction:
+def _mixed_number(whole: int, numerator: int, denominator: int) -> Fraction:
     if not 0 < numerator < denominator:
         raise NotArithmetic
     return whole + Fraction(numerator, denominator)

@@ -51,7 +51,7 @@ def not_as_asked(answer: Node, reference: Node, prompt: str) -> str:
         answer, reference: as `statement.as_tree` makes them.
         prompt: the text of the prompt.
     """
-    answer, reference = _unnamed(answer), _unnamed(reference)
+    answer, reference = _without_names(answer), _without_names(reference)
     for form in FORMS:
         is_due = form.asks.search(prompt) and form.holds(reference)
         if is_due and not (form.holds(answer) and form.count(answer) >= form.count(reference)):
@@ -59,8 +59,8 @@ def not_as_asked(answer: Node, reference: Node, prompt: str) -> str:
     return "" if _is_in_unit(answer, reference, prompt) else "another unit"
 
 
-def _unnamed(tree: Node) -> Node:
-    return _unnamed(tree.args[0]) if tree.op in ("named", "family") else tree
+def _without_names(tree: Node) -> Node:
+    return _without_names(tree.args[0]) if tree.op in ("named", "family") else tree
 
 
 def _is_in_unit(answer: Node, reference: Node, prompt: str) -> bool:

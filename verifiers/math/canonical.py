@@ -39,7 +39,7 @@ def spelling(node: Node) -> Any:
     Args:
         node: the tree.
     """
-    sign, body = _signed(node)
+    sign, body = _split_sign(node)
     return body if sign > 0 else ("neg", body)
 
 
@@ -52,15 +52,15 @@ def balance(equation: Node) -> Any:
     if equation.value != ("=",):
         return spelling(equation)
     left, right = equation.args
-    gap = _added((linear(left, spread=True), linear(Node("neg", (right,)), spread=True)))
+    gap = _add_linear((linear(left, spread=True), linear(Node("neg", (right,)), spread=True)))
     terms = sorted(((factors, value) for factors, value in gap.items() if value), key=repr)
     return ("equation", tuple((factors, value / terms[0][1]) for factors, value in terms))
 
 
-def _signed(node: Node) -> tuple[int, Any]:
+def _split_sign(node: Node) -> tuple[int, Any]:
     """Its sign and the rest; of a sum the sign that its first term has."""
     if node.op == "neg":
-        sign, body = _signed(node.args[0])
+        sign, body = _split_sign(node.args[0])
         return -sign, body
     if node.op == "num":
         return (-1 if node.value < 0 else 1), ("num", abs(Fraction(node.value)))
@@ -98,7 +98,7 @@ def _terms(node: Node, sign: int) -> Iterable[tuple[int, Any]]:
         if inner.op == "add" and inner.value != "mixed":
             yield from _terms(inner, turned)
         else:
-            own_sign, body = _signed(inner)
+            own_sign, body = _split_sign(inner)
             yield turned * own_sign, body
 
 
@@ -126,7 +126,7 @@ def _spelled_product(node: Node) -> tuple[int, Any]:
 def _base(factor: Node) -> tuple[int, Any]:
     """A power with letters in its exponent is a base of its own."""
     if factor.op not in ("pow", "root"):
-        return _signed(factor)
+        return _split_sign(factor)
     base, exponent = factor.args
     return 1, (factor.op, spelling(base), spelling(exponent))
 
@@ -150,7 +150,7 @@ def linear(node: Node, *, spread: bool = False) -> Linear:
                 for factors, coefficient in linear(node.args[0], spread=spread).items()
             }
         case "add":
-            return _added(linear(arg, spread=spread) for arg in node.args)
+            return _add_linear(linear(arg, spread=spread) for arg in node.args)
         case "mul" | "div" | "pow" | "root":
             coefficient, factors = factors_of(node)
             lone: Any = factors[0][0] if len(factors) == 1 and factors[0][1] == 1 else None
@@ -245,7 +245,7 @@ def _number(node: Node) -> Fraction | None:
     return None
 
 
-def _added(parts: Iterable[Linear]) -> Linear:
+def _add_linear(parts: Iterable[Linear]) -> Linear:
     total: Linear = {}
     for part in parts:
         for factors, coefficient in part.items():

@@ -82,8 +82,8 @@ def _search(a: Node, b: Node) -> Difference | None:
         if pair is None or isinstance(pair.x, Grid) or isinstance(pair.y, Grid):
             continue
         if pair.differ():
-            shown_point = {name: _shown(value) for name, value in point.items()}
-            return Difference(shown_point, _shown(pair.x), _shown(pair.y))
+            shown_point = {name: _show_number(value) for name, value in point.items()}
+            return Difference(shown_point, _show_number(pair.x), _show_number(pair.y))
     return None
 
 
@@ -104,6 +104,6 @@ def _pair(a: Node, b: Node, point: Point) -> Pair | None:
         return None
 
 
-def _shown(value: Number) -> str:
+def _show_number(value: Number) -> str:
     exact = str(value) if isinstance(value, Fraction) else ""
     return exact if 0 < len(exact) <= _LONGEST else mp.nstr(approximate(value), _SHOWN)

@@ -21,9 +21,9 @@ from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.budget import PairTooLarge, one_pair
 from rlvr.verifiers.math.latex.compile import is_zero, proportional
-from rlvr.verifiers.math.latex.indexed import resolved
+from rlvr.verifiers.math.latex.indexed import resolve_indices
 from rlvr.verifiers.math.latex.numeric import Evaluation
-from rlvr.verifiers.math.latex.roles import settled
+from rlvr.verifiers.math.latex.roles import settle_roles
 from rlvr.verifiers.math.latex.tree import INFINITY, free_symbols, has, num, takes_angle, walk
 from rlvr.verifiers.math.latex.values import Undefined, approximate
 from rlvr.verifiers.math.normal import decide
@@ -67,7 +67,7 @@ def handle(request: Request) -> Reply:
     if isinstance(right, str) or answer is None:
         return (None, right) if isinstance(right, str) else (True, "readable")
     try:
-        leaf = partial(_examined, policy, opinions) if prove else partial(_equal, policy)
+        leaf = partial(_confirm, policy, opinions) if prove else partial(_equal, policy)
         with one_pair():
             decision = decide(read(fold(answer)), right, policy, leaf)
     except Unreadable as unreadable:
@@ -117,7 +117,7 @@ def _expressions(form: Form) -> Iterator[Form]:
 
 def _check(form: Form) -> None:
     """A constant must have a value; anything else must be readable."""
-    tree = resolved(settled(_tree(form), _tree(form))[0])
+    tree = resolve_indices(settle_roles(_tree(form), _tree(form))[0])
     if not free_symbols(tree) and not has(tree, *_NO_VALUE) and tree not in _INFINITIES:
         Evaluation({}, real=False).value(tree)
 
@@ -161,7 +161,7 @@ def _equal(policy: MathPolicy, answer: Form, reference: Form) -> bool:
     return equality.same(a, b)
 
 
-def _examined(
+def _confirm(
     policy: MathPolicy, opinions: list[bool | None], answer: Form, reference: Form
 ) -> bool:
     """The same, and SymPy's opinion of it: True where it confirms the decision, False where it contradicts."""
@@ -173,7 +173,7 @@ def _examined(
 def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> bool | None:
     """None where it has none, or where a convention decided and not algebra."""
     try:
-        a, b = map(resolved, _in_one_measure(answer, reference))
+        a, b = map(resolve_indices, _in_one_measure(answer, reference))
         if a == b:
             return equal
         if equal and a.op == b.op == "rel" and a.value == b.value == ("=",):
@@ -246,7 +246,7 @@ def _near(a: Node, b: Node, policy: MathPolicy) -> bool:
 
 def _in_one_measure(answer: Form, reference: Form) -> tuple[Node, Node]:
     r"""Both trees; degrees become radians where the other side is written with \pi or is an arcsin and the like."""
-    a, b = settled(_tree(answer), _tree(reference))
+    a, b = settle_roles(_tree(answer), _tree(reference))
     radians = any(_speaks_of_radians(node) for tree in (a, b) for node in walk(tree))
     return (_degrees(a, answer), _degrees(b, reference)) if radians else (a, b)
 

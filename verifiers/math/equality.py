@@ -21,15 +21,15 @@ from fractions import Fraction
 from functools import reduce
 
 from rlvr.verifiers.math import boolean, probing, realsets
-from rlvr.verifiers.math.latex.indexed import resolved
-from rlvr.verifiers.math.latex.roles import settled
+from rlvr.verifiers.math.latex.indexed import resolve_indices
+from rlvr.verifiers.math.latex.roles import settle_roles
 from rlvr.verifiers.math.latex.tree import (
     Node,
     Unreadable,
     free_symbols,
     has,
     num,
-    replaced,
+    replace_part,
     sym,
     walk,
 )
@@ -50,7 +50,7 @@ def same(a: Node, b: Node) -> bool:
         Undefined: a side has no value.
         TooLarge, Unreadable: see `latex.tree`.
     """
-    return _same(*_with_matrices(*settled(a, b)))
+    return _same(*_with_matrices(*settle_roles(a, b)))
 
 
 def _with_matrices(a: Node, b: Node) -> tuple[Node, Node]:
@@ -81,7 +81,7 @@ _MATRICES = frozenset("ABCDMPQXI")
 
 
 def _same(a: Node, b: Node) -> bool:
-    a, b = (_both_signs(resolved(side)) for side in (a, b))
+    a, b = (_both_signs(resolve_indices(side)) for side in (a, b))
     a, b = _in_units(a, b), _in_units(b, a)
     if a.op == b.op == "rel":
         return _relations(a, b)
@@ -116,7 +116,7 @@ def _in_units(vector: Node, other: Node) -> Node:
         if not inside.isdisjoint(telling):  # 3 + 4i is a number
             for at, unit in enumerate(units[: len(other.args)]):
                 cells = tuple(num(int(at == place)) for place in range(len(other.args)))
-                vector = replaced(vector, unit, Node("tuple", cells, "()"))
+                vector = replace_part(vector, unit, Node("tuple", cells, "()"))
             return vector
     return vector
 
@@ -155,7 +155,7 @@ def _with_sign(node: Node, upper: bool) -> Node:
 def _expressions(a: Node, b: Node) -> bool:
     if probing.equal(a, b):
         return True
-    renamed = _renamed(a, b)
+    renamed = _rename_variable(a, b)
     if renamed is not None and _multiples(a, b, *renamed):
         return True
     if _with_other_constants(a, b):
@@ -166,7 +166,7 @@ def _expressions(a: Node, b: Node) -> bool:
     return probing.shift(_put(a, left, num(0)), _put(b, right, num(0)))
 
 
-def _renamed(a: Node, b: Node) -> tuple[str, str] | None:
+def _rename_variable(a: Node, b: Node) -> tuple[str, str] | None:
     r"""k\pi and n\pi: the one variable that only the left side has, and the one that only the right side has."""
     left, right = free_symbols(a) - free_symbols(b), free_symbols(b) - free_symbols(a)
     if not left and not right:
@@ -320,10 +320,10 @@ def _relations(a: Node, b: Node) -> bool:
         and free_symbols(a) == free_symbols(b)
     ):
         return realsets.same(a, b)
-    return left == right == "=" and _cleared(a, b)
+    return left == right == "=" and _agree_cleared(a, b)
 
 
-def _cleared(a: Node, b: Node) -> bool:
+def _agree_cleared(a: Node, b: Node) -> bool:
     """xy = 1 and y = 1/x: the same numerators, and where a denominator vanishes neither equation has a solution."""
     (above_a, below_a), (above_b, below_b) = (_over_one(_gap(side)) for side in (a, b))
     if below_a == below_b or not probing.ratio(above_a, above_b):
@@ -396,7 +396,7 @@ def _congruences(a: Node, b: Node) -> bool:
     return any(map(free_symbols, residues)) and probing.equal(*residues)
 
 
-def _solved(equation: Node, value: Node) -> bool:
+def _solves_to(equation: Node, value: Node) -> bool:
     r"""\rho\sin\theta = \sqrt3 against \sqrt3\csc\theta: the equation says no more than \rho = \sqrt3\csc\theta.
 
     So it is where it is linear in the one variable that the value does not have.
@@ -411,7 +411,7 @@ def _solved(equation: Node, value: Node) -> bool:
 
 
 def _put(node: Node, name: str, value: Node) -> Node:
-    return replaced(node, sym(name), value)
+    return replace_part(node, sym(name), value)
 
 
 # ------------------------------------------------------------------------------------------------- sets and sequences
@@ -420,7 +420,7 @@ def _put(node: Node, name: str, value: Node) -> Node:
 def _sets(a: Node, b: Node) -> bool:
     for region, value in ((a, b), (b, a)):
         if not realsets.is_set(value) and value.op not in ("tuple", "set", "list"):
-            return region.op == "rel" and _solved(region, value)
+            return region.op == "rel" and _solves_to(region, value)
         if region.op == "rel" and len(region.value) > 1 and value.op == "list":
             return _ranking(region, value)
     return realsets.same(a, b)

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from rlvr.verifiers.math.boolean import connective, is_boolean, is_reducible
 from rlvr.verifiers.math.canonical import factors_of, linear, spelling
-from rlvr.verifiers.math.latex.roles import settled
+from rlvr.verifiers.math.latex.roles import settle_roles
 from rlvr.verifiers.math.latex.tree import INFINITY, Node, Written, free_symbols, walk
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.rounding import is_rounded
@@ -67,7 +67,7 @@ def unfinished(answer: Node, reference: Node, policy: MathPolicy) -> str:
     """
     if reference.op == "choice" and answer.op == "choice":
         return ""
-    if left := open_kinds(answer) - _allowed(reference, policy):
+    if left := open_kinds(answer) - _allowed_operations(reference, policy):
         return next(rule.says for rule in RULES if rule.kind in left)
     return "" if _is_written(answer, reference, policy) else "the number can still be written out"
 
@@ -79,7 +79,7 @@ def open_kinds(tree: Node) -> frozenset[str]:
     Args:
         tree: from `statement.as_tree`, or of an expression.
     """
-    return frozenset(_open(settled(tree, tree)[0], equation=False))
+    return frozenset(_open(settle_roles(tree, tree)[0], equation=False))
 
 
 def is_written_out(node: Node) -> bool:
@@ -114,7 +114,7 @@ def _open(node: Node, *, equation: bool) -> Iterator[str]:
 
 
 @lru_cache(maxsize=4096)
-def _allowed(reference: Node, policy: MathPolicy) -> frozenset[str]:
+def _allowed_operations(reference: Node, policy: MathPolicy) -> frozenset[str]:
     """The kinds of operations in the reference; a product of powers may be written with factorials too."""
     kinds = open_kinds(reference)
     if any(_may_be_rounded(leaf, policy) for leaf in leaves(reference)):
@@ -306,11 +306,13 @@ def _whole_content(term: Node) -> int:
 
 
 def _is_fraction_of_decimals(node: Node) -> bool:
-    return any(arg.op == "num" and arg.value.denominator > 1 for arg in map(_unsigned, node.args))
+    return any(
+        arg.op == "num" and arg.value.denominator > 1 for arg in map(_without_sign, node.args)
+    )
 
 
 def _is_open_quotient(node: Node) -> bool:
-    above, below = map(_unsigned, node.args)
+    above, below = map(_without_sign, node.args)
     if node.value == "÷" or _is_fraction_of_decimals(node):
         return True
     if is_written_out(node):
@@ -325,7 +327,7 @@ def _is_open_quotient(node: Node) -> bool:
     )
 
 
-def _unsigned(node: Node) -> Node:
+def _without_sign(node: Node) -> Node:
     return node.args[0] if node.op == "neg" else node
 
 

@@ -227,10 +227,10 @@ _BRACED = re.compile(r"\{([A-Za-z0-9])\}")
 
 def fold(text: str) -> str:
     """The text with one spelling for each thing."""
-    return _folded_and_kept(text) if len(text) <= _SHORT else _folded(text)
+    return _folded_and_kept(text) if len(text) <= _SHORT else _fold_end(text)
 
 
-def _folded(text: str) -> str:
+def _fold_end(text: str) -> str:
     if text.isascii() and text.isdecimal():
         return text
     if not text.isprintable():
@@ -268,7 +268,7 @@ def _folded(text: str) -> str:
 
 
 _folded_and_kept = lru_cache(maxsize=4096)(
-    _folded
+    _fold_end
 )  # a right answer is mostly written as its reference is
 
 
@@ -494,13 +494,13 @@ def _quote(match: re.Match[str]) -> str:
         return f" {value} "  # two hundred and five
     parts = _JOINED.split(content)
     parts[1::2] = [_JOINS[sign.lower()] for sign in parts[1::2]]
-    parts[::2] = [_spoken(part) if part else "" for part in parts[::2]]
+    parts[::2] = [_spell_words(part) if part else "" for part in parts[::2]]
     if _GROUPED_WORDS.fullmatch(content):
-        return f" {_spoken(content)} "
+        return f" {_spell_words(content)} "
     return "".join(parts)
 
 
-def _spoken(part: str) -> str:
+def _spell_words(part: str) -> str:
     """Words in quotes, but for a number in front of them: `12 cm` → `12 "cm"`."""
     match = _SPOKEN_NUMBER.fullmatch(part)
     if match is None:

@@ -29,7 +29,7 @@ from rlvr.verifiers.math.statement import as_tree, equation_of, leaves
 from rlvr.verifiers.math.units import TEMPERATURES, measure
 from rlvr.verifiers.math.words import number, number_words
 
-__all__ = ["facts", "formulas", "given"]
+__all__ = ["facts", "formulas", "is_given"]
 
 _MOST_CHARS = 20_000  # of a prompt
 _MOST_FORMULAS = 400
@@ -63,7 +63,7 @@ _GROUPS = frozenset(("list", "set", "tuple", "matrix", "named", "bounds", "famil
 _MARKED = frozenset(("unit", "percent", "ratio", "clock", "spoken"))
 
 
-def given(answer: Node, reference: Node, prompt: str, has_value: Callable[[Node], bool]) -> bool:
+def is_given(answer: Node, reference: Node, prompt: str, has_value: Callable[[Node], bool]) -> bool:
     """True if a right answer is a fact of the prompt, or holds one that has its value.
 
     Args:

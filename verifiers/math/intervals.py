@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from rlvr.verifiers.math.forms import Form, Items, Named, Quantity
 
-__all__ = ["Exact", "Ordered", "Piece", "common", "outside", "pieces", "united"]
+__all__ = ["Exact", "Ordered", "Piece", "common", "outside", "pieces", "unite"]
 
 _INFINITE = {r"\infty": math.inf, r"+\infty": math.inf, r"-\infty": -math.inf}
 _KINDS = frozenset(("()", "(]", "[)", "[]"))
@@ -42,7 +42,7 @@ Exact: TypeAlias = tuple[Fraction | float, int]
 _LEAST, _HIGHEST = (-math.inf, 1), (math.inf, -1)
 
 
-def united(parts: Iterable[Piece[_End]]) -> list[Piece[_End]]:
+def unite(parts: Iterable[Piece[_End]]) -> list[Piece[_End]]:
     """From left to right, with what touches made one: (1, 2) and [2, 3) do, (1, 2) and (2, 3) do not."""
     joined: list[Piece[_End]] = []
     for low, high in sorted(parts, key=lambda piece: piece[0]):
@@ -78,7 +78,7 @@ def outside(parts: Iterable[Piece[_End]], least: _End, most: _End) -> list[Piece
 def pieces(form: Form) -> list[Piece[Exact]] | None:
     """The disjoint pieces from left to right; None if an end is not an exact number, or it is no such set."""
     parts = _pieces(form)
-    return None if parts is None or len(parts) > _MOST else united(parts)
+    return None if parts is None or len(parts) > _MOST else unite(parts)
 
 
 def _pieces(form: Form) -> list[Piece[Exact]] | None:
@@ -99,8 +99,8 @@ def _pieces(form: Form) -> list[Piece[Exact]] | None:
     if form.kind in ("union", "set"):
         return [piece for part in sets for piece in part]
     if form.kind in ("meet", "minus"):
-        joined = united(sets[0])
-        for more_parts in map(united, sets[1:]):
+        joined = unite(sets[0])
+        for more_parts in map(unite, sets[1:]):
             joined = common(
                 joined, more_parts if form.kind == "meet" else outside(more_parts, _LEAST, _HIGHEST)
             )

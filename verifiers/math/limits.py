@@ -70,10 +70,12 @@ def exceeded(text: str, limits: Limits = LIMITS) -> str | None:
     """
     if _HARMLESS.fullmatch(text):
         return None
-    return (_counted(text, limits) if len(text) > _FEW else None) or _named(text, limits)
+    return (_exceeds_counts(text, limits) if len(text) > _FEW else None) or _exceeds_names(
+        text, limits
+    )
 
 
-def _counted(text: str, limits: Limits) -> str | None:
+def _exceeds_counts(text: str, limits: Limits) -> str | None:
     if (depth := _depth(text)) > limits.depth:
         return f"brackets {depth} deep, over {limits.depth}"
     if _DIGITS.search(text):
@@ -87,7 +89,7 @@ def _counted(text: str, limits: Limits) -> str | None:
     return None
 
 
-def _named(text: str, limits: Limits) -> str | None:
+def _exceeds_names(text: str, limits: Limits) -> str | None:
     if _GROWING.search(text):
         heaviest, total = _Weigher(text).weigh()
         if heaviest > limits.magnitude:
@@ -181,7 +183,7 @@ class _Weigher:
             self._exponents -= 1
             return min(10 ** min(above, 7) * math.log10(2), _HUGE)  # C(n, k) <= 2^n
         if token[:1].isdecimal():
-            return _written(token, exponent=self._exponents > 0)
+            return _log_of_literal(token, exponent=self._exponents > 0)
         return math.log10(2) if token.isalpha() else 0.0
 
     def _group(self) -> float:
@@ -196,7 +198,7 @@ class _Weigher:
         return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
 
-def _written(number: str, *, exponent: bool) -> float:
+def _log_of_literal(number: str, *, exponent: bool) -> float:
     """log10 of a literal; at least that of 2, so that a product of the terms bounds their sum.
 
     Of a decimal all digits count, since they end up in its numerator or denominator; in an exponent its size does.

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from rlvr.verifiers.math.forms import Form
 
-__all__ = ["Decision", "Leaf", "UNDECIDED", "all_of", "any_of", "counted", "matched"]
+__all__ = ["Decision", "Leaf", "UNDECIDED", "all_of", "any_of", "match_counted", "match_items"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ UNDECIDED: Final = Decision(None, "undecided")
 """The one `None` that the symbolic engine may be able to resolve."""
 
 
-def matched(
+def match_items(
     left: tuple[Form, ...], right: tuple[Form, ...], decide: Callable[[Form, Form], Decision]
 ) -> Decision:
     """Every item has its like on the other side.  Equality is transitive, so the first like will do."""
@@ -34,7 +34,7 @@ def matched(
     return undecided if table is None else all_of(map(any_of, [*table, *zip(*table, strict=True)]))
 
 
-def counted(
+def match_counted(
     left: tuple[Form, ...], right: tuple[Form, ...], decide: Callable[[Form, Form], Decision]
 ) -> Decision:
     """The same for lists, where each item must also occur equally often: 1, 1, 2 is not 1, 2, 2."""

@@ -23,11 +23,18 @@ from rlvr.verifiers.math.forms import (
     Word,
 )
 from rlvr.verifiers.math.limits import exceeded, too_long
-from rlvr.verifiers.math.matching import UNDECIDED, Decision, Leaf, all_of, counted, matched
+from rlvr.verifiers.math.matching import (
+    UNDECIDED,
+    Decision,
+    Leaf,
+    all_of,
+    match_counted,
+    match_items,
+)
 from rlvr.verifiers.math.numbers import numbers, quantities
-from rlvr.verifiers.math.parameters import letters, renamed
+from rlvr.verifiers.math.parameters import letters, rename_letter
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
-from rlvr.verifiers.math.quantity import measured
+from rlvr.verifiers.math.quantity import read_measured
 from rlvr.verifiers.math.reading import as_ratio, read
 from rlvr.verifiers.math.residues import remainder, same_classes
 from rlvr.verifiers.math.shapes import (
@@ -124,7 +131,7 @@ class _Comparison:
         if isinstance(a, Family) or isinstance(b, Family):
             return self._families(a, b)
         if isinstance(a, Named) or isinstance(b, Named):
-            return self._named(a, b)
+            return self._decide_named(a, b)
         if (
             self.policy.equation_as_value
             and is_congruence(a)
@@ -201,10 +208,10 @@ class _Comparison:
             (old,), (new,) = mine, reference_letters
             declared = {form.letter for form in (a, b) if isinstance(form, Family)}
             if declared & {old, new}:
-                bodies[0] = renamed(bodies[0], old, new)
+                bodies[0] = rename_letter(bodies[0], old, new)
         return self.decide(*bodies)
 
-    def _named(self, a: Form, b: Form) -> Decision:
+    def _decide_named(self, a: Form, b: Form) -> Decision:
         if isinstance(a, Named) and isinstance(b, Named):
             if squeeze(a.body.text) == b.name and squeeze(b.body.text) == a.name:
                 return Decision(True, "same-text")  # p = q and q = p
@@ -328,12 +335,14 @@ class _Comparison:
             flat = [vector(s) if s.kind == "matrix" else s.items for s in (a, b)]
             return self._in_order(*flat) if kinds & {"()", "[]"} else _DIFFERENT_KIND
         if "either" in kinds:
-            return matched(a.items, b.items, self.decide) if len(kinds) == 1 else _DIFFERENT_KIND
+            return (
+                match_items(a.items, b.items, self.decide) if len(kinds) == 1 else _DIFFERENT_KIND
+            )
         if kinds <= _UNORDERED:
             named = [any(isinstance(item, Named) for item in side.items) for side in (a, b)]
             if named == [True, False]:
                 a = without_indices(a, b) or a
-            return self._unordered(a, b)
+            return self._decide_unordered(a, b)
         if kinds == {"row", "[]"}:  # [[1, 2], [3, 4]] against a matrix
             return self._in_order(a.items, b.items)
         bare = bool(kinds & _UNORDERED)
@@ -347,19 +356,23 @@ class _Comparison:
             return Decision(False, "different-ends")  # (1, 2] is not (1, 2)
         if self.policy.order == "any" and kinds == {"()"}:
             return (
-                counted(a.items, b.items, self.decide) if len(a.items) == len(b.items) else _LENGTH
+                match_counted(a.items, b.items, self.decide)
+                if len(a.items) == len(b.items)
+                else _LENGTH
             )
         return self._in_order(a.items, b.items)
 
     def _regions(self, a: Items, b: Items) -> Decision:
         if decision := same_region(a, b):
             return decision
-        alike = matched(a.items, b.items, self.decide) if a.kind == b.kind == "union" else UNDECIDED
+        alike = (
+            match_items(a.items, b.items, self.decide) if a.kind == b.kind == "union" else UNDECIDED
+        )
         return (
             alike if alike.equal else self._ask(a, b)
         )  # other parts may still make the same whole
 
-    def _unordered(self, a: Items, b: Items) -> Decision:
+    def _decide_unordered(self, a: Items, b: Items) -> Decision:
         if labels_bind(a) != labels_bind(b) or (
             self.policy.ordered_lists and a.kind == b.kind == "list"
         ):
@@ -369,10 +382,10 @@ class _Comparison:
                 return Decision(
                     False, "different-items"
                 )  # {1, {2}} is not {1, 2}, though {2} alone may answer 2
-            return matched(a.items, b.items, self.decide)
+            return match_items(a.items, b.items, self.decide)
         if len(a.items) != len(b.items):
             return Decision(False, "different-length")
-        return counted(a.items, b.items, self.decide)
+        return match_counted(a.items, b.items, self.decide)
 
     def _in_order(self, a: tuple[Form, ...], b: tuple[Form, ...]) -> Decision:
         if len(a) != len(b):
@@ -384,7 +397,7 @@ class _Comparison:
     def _quantities(self, a: Form, b: Form) -> Decision:
         assert isinstance(a, Quantity)
         assert isinstance(b, Quantity)
-        if bool(a.unit) != bool(b.unit) and (again := measured((b if a.unit else a).text)):
+        if bool(a.unit) != bool(b.unit) and (again := read_measured((b if a.unit else a).text)):
             return self.decide(a, again) if a.unit else self.decide(again, b)
         if _are_words(a.core) and _are_words(b.core):
             return Decision(a.core == b.core, "same-text" if a.core == b.core else "different-text")

@@ -93,7 +93,7 @@ def units(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fract
         return _NO_UNIT, None  # words that no table has may say anything: "12 baker's dozens"
     if not a.unit or not b.unit:
         return (_OMITTED if policy.units == "optional" else Decision(False, "unit-omitted")), None
-    return _converted(a.unit, b.unit, policy)
+    return _convert_units(a.unit, b.unit, policy)
 
 
 def _thousands(a: Quantity, b: Quantity) -> tuple[Decision, Fraction | None]:
@@ -105,7 +105,7 @@ def _thousands(a: Quantity, b: Quantity) -> tuple[Decision, Fraction | None]:
     return _SAME_UNIT, Fraction(1000) if a.unit else Fraction(1, 1000)
 
 
-def _converted(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
+def _convert_units(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
     if b in AMBIGUOUS.get(a, ()) or a in AMBIGUOUS.get(b, ()):
         return _SAME_UNIT, None
     mine, reference_measure = measure(a), measure(b)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from rlvr.verifiers.math.forms import Family, Form, Items, Named, Quantity
 
-__all__ = ["declaration", "letters", "quantified", "renamed"]
+__all__ = ["declaration", "letters", "split_quantified", "rename_letter"]
 
 _WORDS = r"(?:positive |negative |non ?negative |nonzero |real |rational |natural |whole |arbitrary |odd |even )"
 _KIND = r"(?:integers?|numbers?|reals?|constants?)"
@@ -28,7 +28,7 @@ _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 _UNITS = frozenset("eid")  # Euler's number, the imaginary unit, a differential
 
 
-def quantified(text: str) -> tuple[str, str, str] | None:
+def split_quantified(text: str) -> tuple[str, str, str] | None:
     r"""Split `k\pi "where" k \in \mathbb{Z}` into what is said, the letter and its range; None if nothing is said."""
     at = 0
     for opener in _OPENER.finditer(text):
@@ -61,7 +61,7 @@ def letters(form: Form) -> frozenset[str]:
     return frozenset(name for name in _LETTER.findall(text) if len(name) == 1) - _UNITS
 
 
-def renamed(form: Form, old: str, new: str) -> Form:
+def rename_letter(form: Form, old: str, new: str) -> Form:
     """The form with another letter, all through."""
 
     def swap(text: str) -> str:
@@ -71,15 +71,17 @@ def renamed(form: Form, old: str, new: str) -> Form:
         return replace(form, text=swap(form.text), core=swap(form.core))
     if isinstance(form, Items):
         return replace(
-            form, text=swap(form.text), items=tuple(renamed(item, old, new) for item in form.items)
+            form,
+            text=swap(form.text),
+            items=tuple(rename_letter(item, old, new) for item in form.items),
         )
     if isinstance(form, Named):
-        return replace(form, text=swap(form.text), body=renamed(form.body, old, new))
+        return replace(form, text=swap(form.text), body=rename_letter(form.body, old, new))
     if isinstance(form, Family):
         return replace(
             form,
             letter=new if form.letter == old else form.letter,
-            body=renamed(form.body, old, new),
+            body=rename_letter(form.body, old, new),
         )
     return form
 

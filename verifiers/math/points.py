@@ -41,7 +41,7 @@ __all__ = [
     "ROOT",
     "has_steps",
     "is_analytic",
-    "nudged",
+    "nudge",
     "random_points",
     "special_points",
 ]
@@ -145,7 +145,7 @@ def random_points(names: Sequence[str], *seeds: Node) -> Iterator[Point]:
         }
 
 
-def nudged(point: Point) -> Point:
+def nudge(point: Point) -> Point:
     """A point close by, to tell a hole such as that of x^2/x at 0 from a whole stretch without a value."""
     return {
         name: _as_fraction(x) * Fraction(100_003, 100_000) + Fraction(7, 1_000_003)
@@ -432,7 +432,7 @@ class _Search:
         if line is not None:
             start, slope = line
             return [(k - start) / slope for k in (_WHOLE if whole else (0,))] if slope else []
-        samples = self._seen()
+        samples = self._sample_switch()
         zeros: list[Number] = []
         for target in _WHOLE[:5] if whole else (0,):
             zeros += self._crossings(samples, target)
@@ -460,7 +460,7 @@ class _Search:
         on_it = all(value == start + x * slope for x, value in zip(_ON_A_LINE, values, strict=True))
         return (start, slope) if on_it else None
 
-    def _seen(self) -> list[tuple[Number, Number]]:
+    def _sample_switch(self) -> list[tuple[Number, Number]]:
         """Numbers from left to right with the switch's values there."""
         far = (
             () if _is_periodic(self._switch) else _FAR
@@ -490,10 +490,10 @@ class _Search:
             if below == 0:
                 makers.append(partial(_itself, x))
             elif above != 0 and (below < 0) is not (above < 0):
-                makers.append(partial(self._between, x, below, y, above, target))
+                makers.append(partial(self._root_between, x, below, y, above, target))
         return [root() for root in makers[:_MOST_CROSSINGS]]
 
-    def _between(self, x: Number, u: Number, y: Number, v: Number, target: int) -> Number:
+    def _root_between(self, x: Number, u: Number, y: Number, v: Number, target: int) -> Number:
         """By false position (the Illinois rule), and by halves now and then, for what jumps."""
         x, u, y, v = map(approximate, (x, u, y, v))
         for turn in range(_MOST_TURNS):

@@ -34,7 +34,7 @@ from rlvr.verifiers.math.latex.values import (
     Number,
     Undefined,
     approximate,
-    divided,
+    divide,
     magnitude,
 )
 from rlvr.verifiers.math.points import (
@@ -42,7 +42,7 @@ from rlvr.verifiers.math.points import (
     ROOT,
     Point,
     has_steps,
-    nudged,
+    nudge,
     random_points,
     special_points,
 )
@@ -236,7 +236,7 @@ class _Judge:
             return None
         try:
             beyond = self._beyond(point, budget)
-            return self.agrees(nudged(point), budget) if beyond is None else beyond
+            return self.agrees(nudge(point), budget) if beyond is None else beyond
         except TooLarge:
             return None
 
@@ -412,7 +412,7 @@ def _quotient(pair: Pair) -> Number:
     if all(gone):
         raise Undefined
     with mp.workdps(pair.digits):
-        return Fraction(0) if any(gone) else divided(pair.x, pair.y)
+        return Fraction(0) if any(gone) else divide(pair.x, pair.y)
 
 
 def _same(x: Number, y: Number) -> bool:

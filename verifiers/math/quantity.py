@@ -25,7 +25,7 @@ from rlvr.verifiers.math.units import (
 from rlvr.verifiers.math.words import number as number_word
 from rlvr.verifiers.math.words import plain
 
-__all__ = ["compound", "literal", "measured", "quantity", "spaced", "word"]
+__all__ = ["compound", "literal", "read_measured", "quantity", "read_spaced", "word"]
 
 _LITERAL = re.compile(
     r"([+-]?) ?([$£€]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*))?|\.(\d+))(?:[eE]([+-]?\d+))?( ?%)?"
@@ -69,7 +69,7 @@ _DEGREE = r"^\circ"
 _PERCENT = frozenset(("percent", "percentage", "per cent", "pct"))
 
 
-def spaced(text: str) -> Quantity | None:
+def read_spaced(text: str) -> Quantity | None:
     """`1 000 000`, as ISO 80000-1 writes it; two numbers side by side are never anything else."""
     return literal(text.replace(" ", "")) if _SPACED.fullmatch(text) else None
 
@@ -113,20 +113,20 @@ def _fraction(text: str) -> Quantity | None:
 def quantity(text: str) -> Quantity | Word | Flawed:
     """Anything else that stands for one value; prose comes back as a `Word`."""
     if (
-        special := spaced(text)
-        or _based(text)
+        special := read_spaced(text)
+        or _read_based(text)
         or _compound(text)
         or _sixtieths(text)
-        or _attached(text)
+        or _read_attached(text)
     ) is not None:
         return special
     if text[:1] == '"' and (currency := _CURRENCY_FIRST.match(text)):
         return quantity(f'{text[currency.end() :]} "{currency[1]}"')
     if text[:1] == '"' and (opposite := _NEGATIVE.match(text)):
-        return _negated(text, opposite.end())
+        return _read_negated(text, opposite.end())
     core, unit = _strip_money(text)
     if unit and (worth := _WORTH.fullmatch(core.lstrip("+- "))):
-        return _scaled(text, core, worth, unit)
+        return _scale_amount(text, core, worth, unit)
     if degrees := _TEMPERATURE.search(text):
         core, unit = text[: degrees.start()].rstrip(), f"degree {AMBIGUOUS[degrees[1]][0]}"
     factor = Fraction(1)
@@ -165,7 +165,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
     return Quantity(text, core, value, unit, percent, number.places if number else None)
 
 
-def measured(text: str) -> Quantity | None:
+def read_measured(text: str) -> Quantity | None:
     """The other reading of `5 m`, which is a product unless the other side has a unit."""
     match = _LETTER_UNIT.fullmatch(text)
     again = (
@@ -190,7 +190,7 @@ def _value(core: str) -> Fraction:
     )
 
 
-def _based(text: str) -> Quantity | None:
+def _read_based(text: str) -> Quantity | None:
     """52_8.  The base is kept as a unit: who is asked for base 8 has not answered with 42."""
     if prefixed := _PREFIXED.fullmatch(text):
         digits, base = prefixed[2], _BASE_OF[prefixed[1]]
@@ -208,7 +208,7 @@ def _based(text: str) -> Quantity | None:
         return None
 
 
-def _attached(text: str) -> Quantity | None:
+def _read_attached(text: str) -> Quantity | None:
     r"""`5\text{K}`, `5\text{M}`: a letter without a space scales the number; K may also be kelvins."""
     match = _ATTACHED.fullmatch(text)
     number = literal(match[1]) if match else None
@@ -219,7 +219,7 @@ def _attached(text: str) -> Quantity | None:
     return Quantity(text, text, number.value * SCALE_LETTERS[match[2]])
 
 
-def _scaled(text: str, core: str, worth: re.Match[str], unit: str) -> Quantity | Word:
+def _scale_amount(text: str, core: str, worth: re.Match[str], unit: str) -> Quantity | Word:
     r"""\$5M."""
     number = literal(worth[1])
     if number is None or number.value is None:
@@ -228,7 +228,7 @@ def _scaled(text: str, core: str, worth: re.Match[str], unit: str) -> Quantity |
     return Quantity(text, text, -value if core.startswith("-") else value, unit)
 
 
-def _negated(text: str, end: int) -> Quantity | Word | Flawed:
+def _read_negated(text: str, end: int) -> Quantity | Word | Flawed:
     """`"negative" 5`."""
     positive = text[end:].strip()
     number = (

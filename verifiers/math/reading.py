@@ -16,7 +16,7 @@ from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, rational
 from rlvr.verifiers.math.clock import date, time_of_day
 from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
 from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
-from rlvr.verifiers.math.parameters import declaration, quantified
+from rlvr.verifiers.math.parameters import declaration, split_quantified
 from rlvr.verifiers.math.quantity import literal, quantity, word
 from rlvr.verifiers.math.relations import equation, inequality, together
 from rlvr.verifiers.math.units import SAYS_MORE
@@ -283,11 +283,11 @@ def _single(text: str) -> Form:
         return Quantity(text, text)  # "if" and "otherwise" in it are no prose
     for reader in (
         _choice,
-        _labelled,
-        _quantified,
+        _read_labelled,
+        _read_quantified,
         _equation,
         _inequality,
-        _bracketed,
+        _read_bracketed,
         _region,
         _signs,
         _wordlike,
@@ -325,7 +325,7 @@ def _choice(text: str) -> Form | None:
     return Choice(text, letter.lower(), read(after) if after else None, len(text) > 1)
 
 
-def _labelled(text: str) -> Form | None:
+def _read_labelled(text: str) -> Form | None:
     if stated := _STATED.match(text):
         return read(text[stated.end() :].strip())
     label = _LABEL.fullmatch(text) if text.count(":") == 1 else None
@@ -334,9 +334,9 @@ def _labelled(text: str) -> Form | None:
     return Named(text, (label[1] or label[3]).casefold(), read(label[2] or label[4]))
 
 
-def _quantified(text: str) -> Family | None:
-    parts = quantified(text) if text[-1:].isalpha() or text[-1:] in '")}+' else None
-    if not parts or not parts[0] or quantified(parts[0]):  # once is enough
+def _read_quantified(text: str) -> Family | None:
+    parts = split_quantified(text) if text[-1:].isalpha() or text[-1:] in '")}+' else None
+    if not parts or not parts[0] or split_quantified(parts[0]):  # once is enough
         return None
     return Family(text, parts[1], parts[2], read(parts[0]))
 
@@ -352,7 +352,7 @@ def _inequality(text: str) -> Named | None:
 # --------------------------------------------------------------------------------------------- brackets and regions
 
 
-def _bracketed(text: str) -> Form | None:
+def _read_bracketed(text: str) -> Form | None:
     if matrix := _MATRIX.fullmatch(text):
         rows = [cut(row, _CELLS) for row in cut(matrix[2].strip(), _ROWS)]
         kind = "matrix" if matrix[1] not in ("vmatrix", "Vmatrix") else ""

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from mpmath import mp
 
 from rlvr.verifiers.math import intervals, probing
-from rlvr.verifiers.math.intervals import common, outside, united
+from rlvr.verifiers.math.intervals import common, outside, unite
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import INFINITY, Node, Unreadable, free_symbols, walk
 from rlvr.verifiers.math.latex.values import Number, approximate, nearly_zero
@@ -152,7 +152,7 @@ def _end(node: Node, *, low: bool, closed: bool) -> End:
     return End(node, Evaluation({}, real=True).number(node), side)
 
 
-def _between(low: Node, high: Node, closed_low: bool, closed_high: bool) -> list[Piece]:
+def _piece_between(low: Node, high: Node, closed_low: bool, closed_high: bool) -> list[Piece]:
     piece = _end(low, low=True, closed=closed_low), _end(high, low=False, closed=closed_high)
     return [piece] if piece[0] < piece[1] else []
 
@@ -160,14 +160,14 @@ def _between(low: Node, high: Node, closed_low: bool, closed_high: bool) -> list
 def _pair(node: Node) -> list[Piece]:
     if len(node.args) != 2:
         raise Unreadable("a tuple where a set is due")
-    return _between(*node.args, _BRACKETS[node.value[0]], _BRACKETS[node.value[1]])
+    return _piece_between(*node.args, _BRACKETS[node.value[0]], _BRACKETS[node.value[1]])
 
 
 def _points(node: Node) -> list[Piece]:
-    return united([piece for item in node.args for piece in _between(item, item, True, True)])
+    return unite([piece for item in node.args for piece in _piece_between(item, item, True, True)])
 
 
-def _named(node: Node) -> list[Piece]:
+def _pieces_of_name(node: Node) -> list[Piece]:
     if node.value not in ("R", "empty"):
         raise Unreadable(f"the numbers {node.value} as a set of intervals")
     return _ALL if node.value == "R" else []
@@ -194,10 +194,10 @@ def _conditions(node: Node) -> list[Piece]:
         and node.args[0].value == ("=",)
         and not any(is_set(item) for item in node.args[1:])
     ):
-        return united([*_pieces(node.args[0]), *_points(Node("set", node.args[1:]))])  # x = 2, 3
+        return unite([*_pieces(node.args[0]), *_points(Node("set", node.args[1:]))])  # x = 2, 3
     parts = [_pieces(item) for item in node.args]
     overlap = reduce(common, parts)
-    return overlap if overlap and node.value == "and" else united(chain.from_iterable(parts))
+    return overlap if overlap and node.value == "and" else unite(chain.from_iterable(parts))
 
 
 def _condition(node: Node) -> list[Piece]:
@@ -213,25 +213,27 @@ def _link(left: Node, sign: str, right: Node) -> list[Piece]:
     if right.op == "sym" and sign in TURNED:
         left, sign, right = right, TURNED[sign], left
     if (free_symbols(left) and left.op != "sym") or free_symbols(right):
-        return _solved(left, sign, right)
+        return _solve_inequality(left, sign, right)
     if left.op != "sym" or sign not in _HALVES:
         raise Unreadable("a condition that does not bound one variable")
     return _HALVES[sign](right)
 
 
-def _solved(left: Node, sign: str, right: Node) -> list[Piece]:
+def _solve_inequality(left: Node, sign: str, right: Node) -> list[Piece]:
     """x^2 < 4; of |u| < v both u < v and u > -v."""
     if right.op == "call" and sign in TURNED:
         left, sign, right = right, TURNED[sign], left
     if left == Node("call", left.args, "abs") and sign in TURNED and not free_symbols(right):
-        up, down = (_solved(u, sign, right) for u in (left.args[0], Node("neg", left.args)))
+        up, down = (
+            _solve_inequality(u, sign, right) for u in (left.args[0], Node("neg", left.args))
+        )
         if sign in ("<", "le"):
             return common(up, down)
-        solutions = united([*up, *down]) if sign != "ne" else common(up, down)
+        solutions = unite([*up, *down]) if sign != "ne" else common(up, down)
         none = sign == "=" and Evaluation({}, real=True).number(right) < 0
         return [] if none else solutions
     stretches = solution(left, sign, right)
-    return united(
+    return unite(
         (End(None, low, 1 - 2 * a), End(None, high, 2 * b - 1)) for low, a, high, b in stretches
     )
 
@@ -241,23 +243,23 @@ def _without(all_pieces: list[Piece], gone: list[Piece]) -> list[Piece]:
 
 
 _HALVES: dict[str, Callable[[Node], list[Piece]]] = {
-    "<": lambda end: _between(_MINUS, end, False, False),
-    "le": lambda end: _between(_MINUS, end, False, True),
-    ">": lambda end: _between(end, INFINITY, False, False),
-    "ge": lambda end: _between(end, INFINITY, True, False),
-    "=": lambda end: _between(end, end, True, True),
-    "ne": lambda end: _without(_ALL, _between(end, end, True, True)),
+    "<": lambda end: _piece_between(_MINUS, end, False, False),
+    "le": lambda end: _piece_between(_MINUS, end, False, True),
+    ">": lambda end: _piece_between(end, INFINITY, False, False),
+    "ge": lambda end: _piece_between(end, INFINITY, True, False),
+    "=": lambda end: _piece_between(end, end, True, True),
+    "ne": lambda end: _without(_ALL, _piece_between(end, end, True, True)),
     "in": lambda end: _pieces(end),
     "notin": lambda end: _without(_ALL, _pieces(end)),
 }
 _READERS: dict[str, Callable[[Node], list[Piece]]] = {
     "tuple": _pair,
     "set": _points,
-    "numbers": _named,
+    "numbers": _pieces_of_name,
     "rel": _condition,
     "list": _conditions,
     "builder": lambda node: _pieces(node.args[0]),
-    "union": lambda node: united(chain.from_iterable(map(_pieces, node.args))),
+    "union": lambda node: unite(chain.from_iterable(map(_pieces, node.args))),
     "intersection": lambda node: reduce(common, map(_pieces, node.args)),
     "minus": lambda node: _without(*map(_pieces, node.args)),
 }

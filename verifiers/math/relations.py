@@ -28,7 +28,7 @@ __all__ = [
     "is_name",
     "measures",
     "sides",
-    "stated",
+    "stated_side",
     "together",
 ]
 
@@ -92,7 +92,7 @@ def equation(text: str, read: Reader) -> Form | None:
     if r"\approx" in text and len(approximation := cut(text, _ABOUT)) == 2:
         # x ≈ 1.41 states 1.41; √2 ≈ 1.41 states √2
         if is_name(approximation[0]):
-            return Named(text, _called(approximation[0]), read(approximation[1]))
+            return Named(text, _call_name(approximation[0]), read(approximation[1]))
         if flawed := _tautology(text, *approximation):
             return flawed
         exact, rounded = map(read, approximation)
@@ -108,12 +108,12 @@ def equation(text: str, read: Reader) -> Form | None:
     if len(parts) == 2 and parts[0] in _ALSO_NAMES and _is_closed(parts[1]):
         names = parts[:1]  # i = 3, e = 1/2
     if len(parts) == 2 and not names and is_name(parts[1]) and _is_closed(parts[0]) and "=" in text:
-        return Named(text, _called(parts[1]), read(parts[0]))  # 5 = x
+        return Named(text, _call_name(parts[1]), read(parts[0]))  # 5 = x
     if len(parts) == 2 and len(names) == 1 and _stands_in(parts[0], parts[1]):
         return _tautology(text, *parts) or Quantity(
             text, text
         )  # x = 2x - 3 is to be solved, and x = x + 1 is false
-    name = "=".join(map(_called, names)) or None  # x = y = z = 1 names three things at once
+    name = "=".join(map(_call_name, names)) or None  # x = y = z = 1 names three things at once
     if len(names) == len(parts) - 1:
         return _tautology(text, *parts[-2:]) or Named(text, name or "", read(parts[-1]))
     return _chain(text, name, parts[len(names) :])
@@ -153,7 +153,7 @@ def closed_sides(relation: str) -> tuple[str, str] | None:
     return both_texts if both_texts and all(map(_is_closed, both_texts)) else None
 
 
-def stated(relation: str) -> str | None:
+def stated_side(relation: str) -> str | None:
     r"""The value that an equation states of a quantity: 5 for `m + n = 5`, `|AB| = 5`, `\sin A = 5`.
 
     None for an equation to be solved, such as `2x = 10` or `x^2 = 4`: that says 5, or 2, and not 10 or 4.
@@ -197,7 +197,7 @@ def _is_closed(side: str) -> bool:
     return not _VARIABLE.search(_COMMAND.sub(" ", side)) and not _GREEK.search(side)
 
 
-def _called(name: str) -> str:
+def _call_name(name: str) -> str:
     words = name.replace('"', "").strip()
     return words.casefold() if len(words) > 1 and words.isalpha() else squeeze(name)
 
@@ -257,7 +257,7 @@ def inequality(text: str, read: Reader) -> Named | None:
     named = [at for at, side in enumerate(sides) if is_name(side)]
     if len(sides) == 2 and len(named) == 1:
         sign = signs[0] if named == [0] else _TURNED[signs[0]]
-        return Named(text, _called(sides[named[0]]), _ray(sign, sides[1 - named[0]], read))
+        return Named(text, _call_name(sides[named[0]]), _ray(sign, sides[1 - named[0]], read))
     if len(sides) == 3 and named == [1] and _one_way(signs):
         low, high = (0, 2) if signs[0] in ("<", r"\le") else (2, 0)
         ends = (
@@ -265,7 +265,7 @@ def inequality(text: str, read: Reader) -> Named | None:
             "]" if signs[high // 2] in (r"\le", r"\ge") else ")",
         )
         return Named(
-            text, _called(sides[1]), _interval(ends[0] + ends[1], sides[low], sides[high], read)
+            text, _call_name(sides[1]), _interval(ends[0] + ends[1], sides[low], sides[high], read)
         )
     return None
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, value_of
 from rlvr.verifiers.math.forms import Family, Form, Items, Named, Quantity
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
-from rlvr.verifiers.math.latex.tree import free_symbols, num, replaced, sym
+from rlvr.verifiers.math.latex.tree import free_symbols, num, replace_part, sym
 
 __all__ = ["Classes", "remainder", "same_classes"]
 
@@ -45,7 +45,9 @@ def same_classes(a: Form, b: Form) -> bool | None:
     if left[0] and right[0] and left[0] != right[0]:
         return False
     modulus = math.lcm(left[1], right[1])
-    return None if modulus > _MOST else _lifted(left, modulus) == _lifted(right, modulus)
+    return (
+        None if modulus > _MOST else _lift_classes(left, modulus) == _lift_classes(right, modulus)
+    )
 
 
 def remainder(form: Form) -> str:
@@ -62,7 +64,7 @@ def _says_so(form: Form) -> bool:
     return bool(_SAID.search(form.text)) or (isinstance(form, Family) and form.domain == "Z")
 
 
-def _lifted(classes: Classes, modulus: int) -> frozenset[int]:
+def _lift_classes(classes: Classes, modulus: int) -> frozenset[int]:
     _, step, residues = classes
     return frozenset(r + step * n for r in residues for n in range(modulus // step))
 
@@ -88,7 +90,7 @@ def _classes(node: Node) -> Classes | None:
         alone = [Node("congruent", (arg, *modulus)) if modulus else arg for arg in node.args[:-1]]
         pairs = zip(node.args[:-1], alone, strict=True)
         parts = [arg if arg.op == "congruent" else residue_of for arg, residue_of in pairs]
-        return _joined(map(_classes, (*parts, last)))
+        return _join_classes(map(_classes, (*parts, last)))
     if node.op == "congruent":
         left, step = node.args
         name, value = ("", left)
@@ -106,7 +108,9 @@ def _line(node: Node) -> Classes | None:
     letters = free_symbols(node)
     if len(letters) != 1:
         return None
-    start, second, third = (value_of(replaced(node, sym(min(letters)), num(n))) for n in (0, 1, 2))
+    start, second, third = (
+        value_of(replace_part(node, sym(min(letters)), num(n))) for n in (0, 1, 2)
+    )
     return _class("", start, second - start) if third - second == second - start else None
 
 
@@ -117,12 +121,12 @@ def _class(name: str, residue: Fraction, step: Fraction) -> Classes | None:
     return name, modulus, frozenset((int(residue) % modulus,))
 
 
-def _joined(found: Iterable[Classes | None]) -> Classes | None:
+def _join_classes(found: Iterable[Classes | None]) -> Classes | None:
     parts = list(found)
     classes = [part for part in parts if part is not None]
     modulus = math.lcm(*(step for _, step, _ in classes))
     names = {name for name, _, _ in classes} - {""}
     if len(classes) < len(parts) or modulus > _MOST or len(names) > 1:
         return None
-    every = frozenset().union(*(_lifted(part, modulus) for part in classes))
+    every = frozenset().union(*(_lift_classes(part, modulus) for part in classes))
     return "".join(names), modulus, every

@@ -27,7 +27,7 @@ def bounds(
 
     Both numbers are meant as they stand in `value`, without percent signs and units.
     """
-    rounded = _rounded(answer, reference, policy)
+    rounded = _rounding_range(answer, reference, policy)
     if not policy.tolerance or reference.value is None:
         return rounded
     value, distance = Fraction(reference.value), Fraction(str(policy.tolerance))
@@ -37,7 +37,7 @@ def bounds(
     return min(low, value - distance), max(high, value + distance)
 
 
-def _rounded(
+def _rounding_range(
     answer: Quantity, reference: Quantity, policy: MathPolicy
 ) -> tuple[Fraction, Fraction] | None:
     places, value = reference.places, reference.value

@@ -12,7 +12,7 @@ from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.quantity import compound
 from rlvr.verifiers.math.reading import as_list, as_ratio, read
-from rlvr.verifiers.math.relations import closed_sides, measures, sides, stated
+from rlvr.verifiers.math.relations import closed_sides, measures, sides, stated_side
 from rlvr.verifiers.math.residues import remainder
 
 __all__ = [
@@ -96,7 +96,7 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
         return None
     if trusted and not measures(relation.text.partition("=")[0].strip()):
         return None
-    value = stated(relation.text)
+    value = stated_side(relation.text)
     if value is None:
         return None
     is_ratio = ":" in relation.text.partition("=")[0]  # AB:CD = 7:32 states no time
@@ -221,7 +221,7 @@ def components(form: Form, size: int) -> Items | None:
             axis in parts
             or axis not in _AXES[:size]
             or bool(match[3]) == marked
-            or not _balanced(factor)
+            or not _is_balanced(factor)
         ):
             return None
         if at and factor[:1] not in ("+", "-"):
@@ -233,7 +233,7 @@ def components(form: Form, size: int) -> Items | None:
     return Items(text, "()", tuple(read(parts.get(axis, "0")) for axis in _AXES[:size]))
 
 
-def _balanced(text: str) -> bool:
+def _is_balanced(text: str) -> bool:
     return (
         all(text.count(a) == text.count(b) for a, b in ("()", "{}", "[]"))
         and "+" not in text[1:]

@@ -96,13 +96,13 @@ def _quotient(node: Node) -> tuple[Polynomial, Polynomial]:
         and node.args[1].op == "num"
         and node.args[1].value in range(_MOST_DEGREE + 1)
     ):
-        return _combined([_quotient(node.args[0])] * int(node.args[1].value), add=False)
+        return _combine_fractions([_quotient(node.args[0])] * int(node.args[1].value), add=False)
     if node.op not in ("add", "mul"):
         raise Unreadable("a condition on other than polynomials")
-    return _combined(list(map(_quotient, node.args)), add=node.op == "add")
+    return _combine_fractions(list(map(_quotient, node.args)), add=node.op == "add")
 
 
-def _combined(
+def _combine_fractions(
     parts: Sequence[tuple[Polynomial, Polynomial]], *, add: bool
 ) -> tuple[Polynomial, Polynomial]:
     above, below = _plain((Fraction(int(not add)),)), _plain((Fraction(1),))
@@ -141,7 +141,7 @@ def _at(polynomial: Polynomial, x: Fraction) -> Fraction:
 
 def _roots(polynomial: Polynomial) -> list[Number]:
     """The real ones, each once: of the part without repeated factors, where they can be told apart."""
-    simple = _divided(polynomial, _common(polynomial, _derivative(polynomial)))[0]
+    simple = _divide_polynomials(polynomial, _common(polynomial, _derivative(polynomial)))[0]
     if len(simple) < 2:
         return []
     try:
@@ -159,11 +159,11 @@ def _derivative(polynomial: Polynomial) -> Polynomial:
 
 def _common(a: Polynomial, b: Polynomial) -> Polynomial:
     while b:
-        a, b = b, _divided(a, b)[1]
+        a, b = b, _divide_polynomials(a, b)[1]
     return a
 
 
-def _divided(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial]:
+def _divide_polynomials(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial]:
     """Quotient and remainder."""
     remainder, quotient = list(a), [Fraction(0)] * max(len(a) - len(b) + 1, 0)
     for shift in range(len(a) - len(b), -1, -1):

@@ -47,7 +47,7 @@ def as_tree(form: Form) -> Node:
     """
     match form:
         case Quantity():
-            return _measured(form)
+            return _measured_tree(form)
         case Items(kind="matrix"):
             rows = [row.items for row in form.items if isinstance(row, Items)]
             cells = tuple(as_tree(cell) for row in rows for cell in row)
@@ -58,7 +58,7 @@ def as_tree(form: Form) -> Node:
             return Node(op, items) if op else Node("tuple", items, form.kind)
         case Named():
             bounded = isinstance(form.body, Items) and _BOUNDS.search(form.text)
-            if bounded and "|" in form.text and (tree := _parsed(form.text)):
+            if bounded and "|" in form.text and (tree := _parse_text(form.text)):
                 return tree  # |t| < 3 is still to be solved
             return Node("bounds" if bounded else "named", (as_tree(form.body),), form.name)
         case Family():
@@ -91,11 +91,11 @@ def equation_of(text: str) -> Node | None:
     Args:
         text: a folded text that names a value.
     """
-    tree = _parsed(text)
+    tree = _parse_text(text)
     return tree if tree is not None and tree.op == "rel" else None
 
 
-def _measured(form: Quantity) -> Node:
+def _measured_tree(form: Quantity) -> Node:
     tree = _expression(form)
     if form.unit == ":":
         return Node("ratio", tree.args if tree.op == "div" else (tree,))
@@ -111,11 +111,11 @@ def _expression(form: Quantity) -> Node:
         return Node("neg", (total,)) if match[1] == "-" else total
     core = form.core.strip(_SIGNS)
     core = _SCIENTIFIC.sub(r"\1\\cdot 10^{\2}", core) if form.value is not None else core
-    tree = _parsed(core) if form.value is None else _number(core)
+    tree = _parse_text(core) if form.value is None else _number(core)
     if tree is not None and form.unit == "degree" and takes_angle(tree):
-        tree = _parsed(form.text)
+        tree = _parse_text(form.text)
     if "=" in form.text and "=" not in form.core:  # 243 = 3^5, whose sides have been found equal
-        sides = map(_parsed, cut(form.text, _EQUALS))
+        sides = map(_parse_text, cut(form.text, _EQUALS))
         tree = next((side for side in sides if side is not None and side.op == "num"), tree)
     if form.value is None:
         return tree if tree is not None else Node("text", value=squeeze(form.text))
@@ -131,7 +131,7 @@ def _number(text: str) -> Node | None:
         return None
 
 
-def _parsed(text: str) -> Node | None:
+def _parse_text(text: str) -> Node | None:
     try:
         return parse(text)
     except (Unreadable, TooLarge, RecursionError):

@@ -305,7 +305,7 @@ def canonical(text: str) -> str | None:
         return None
     for word in words:
         plain = word.casefold()
-        name = _named(word)
+        name = _name_of_word(word)
         if raised := _POWER.fullmatch(word):
             if not names or "^" in names[-1]:
                 return None
@@ -330,7 +330,7 @@ def canonical(text: str) -> str | None:
             power = ""
     if power or len(names) > _MOST_WORDS or (words and not names):
         return None
-    counted = bool(names) and _named(words[-1]) in NOUNS  # 7 stuffed goats
+    counted = bool(names) and _name_of_word(words[-1]) in NOUNS  # 7 stuffed goats
     return (
         f"{UNKNOWN}{' '.join(names)}"
         if unknown and (odd or not counted or unknown > 2)
@@ -338,7 +338,7 @@ def canonical(text: str) -> str | None:
     )
 
 
-def _named(word: str) -> str:
+def _name_of_word(word: str) -> str:
     """The name of a known unit or counted thing; "" if it is none."""
     if (symbol := _SYMBOLS.get(word)) is not None:
         return symbol
@@ -394,6 +394,6 @@ def is_known(text: str) -> bool:
     return bool(words) and all(
         word in _POWERS
         or word == "per"
-        or (bool(_named(word)) and (len(word) > 2 or word in _NO_PRODUCTS or "/" in text))
+        or (bool(_name_of_word(word)) and (len(word) > 2 or word in _NO_PRODUCTS or "/" in text))
         for word in words
     )

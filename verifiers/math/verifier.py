@@ -27,7 +27,7 @@ from rlvr.verifiers.math.asked import not_as_asked
 from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import fold, squeeze, with_commas, with_points
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
-from rlvr.verifiers.math.given import given
+from rlvr.verifiers.math.given import is_given
 from rlvr.verifiers.math.latex.tree import Node, Unreadable
 from rlvr.verifiers.math.latex.writer import written
 from rlvr.verifiers.math.limits import (
@@ -125,7 +125,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         Raises:
             DataError: it is empty, beyond a limit, unbalanced, or has no value, such as 1/0; the message names it.
         """
-        return tuple(self._trusted(answer_text) for answer_text in _each(reference))
+        return tuple(self._trust(answer_text) for answer_text in _each(reference))
 
     def extract(self, text: str, task: Task | None) -> _Stated | Verdict:
         """The final answer; with a task, one that repeats its prompt is refused, see `MathPolicy.form`.
@@ -159,7 +159,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         Raises:
             Unscored: no symbolic worker can be started here.
         """
-        return _first_right(_resolved([self._examined(answer, *right) for right in reference]))
+        return _first_right(_resolve_all([self._examine(answer, *right) for right in reference]))
 
     def example(self, reference: References) -> str:
         return f"\\boxed{{{_each(reference)[0]}}}"
@@ -183,9 +183,9 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             groups.append(
                 [answer]
                 if isinstance(answer, Verdict)
-                else [self._examined(answer, *right) for right in trusted]
+                else [self._examine(answer, *right) for right in trusted]
             )
-        verdicts = iter(_resolved([item for group in groups for item in group]))
+        verdicts = iter(_resolve_all([item for group in groups for item in group]))
         return [_first_right([next(verdicts) for _ in group]) for group in groups]
 
     def compare(self, answer: str, reference: References, *, prove: bool = False) -> Verdict:
@@ -212,13 +212,13 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         if isinstance(stated, Verdict):
             return stated
         verdicts = [
-            self._compared(bare(answer), *right, "")
+            self._compare_stated(bare(answer), *right, "")
             if stated is None
-            else self._examined(stated, *right)
+            else self._examine(stated, *right)
             for right in self.read(reference)
         ]
         return _first_right(
-            [_proved(verdict) for verdict in verdicts] if prove else _resolved(verdicts)
+            [_prove_verdict(verdict) for verdict in verdicts] if prove else _resolve_all(verdicts)
         )
 
     def doubt(self, reference: References) -> str | None:
@@ -244,7 +244,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         )
         return next(filter(None, wrong), None)
 
-    def _trusted(self, reference: Reference) -> tuple[str, Form]:
+    def _trust(self, reference: Reference) -> tuple[str, Form]:
         """The reference's text as it is compared, and its form."""
         if self.policy.references == "text":
             text = _plain_text(reference)
@@ -254,10 +254,10 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             trusted = with_points(trusted)
         return trusted, _reference_form(trusted)
 
-    def _examined(self, answer: _Stated, trusted: str, right: Form) -> Verdict | _Undecided:
+    def _examine(self, answer: _Stated, trusted: str, right: Form) -> Verdict | _Undecided:
         extraction = answer.found
-        if extraction.parts and (joined := _joined(extraction, right)):
-            return self._compared(joined, trusted, right, answer.prompt)
+        if extraction.parts and (joined := _join_boxes(extraction, right)):
+            return self._compare_stated(joined, trusted, right, answer.prompt)
         hedged = extraction.flaw == "hedged" and self.policy.several_boxes == "hedge"
         if hedged and not self._all_say_the_same(extraction):
             return Verdict(
@@ -265,13 +265,13 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
                 why="hedged: several boxes in one statement differ",
                 answer=extraction.answer,
             )
-        return self._compared(extraction.answer, trusted, right, answer.prompt)
+        return self._compare_stated(extraction.answer, trusted, right, answer.prompt)
 
     def _all_say_the_same(self, found: Extraction) -> bool:
         r"""`\boxed{1\frac12} or \boxed{\frac32}` is one answer in two spellings."""
         return all(compare(text, found.answer, self.policy) for text in found.others)
 
-    def _compared(
+    def _compare_stated(
         self, answer: str, trusted: str, right: Form, prompt: str
     ) -> Verdict | _Undecided:
         if self.policy.references == "text":
@@ -281,7 +281,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             if self.policy.decimal == "comma" and not too_long(answer)
             else answer
         )
-        decision, form = self._decided(text, right)
+        decision, form = self._decide_form(text, right)
         if (
             not decision.equal
             and decision.reason != "undecided"
@@ -290,16 +290,16 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             texts = with_commas(answer, trusted, prompt) if "," in answer + trusted else None
             if texts is not None:
                 right = _reference_form(texts[1])
-                decision, form = self._decided(texts[0], right)
+                decision, form = self._decide_form(texts[0], right)
         if decision.equal is None and decision.reason == "undecided" and self.policy.symbolic:
-            if not _balanced(text):
+            if not _has_matching_braces(text):
                 return _verdict(_UNBALANCED, answer)
             return _Undecided(text, trusted, self.policy, answer, prompt)
         if not decision.equal or form is None:
             return _verdict(decision, answer)
-        return _judged(decision, answer, form, right, self.policy, prompt)
+        return _judge_equal(decision, answer, form, right, self.policy, prompt)
 
-    def _decided(self, answer: str, right: Form) -> tuple[Decision, Form | None]:
+    def _decide_form(self, answer: str, right: Form) -> tuple[Decision, Form | None]:
         """The decision of the normal form, and what was read if there was anything to read."""
         limits = _answer_limits(right.text)
         limit = too_long(answer, limits)
@@ -353,13 +353,13 @@ def _as_texts(answer: str, trusted: str, policy: MathPolicy) -> Decision:
     return Decision(same, "same-text" if same else "different-text")
 
 
-def _balanced(text: str) -> bool:
+def _has_matching_braces(text: str) -> bool:
     """Braces that do not match cannot be read, and no engine should try to mend them."""
     plain = text.replace(r"\{", "").replace(r"\}", "")
     return plain.count("{") == plain.count("}")
 
 
-def _resolved(found: list[Verdict | _Undecided]) -> list[Verdict]:
+def _resolve_all(found: list[Verdict | _Undecided]) -> list[Verdict]:
     """The engine decides what is undecided, all in one call."""
     if len(found) == 1 and isinstance(found[0], Verdict):
         return [found[0]]
@@ -367,15 +367,18 @@ def _resolved(found: list[Verdict | _Undecided]) -> list[Verdict]:
         (item.answer, item.reference, item.policy) for item in found if isinstance(item, _Undecided)
     ]
     replies = iter(symbolic.decide_many(questions))
-    return [item if isinstance(item, Verdict) else _settled(item, next(replies)) for item in found]
+    return [
+        item if isinstance(item, Verdict) else _settle_decision(item, next(replies))
+        for item in found
+    ]
 
 
-def _settled(item: _Undecided, decision: Decision) -> Verdict:
+def _settle_decision(item: _Undecided, decision: Decision) -> Verdict:
     hard = decision.reason.startswith("too-hard") and item.policy.form != "any"
     if not decision.equal and not hard:
         return _verdict(decision, item.written)
     right = _reference_form(item.reference)
-    verdict = _judged(
+    verdict = _judge_equal(
         decision, item.written, read(fold(item.answer)), right, item.policy, item.prompt
     )
     # What the engine had no time for may still be told by its form, and then the reason is the same on any machine.
@@ -388,7 +391,7 @@ def _verdict(decision: Decision, answer: str) -> Verdict:
     )
 
 
-def _judged(
+def _judge_equal(
     decision: Decision, answer: str, form: Form, right: Form, policy: MathPolicy, prompt: str
 ) -> Verdict:
     """The verdict on an answer that is equal to the reference: it must be finished, and not given by the prompt."""
@@ -423,19 +426,19 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
         except (Unreadable, DataError):
             return False
 
-    if any(given(tree, reference, prompt, has_value) for tree in trees):
+    if any(is_given(tree, reference, prompt, has_value) for tree in trees):
         return "given: it stands in the prompt"
     due_form = not_as_asked(stated, reference, prompt)
     return f"unfinished: the prompt asks for {due_form}" if due_form else ""
 
 
-def _proved(found: Verdict | _Undecided) -> Verdict:
+def _prove_verdict(found: Verdict | _Undecided) -> Verdict:
     if isinstance(found, _Undecided):
-        return _settled(found, symbolic.prove(found.answer, found.reference, found.policy))
+        return _settle_decision(found, symbolic.prove(found.answer, found.reference, found.policy))
     return found if ":" in (found.why or "") else replace(found, why=f"{found.why}: proved")
 
 
-def _joined(found: Extraction, right: Form) -> str | None:
+def _join_boxes(found: Extraction, right: Form) -> str | None:
     r"""`x=\boxed{3}, y=\boxed{4}` as one answer, if the reference has as many parts; else several boxes are a hedge."""
     while isinstance(right, Named | Family):
         right = right.body
@@ -500,7 +503,7 @@ def _reference_form(reference: str) -> Form:
     limits = LONG_NUMBERS if folded and _names_long_number(folded) else LIMITS
     if limit := too_long(reference, limits) or exceeded(folded, limits):
         raise DataError(f"the reference {reference[:80]!r} is beyond a limit: {limit}")
-    if not _balanced(reference):
+    if not _has_matching_braces(reference):
         raise DataError(
             f"the reference {reference[:200]!r} cannot be read: its braces do not match"
         )

@@ -119,14 +119,14 @@ def _by_group(formula: Callable[..., Any]) -> Callable[[Sequence[StepRow], Setti
 # ------------------------------------------------------------------------------ of whole completions
 
 
-def _centred(r: Float64s, setting: Setting, rows: Sequence[StepRow] = ()) -> Float64s:
+def _centre(r: Float64s, setting: Setting, rows: Sequence[StepRow] = ()) -> Float64s:
     """r - mean (Dr. GRPO, DRO)."""
     return np.asarray(r - r.mean()) if r.min() < r.max() else np.zeros(len(r))
 
 
 def _relative(r: Float64s, setting: Setting, rows: Sequence[StepRow] = ()) -> Float64s:
     """(r - mean) / (std + eps), GRPO eq. 4.1.2."""
-    centred = _centred(r, setting)
+    centred = _centre(r, setting)
     if not setting.numbers.get("scale", True) or r.min() == r.max():
         return centred
     return centred / (_std(r, setting) + setting.how.eps)
@@ -161,7 +161,7 @@ def _above_pivot(r: Float64s, setting: Setting, rows: Sequence[StepRow]) -> Floa
 
 
 def _gpg(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
-    centred = _by_group(_centred)(rows, setting)
+    centred = _by_group(_centre)(rows, setting)
     voters = sum(_votes(row, setting) for row in rows)
     mixed = 0
     for members in _groups(rows):
@@ -193,7 +193,7 @@ def _minus_baseline(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
 
 def _magistral(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """Centred by group, divided by the std of the update's own."""
-    centred = _by_group(_centred)(rows, setting)
+    centred = _by_group(_centre)(rows, setting)
     for number in {row.number for row in rows}:
         indices = [i for i, row in enumerate(rows) if row.number == number and _votes(row, setting)]
         for i, value in zip(
@@ -205,10 +205,10 @@ def _magistral(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
 
 def _batch_normal(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """Centred by group, then normal over all tokens (REINFORCE++-baseline)."""
-    centred = _by_group(_centred)(rows, setting)
+    centred = _by_group(_centre)(rows, setting)
     voters = [i for i, row in enumerate(rows) if _votes(row, setting)]
     rows_values = [np.full(len(rows[i].at), centred[i]) for i in voters]
-    for i, values in zip(voters, _whiten(rows_values), strict=True):
+    for i, values in zip(voters, _normalise_rows(rows_values), strict=True):
         centred[i] = values
     return centred
 
@@ -216,7 +216,7 @@ def _batch_normal(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
 # ------------------------------------------------------------------------------ of tokens
 
 
-def _whiten(found: Sequence[Float64s]) -> list[Float64s]:
+def _normalise_rows(found: Sequence[Float64s]) -> list[Float64s]:
     if not found:
         return []
     flat = _normal(np.concatenate(found), 1e-8)
@@ -224,7 +224,7 @@ def _whiten(found: Sequence[Float64s]) -> list[Float64s]:
 
 
 def _white(found: Sequence[Float64s], setting: Setting) -> list[Float64s]:
-    return _whiten(found) if setting.numbers.get("whiten") else list(found)
+    return _normalise_rows(found) if setting.numbers.get("whiten") else list(found)
 
 
 def _returns(row: StepRow, rewards: Float64s, gamma: float) -> Float64s:
@@ -234,7 +234,7 @@ def _returns(row: StepRow, rewards: Float64s, gamma: float) -> Float64s:
     return returns
 
 
-def _discounted(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
+def _discount(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     gamma = setting.numbers["gamma"]
     returns = [_returns(row, _rewards(row, setting), gamma) for row in rows]
     return _white(returns, setting)
@@ -296,7 +296,7 @@ def _prefixes(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     if not setting.numbers.get("whiten"):
         return list(advantages)
     white = iter(
-        _whiten(
+        _normalise_rows(
             [
                 row_values
                 for row_values, is_complete in zip(advantages, complete, strict=True)
@@ -353,7 +353,7 @@ ADVANTAGES: Final[dict[str, Callable[[Sequence[StepRow], Setting], _Advantages]]
         "grpo dapo prorl gspo luspo ppo_completions sapo cispo gmpo kl_cov clip_cov dppo vespo".split(),
         _by_group(_relative),
     ),
-    **dict.fromkeys(("dr_grpo", "dro"), _by_group(_centred)),
+    **dict.fromkeys(("dr_grpo", "dro"), _by_group(_centre)),
     **dict.fromkeys(("ppo", "ppo_kl", "trpo"), _gae),
     **dict.fromkeys(("vineppo", "remax"), _prefixes),
     **dict.fromkeys(("gkd", "sdft"), _none),
@@ -366,7 +366,7 @@ ADVANTAGES: Final[dict[str, Callable[[Sequence[StepRow], Setting], _Advantages]]
     "gpg": _gpg,
     "gdpo": _gdpo,
     "reinforce": _minus_baseline,
-    "reinforce_pp": _discounted,
+    "reinforce_pp": _discount,
     "reinforce_pp_baseline": _batch_normal,
     "magistral": _magistral,
     "a2c": _n_steps,

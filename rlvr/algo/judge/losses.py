@@ -66,7 +66,7 @@ def _one(row: StepRow) -> float:
     return float(row.advantages[0]) if len(row.advantages) else 0.0
 
 
-def _bounded(r: Dual, advantage: Any, low: float, high: float) -> Dual:
+def _clip_both(r: Dual, advantage: Any, low: float, high: float) -> Dual:
     """-min(r A, clip(r, 1 - low, 1 + high) A)."""
     return largest(-(r * advantage), -(r.clip(1 - low, 1 + high) * advantage))
 
@@ -74,9 +74,9 @@ def _bounded(r: Dual, advantage: Any, low: float, high: float) -> Dual:
 # ------------------------------------------------------------------------------ the formulas
 
 
-def _clipped(row: StepRow, setting: Setting) -> Dual:
+def _clip_loss(row: StepRow, setting: Setting) -> Dual:
     clip, r, A = setting.numbers["clip"], _ratio(row, setting), row.advantages
-    loss = _bounded(r, A if np.ndim(r.value) else _one(row), clip["low"], clip["high"])
+    loss = _clip_both(r, A if np.ndim(r.value) else _one(row), clip["low"], clip["high"])
     if clip.get("dual") is None:
         return loss
     over = (A < 0) & (r.value > clip["dual"])
@@ -84,7 +84,7 @@ def _clipped(row: StepRow, setting: Setting) -> Dual:
 
 
 def _raft_pp(row: StepRow, setting: Setting) -> Dual:
-    return _bounded(_ratio(row, setting), row.advantages, 1.0, setting.numbers["clip_high"])
+    return _clip_both(_ratio(row, setting), row.advantages, 1.0, setting.numbers["clip_high"])
 
 
 def _reinforce(row: StepRow, setting: Setting) -> Dual:
@@ -103,12 +103,12 @@ def _ppo_kl(row: StepRow, setting: Setting) -> Dual:
 
 def _gspo(row: StepRow, setting: Setting) -> Dual:
     clip = setting.numbers["clip"]
-    return _bounded(_geometric(row, setting), _one(row), clip["low"], clip["high"])
+    return _clip_both(_geometric(row, setting), _one(row), clip["low"], clip["high"])
 
 
 def _ppo_completions(row: StepRow, setting: Setting) -> Dual:
     clip = setting.numbers["clip"]
-    return _bounded(_whole(row, setting), _one(row), clip["low"], clip["high"])
+    return _clip_both(_whole(row, setting), _one(row), clip["low"], clip["high"])
 
 
 def _sapo(row: StepRow, setting: Setting) -> Dual:
@@ -138,7 +138,7 @@ def _kl_cov(row: StepRow, setting: Setting) -> Dual:
 
 
 def _clip_cov(row: StepRow, setting: Setting) -> Dual:
-    return _clipped(row, setting) * np.where(row.selected, 0.0, 1.0)
+    return _clip_loss(row, setting) * np.where(row.selected, 0.0, 1.0)
 
 
 def _dro(row: StepRow, setting: Setting) -> list[Dual]:
@@ -177,7 +177,7 @@ LOSSES: Final[dict[str, Callable[[StepRow, Setting], Any]]] = {
     **dict.fromkeys(
         "grpo dapo prorl dr_grpo reinforce_pp reinforce_pp_baseline magistral vineppo ppo maxrl gdpo prime "
         "grpo_process".split(),
-        _clipped,
+        _clip_loss,
     ),
     **dict.fromkeys("rloo reinforce a2c opo gpg pass_k remax".split(), _reinforce),
     **dict.fromkeys(("trpo", "distill"), _surrogate),

@@ -14,7 +14,7 @@ from rlvr.algo.judge.conventions import Conventions
 from rlvr.algo.judge.dual import Dual, Float64s, variable
 from rlvr.data.step_files import StepFile, spans
 
-__all__ = ["Setting", "StepRow", "advantage_rows", "shaken", "update_rows"]
+__all__ = ["Setting", "StepRow", "advantage_rows", "shake", "update_rows"]
 
 _COLUMNS = {
     "behaviour": "behaviour_logprobs",
@@ -155,7 +155,7 @@ def update_rows(step: StepFile, number: int) -> tuple[list[StepRow], list[StepRo
     return [rows[i] for i in arrays[prefix + "rows"].tolist()], computed
 
 
-def shaken(row: StepRow, unit: float, way: float | int) -> StepRow:
+def shake(row: StepRow, unit: float, way: float | int) -> StepRow:
     """The row with each number moved by a few roundings, up or down (Monte Carlo arithmetic, Parker 1997).
 
     Equal scores stay equal, as they do when they are rounded: a group of equal scores has no std.

@@ -20,7 +20,7 @@ from rlvr.algo.judge.dual import Float64s
 from rlvr.algo.judge.examples import EXAMPLE_LOSSES, ExampleLoss
 from rlvr.algo.judge.head import of_update, setting_of, what_advantages_lack, what_the_loss_lacks
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
-from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, shaken, update_rows
+from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, shake, update_rows
 from rlvr.data.step_files import StepFile, spans
 
 __all__ = ["Quantity", "verify"]
@@ -159,7 +159,7 @@ def _advantages(step: StepFile, setting: Setting) -> Quantity:
     recorded = step.arrays["advantages"][at].astype(float)
     finite = np.abs(recorded[np.isfinite(recorded)])
     greatest = finite.max() if len(finite) else 0.0
-    return _compared(
+    return _compare(
         "advantages", recorded, recomputed, rows, setting, places, np.abs(recorded) + greatest
     )
 
@@ -206,7 +206,7 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]
 
         recorded_array = np.array([recorded], float)
         size = here.sizes[key]
-        yield _compared(name + key, recorded_array, number_of, computed, setting, (), size)
+        yield _compare(name + key, recorded_array, number_of, computed, setting, (), size)
 
 
 def _with_all_rows(step: StepFile, number: int) -> StepFile:
@@ -245,7 +245,7 @@ def _tokens(
     size = None
     if key == "weights":
         size = np.concatenate([np.zeros(0), *made(computed, setting).steep])
-    return _compared(name, recorded, recomputed, computed, setting, places, size)
+    return _compare(name, recorded, recomputed, computed, setting, places, size)
 
 
 def _outputs(
@@ -268,13 +268,13 @@ def _outputs(
     def recomputed(own: Sequence[StepRow], setting: Setting) -> Float64s:
         return of(own, setting, "output_weights")
 
-    return _compared(name, recorded, recomputed, computed, setting, places, steep)
+    return _compare(name, recorded, recomputed, computed, setting, places, steep)
 
 
 # ------------------------------------------------------------------------------ comparing
 
 
-def _compared(
+def _compare(
     quantity: str,
     recorded: Float64s,
     recompute: Callable[[Sequence[StepRow], Setting], Float64s],
@@ -331,7 +331,7 @@ def _tolerance(
 ) -> Float64s:
     spread = np.zeros(len(ours))
     for way in _WAYS:
-        moved = recompute([shaken(row, _UNIT, way) for row in rows], setting)
+        moved = recompute([shake(row, _UNIT, way) for row in rows], setting)
         spread = np.maximum(spread, np.abs(moved - ours))
     magnitude = np.abs(ours) if size is None else size
     return np.asarray(4 * spread + _ROUNDINGS * _UNIT * magnitude)

@@ -182,7 +182,8 @@ def markdown() -> str:
         equations = f"{algorithm.paper}, {algorithm.equations}"
         numbers_text = (
             ", ".join(
-                _shown(algorithm, number_name) for number_name in _own_numbers(type(algorithm))
+                _show_number(algorithm, number_name)
+                for number_name in _own_numbers(type(algorithm))
             )
             or "–"
         )
@@ -207,7 +208,7 @@ def _mean_over(made: Algorithm) -> str:
     return {"token_mean": "tokens", "sequence_mean": "completions"}[made.aggregation]
 
 
-def _shown(made: Algorithm, name: str) -> str:
+def _show_number(made: Algorithm, name: str) -> str:
     value = getattr(made, name)
     if isinstance(value, Clip | Range):
         return f"`{name}` {value.low:g}, {value.high:g}"

@@ -46,12 +46,12 @@ class GDPO(Proximal):
 
     def advantages(self, groups: Inputs) -> Tensor:
         from rlvr.algo.advantages import group_advantages
-        from rlvr.algo.masks import standardised
+        from rlvr.algo.masks import standardise
 
         scored, part_scores = groups.scored, groups.score_parts.unbind(dim=2)
         total = sum(group_advantages(part, scored) for part in part_scores)
         weights = scored.to(total.dtype)
-        return standardised(total.view(1, -1), weights.view(1, -1), scale=True, eps=1e-6).view_as(
+        return standardise(total.view(1, -1), weights.view(1, -1), scale=True, eps=1e-6).view_as(
             total
         )
 

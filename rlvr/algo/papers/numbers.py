@@ -33,7 +33,7 @@ __all__ = [
     "parsed",
     "plain_number",
     "record",
-    "typed",
+    "as_typed",
 ]
 
 _BEGINS: Final[Mapping[str, Mapping[str, Any]]] = {"kl": {"estimator": "k3", "place": "loss"}}
@@ -169,10 +169,10 @@ def changed(algorithm: Algorithm, changes: Mapping[str, Any]) -> Algorithm:
     hints = get_type_hints(type(algorithm))
     for name, value in changes.items():
         if name in OF_THE_RUN and name in hints:
-            fields[name] = typed(name, value, hints[name])
+            fields[name] = as_typed(name, value, hints[name])
             continue
         number = number_of(algorithm, name)
-        value = typed(name, value, number.hint) if number.name else None
+        value = as_typed(name, value, number.hint) if number.name else None
         if number.part is None:
             fields[number.name] = value
         else:
@@ -220,12 +220,12 @@ def parsed(algorithm: Algorithm, name: str, text: str) -> Any:
     """
     hint = number_of(algorithm, name, flag_of(name)).hint
     if get_origin(hint) is tuple:
-        return typed(name, tuple(text.split(",")) if text != "none" else (), hint)
+        return as_typed(name, tuple(text.split(",")) if text != "none" else (), hint)
     try:
         value = json.loads(text.lower() if text in ("True", "False") else text)
     except ValueError:
         value = text
-    return typed(name, value, hint)
+    return as_typed(name, value, hint)
 
 
 def record(algorithm: Algorithm) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def from_record(found: Any) -> Algorithm:
             "algorithm has no name: it was recorded before 0.2, or is a table of another kind; give the algorithm's "
             'name, such as algorithm = "dapo", and its numbers one by one'
         )
-    kind = papers.algorithm_class(typed("algorithm.name", found["name"], str))
+    kind = papers.algorithm_class(as_typed("algorithm.name", found["name"], str))
     hints, values = get_type_hints(kind), dict(found)
     del values["name"]
     values.pop("digest", None)
@@ -272,14 +272,14 @@ def from_record(found: Any) -> Algorithm:
 def _made(name: str, value: Any, hint: Any) -> Any:
     part = _part_of(hint)
     if part is None or value is None:
-        return typed(name, value, hint)
+        return as_typed(name, value, hint)
     if not isinstance(value, Mapping):
         raise UsageError(f"{name} is {brief(value)}; it must be a table")
     hints = get_type_hints(part)
     for key in value:
         if key not in hints:
             raise UsageError(f"{name} has no {key!r}{nearest(key, list(hints))}")
-    arguments = {key: typed(f"{name}.{key}", item, hints[key]) for key, item in value.items()}
+    arguments = {key: as_typed(f"{name}.{key}", item, hints[key]) for key, item in value.items()}
     needed = [
         field.name for field in dataclasses.fields(part) if field.default is dataclasses.MISSING
     ]
@@ -288,7 +288,7 @@ def _made(name: str, value: Any, hint: Any) -> Any:
     return part(**arguments)
 
 
-def typed(name: str, value: Any, hint: Any) -> Any:
+def as_typed(name: str, value: Any, hint: Any) -> Any:
     """A value as its type has it: whole numbers become floats, lists tuples, and "none" None where that is allowed.
 
     Args:
@@ -299,13 +299,13 @@ def typed(name: str, value: Any, hint: Any) -> Any:
     Raises:
         UsageError: the value is of another type.
     """
-    typed_value, rule = _typed(value, hint)
+    typed_value, rule = _read_typed(value, hint)
     if rule:
         raise UsageError(f"{name} is {brief(value)}; it must be {rule}")
     return typed_value
 
 
-def _typed(value: Any, hint: Any) -> tuple[Any, str]:
+def _read_typed(value: Any, hint: Any) -> tuple[Any, str]:
     """(The value as its type has it, empty), or (None, what it must be)."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is Correction:
@@ -313,7 +313,7 @@ def _typed(value: Any, hint: Any) -> tuple[Any, str]:
     if origin in (Union, types.UnionType):
         if type(None) in args and value in (None, "none"):
             return None, ""
-        tried = [_typed(value, option) for option in args if option is not type(None)]
+        tried = [_read_typed(value, option) for option in args if option is not type(None)]
         accepted = [attempt for attempt in tried if not attempt[1]]
         return (
             accepted[0]
@@ -347,7 +347,7 @@ def _typed_correction(value: Any) -> tuple[Any, str]:
 def _typed_tuple(value: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
     endless = len(args) == 2 and args[1] is Ellipsis
     rule = (
-        f"a list, each {_typed(object(), args[0])[1]}"
+        f"a list, each {_read_typed(object(), args[0])[1]}"
         if endless
         else f"a list of {len(args)} numbers"
     )
@@ -356,7 +356,7 @@ def _typed_tuple(value: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
         value = value.split(",") if isinstance(value, str) else value
     if not isinstance(value, list | tuple) or not (endless or len(value) == len(args)):
         return None, rule
-    attempts = [_typed(item, args[0] if endless else args[i]) for i, item in enumerate(value)]
+    attempts = [_read_typed(item, args[0] if endless else args[i]) for i, item in enumerate(value)]
     return (
         (None, rule)
         if any(why for _, why in attempts)

@@ -13,9 +13,9 @@ from rlvr.errors import DataError
 from rlvr.http.application import Application, Route, standard_routes
 from rlvr.http.body import Body
 from rlvr.http.memory import MemoryShare
-from rlvr.http.openapi import documented
+from rlvr.http.openapi import with_docs
 from rlvr.http.refused import Refused
-from rlvr.http.request import HttpRequest, typed
+from rlvr.http.request import HttpRequest, read_typed
 from rlvr.http.responses import Response, json_response, while_connected
 from rlvr.http.serve.interface import (
     ABOUT,
@@ -144,7 +144,7 @@ def app_of(service: Service) -> Application:
     ]
     return Application(
         service.http,
-        documented("rlvr", ABOUT, routes, wants_key=service.keys.any),
+        with_docs("rlvr", ABOUT, routes, wants_key=service.keys.any),
         on_tick=service.tick,
         on_abort=service.abort,
     )
@@ -164,9 +164,9 @@ class _Paths:
     async def score(self, request: HttpRequest) -> Response:
         """Score rows; with the header `Accept: application/x-ndjson` a line comes as soon as it is there."""
         body = await self._read(request)
-        score_request = typed(body.asked, ScoreRequest)
+        score_request = read_typed(body.asked, ScoreRequest)
         queue = self._service.queue(score_request.env)
-        rows = self._taken(body, score_request.rows)
+        rows = self._take_rows(body, score_request.rows)
         if type(queue.scorer.env).task_of is Environment.task_of:
             _drop_unread(rows)
         job = self._service.job(
@@ -185,9 +185,9 @@ class _Paths:
     async def observe(self, request: HttpRequest) -> Response:
         """Look at the completions of a scorer on another machine, which combines the scores itself; NDJSON."""
         body = await self._read(request)
-        observe_request = typed(body.asked, ObserveRequest)
+        observe_request = read_typed(body.asked, ObserveRequest)
         queue = self._service.queue_of(observe_request.identities)
-        rows = self._taken(body, observe_request.rows)
+        rows = self._take_rows(body, observe_request.rows)
         try:
             items = [decoded_item(row, number) for number, row in enumerate(rows, 1)]
         except DataError as error:
@@ -254,12 +254,12 @@ class _Paths:
     async def rewards(self, request: HttpRequest) -> Response:
         """What the reward model says of completions."""
         body = await self._read(request)
-        rewards_request = typed(body.asked, RewardsRequest)
+        rewards_request = read_typed(body.asked, RewardsRequest)
         queue = self._service.reward_queue(rewards_request.version)
-        rows = self._taken(body, rewards_request.rows)
+        rows = self._take_rows(body, rewards_request.rows)
         return _RewardsResponse(queue, rows, request.share, self._service.limits)
 
-    def _taken(self, body: Body, rows: list[Any]) -> list[Any]:
+    def _take_rows(self, body: Body, rows: list[Any]) -> list[Any]:
         """The rows, which the body lets go of.
 
         Raises:

@@ -331,13 +331,13 @@ class Job:
         combining = ordering.combining
         if combining is not None and combining is not self._combining:
             self._combining = combining
-            combining.add_done_callback(self._combined)
+            combining.add_done_callback(self._note_combined)
         if fresh:
             self._put(fresh, outcomes)
         if len(self.lines) == self.count:
             self.finish()
 
-    def _combined(self, _: Future[Any]) -> None:
+    def _note_combined(self, _: Future[Any]) -> None:
         with self._lock:
             if not self.finished:
                 self._advance()

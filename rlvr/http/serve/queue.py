@@ -28,7 +28,7 @@ from rlvr.http.serve.jobs import Job, Readers
 from rlvr.http.serve.limits import ServiceLimits
 from rlvr.scoring import Scorer
 from rlvr.scoring.ordering import Seen, Taken
-from rlvr.scoring.pool import unscored
+from rlvr.scoring.pool import unscored_outcome
 from rlvr.workers.pool import GivenUp
 from rlvr.workers.threads import Threads
 
@@ -288,7 +288,7 @@ class EnvironmentQueue:
         except UsageError:
             with self._lock:
                 self._running -= 1
-            self.abort(self._closed())
+            self.abort(self._closed_refusal())
 
     def _work(self) -> None:
         """Score chunks until there are none; runs in a thread."""
@@ -338,7 +338,7 @@ class EnvironmentQueue:
             if owner is None:
                 self._running -= 1
                 return None
-            jobs = [self._popped(owner)]
+            jobs = [self._pop_job(owner)]
             small = jobs[0].left
             shares = 1 if self._are_quick() else self.scorer.at_once
             room = min(_MOST_TOGETHER, -(-sum(map(len, self._ring.values())) // shares) + small)
@@ -349,7 +349,7 @@ class EnvironmentQueue:
                     or small + self._ring[owner][0].left > room
                 ):
                     break
-                jobs.append(self._popped(owner))
+                jobs.append(self._pop_job(owner))
                 small += jobs[-1].left
             self._under_way += 1
             self._began_s = time.monotonic()
@@ -357,7 +357,7 @@ class EnvironmentQueue:
                 self._busy[job.owner] += 1
             return jobs
 
-    def _popped(self, owner: Hashable) -> Job:
+    def _pop_job(self, owner: Hashable) -> Job:
         self._passed.discard(owner)
         jobs = self._ring[owner]
         job = jobs.popleft()
@@ -420,7 +420,7 @@ class EnvironmentQueue:
         for job in jobs:
             job.finish(refused)
 
-    def _closed(self) -> Refused:
+    def _closed_refusal(self) -> Refused:
         return Refused(503, "closed", f"{self.name} is no longer served; ask again")
 
     # ------------------------------------------------------------------------------------------ a chunk
@@ -495,13 +495,13 @@ class EnvironmentQueue:
             except CancelledError:
                 pass
             except BaseException as error:  # noqa: BLE001  it belongs to the item; nothing else waits for this future
-                self._failed([(job, taken)], error)
+                self._fail_parts([(job, taken)], error)
             self._finish([job], [(job, taken)], took_s)
 
         try:
             future = self.scorer.begin(taken.item)
         except UsageError:
-            self._end_all([job], self._closed())
+            self._end_all([job], self._closed_refusal())
             self._finish([job], [(job, taken)], 0.0)
             return
         job.watch(taken, future)
@@ -519,12 +519,12 @@ class EnvironmentQueue:
             except Exception as error:  # noqa: BLE001  as above
                 self._end_for(error, [job])
 
-    def _failed(self, parts: list[_Part], error: BaseException) -> None:
+    def _fail_parts(self, parts: list[_Part], error: BaseException) -> None:
         """No worker would score these items."""
         if isinstance(error, Unscored):
-            self._put(parts, [unscored(error)] * len(parts))
+            self._put(parts, [unscored_outcome(error)] * len(parts))
         elif isinstance(error, UsageError):
-            self._end_all([job for job, _ in parts], self._closed())
+            self._end_all([job for job, _ in parts], self._closed_refusal())
         else:
             self._end_for(error, [job for job, _ in parts])
 
@@ -571,7 +571,7 @@ class _Chunk:
         except GivenUp:
             self._put()
         except Exception as error:  # noqa: BLE001  what it means is decided there
-            self._queue._failed(
+            self._queue._fail_parts(
                 [part for part in self._parts if part[0].is_awaited(part[1])], error
             )
         finally:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from rlvr.errors import RlvrError, UsageError, described
+from rlvr.errors import RlvrError, UsageError, describe_error
 from rlvr.http.refused import Refused
 from rlvr.http.serve.jobs import shown_id
 from rlvr.http.serve.limits import ServiceLimits
@@ -103,7 +103,7 @@ class RewardModelQueue:
             async with asyncio.timeout(self._limits.request_s):
                 reply_lines: list[bytes] = []
                 for begin in range(0, len(rows), _AT_ONCE):
-                    reply_lines += await self._scored(
+                    reply_lines += await self._score_rows(
                         range(begin, min(begin + _AT_ONCE, len(rows))), rows
                     )
                 return reply_lines
@@ -115,7 +115,7 @@ class RewardModelQueue:
         finally:
             self.waiting -= len(rows)
 
-    async def _scored(self, places: range, rows: Sequence[Any]) -> list[bytes]:
+    async def _score_rows(self, places: range, rows: Sequence[Any]) -> list[bytes]:
         calling = self._thread.submit(self._score, [rows[place] for place in places], places.start)
         awaited = asyncio.wrap_future(calling)
         self._awaited.add(awaited)
@@ -164,7 +164,7 @@ class RewardModelQueue:
             reason = (
                 str(error)
                 if isinstance(error, RlvrError)
-                else f"{described(error)[0]}; its log has the traceback"
+                else f"{describe_error(error)[0]}; its log has the traceback"
             )
             _log.error("the reward model failed", exc_info=error)
             raise Refused(

@@ -150,7 +150,7 @@ class Client:
             body = b'%s, "rows": [%s]}' % (json.dumps(head)[:-1].encode(), b", ".join(batch))
             lines = self._connections.lines("score", body, len(batch), self._heard(env))
             for place, line in enumerate(lines):
-                yield _served(ids[place], f"line:{place + 1}", line)
+                yield _read_served(ids[place], f"line:{place + 1}", line)
 
     def _heard(self, env: str | None) -> _Heard:
         return self._identities.setdefault(
@@ -275,7 +275,7 @@ class ServiceConnections:
         except UsageError:  # which is a ValueError too
             raise
         except (httpx.HTTPError, _RetryableError, ValueError) as error:
-            raise ServiceFailed(f"{address.url}: {_said(error)}") from None
+            raise ServiceFailed(f"{address.url}: {_describe_error(error)}") from None
 
     def lines(
         self, path: str, body: bytes, count: int, heard: _Heard | None = None
@@ -317,7 +317,7 @@ class ServiceConnections:
                 patience.failed(slot.place, str(error))
                 retry_after_s = error.retry_after_s
             except httpx.HTTPError as error:
-                patience.failed(slot.place, _said(error))
+                patience.failed(slot.place, _describe_error(error))
             except (UsageError, GeneratorExit):
                 is_lost = False  # it answers
                 raise
@@ -470,7 +470,7 @@ def _first(parts: Iterator[bytes], most: int) -> Iterator[bytes]:
             return
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -557,7 +557,7 @@ def _batches(rows: Iterable[Row], most: int) -> Iterator[tuple[list[str], list[b
     for number, row in enumerate(rows, 1):
         if not isinstance(row, Mapping):
             raise DataError(f"row {number} is {brief(row)}; it must be a mapping of columns")
-        encoded, task = _encoded(row, number), row.get("task")
+        encoded, task = _encode_row(row, number), row.get("task")
         full = len(batch) >= most or size + len(encoded) > _BATCH_BYTES
         if batch and full and (task is None or task != last):
             yield ids, batch
@@ -579,7 +579,7 @@ def _id_of(row: Row, number: int) -> str:
     return str(int(row_id)) if isinstance(row_id, float) and row_id.is_integer() else str(row_id)
 
 
-def _encoded(row: Row, number: int) -> bytes:
+def _encode_row(row: Row, number: int) -> bytes:
     """A row as JSON, without NaN, which pandas writes for missing values."""
     columns = {
         name: value
@@ -592,7 +592,7 @@ def _encoded(row: Row, number: int) -> bytes:
         raise DataError(f"row {number} cannot be sent as JSON: {error}") from error
 
 
-def _served(id: str, place: str, line: bytes) -> ServedScore:
+def _read_served(id: str, place: str, line: bytes) -> ServedScore:
     """The score in a line, if it is that of the row that is due.
 
     Args:

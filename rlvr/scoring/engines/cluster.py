@@ -112,14 +112,14 @@ class RayCluster(Engine):
     def warm(self) -> None:
         with self._lock:
             if self._closed:
-                raise _closed()
+                raise _closed_error()
             if self._fleet is None:
                 self._start()
 
     def _start(self) -> None:
         assert self._env is not None, "open comes first"
         self._connect()
-        shipped = _shipped(self._env)
+        shipped = _ship_env(self._env)
         # Two scorers of one environment may accept different things: each has workers of its own.
         self._key = f"{hashlib.sha256(shipped).hexdigest()[:16]}-{id(self):x}"
         self._shipped = self._ray.put(shipped)
@@ -263,7 +263,7 @@ class RayCluster(Engine):
         patience = Patience(self._patience_s, self._names)
         while not patience.is_spent:
             if self._closed:
-                raise _closed()
+                raise _closed_error()
             try:
                 slot, is_lost = self._balance.take(), True
             except LookupError:  # until the cluster has a node again
@@ -287,7 +287,7 @@ class RayCluster(Engine):
             finally:
                 self._balance.give_back(slot, is_lost=is_lost)
         if self._closed:
-            raise _closed()
+            raise _closed_error()
         raise ServiceFailed(f"Ray at {self._address}: {patience}")
 
     def _got(self, actor: Any, rows: list[bytes]) -> Any:
@@ -349,7 +349,7 @@ def _import_ray() -> Any:
         raise MissingDependency("ray", "ray") from None
 
 
-def _shipped(env: Environment) -> bytes:
+def _ship_env(env: Environment) -> bytes:
     """The environment, with the classes and functions of the caller's own files inside."""
     names = [name for name in code_of(env) if not name.startswith(("package ", "rlvr."))]
     own_modules = [sys.modules[name] for name in names if name in sys.modules and name != "sqlite"]
@@ -369,5 +369,5 @@ def _cause(error: Any) -> Exception:
     return cause if isinstance(cause, RlvrError) else WorkerError("RayTaskError", last_line(error))
 
 
-def _closed() -> UsageError:
+def _closed_error() -> UsageError:
     return UsageError("this scorer is closed; open a new one")

@@ -78,7 +78,7 @@ class Services(Engine):
     def warm(self) -> None:
         with self._lock:
             if self._served is None:
-                self._served = self._checked()
+                self._served = self._check_services()
 
     def identity(self) -> Identity:
         self.warm()
@@ -89,7 +89,7 @@ class Services(Engine):
         assert self._served.identity is not None, "it is ours"
         return self._served.identity
 
-    def _checked(self) -> ServedIdentity:
+    def _check_services(self) -> ServedIdentity:
         """By what the services score, which is by what we do.
 
         Raises:

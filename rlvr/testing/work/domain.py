@@ -135,7 +135,7 @@ def _counted(args: Input) -> list[tuple[int, int]]:
     return [
         (one, other)
         for one, other in itertools.permutations(range(len(args)), 2)
-        if type(args[one]) is int and _sized(args[other]) and args[one] == len(args[other])
+        if type(args[one]) is int and _all_sized(args[other]) and args[one] == len(args[other])
     ]
 
 
@@ -143,7 +143,7 @@ def _recounted(args: Input, counts: Sequence[tuple[int, int]]) -> Input:
     """The input with these lengths as they are now."""
     values = list(args)
     for one, other in counts:
-        if other < len(values) and _sized(values[other]):
+        if other < len(values) and _all_sized(values[other]):
             values[one] = len(values[other])
     return tuple(values)
 
@@ -511,7 +511,7 @@ def _kind_of(item: Any) -> str:
 
 def _is_numbering(value: Any) -> bool:
     """Whether a list, or a grid, has each of the numbers from 1 on once."""
-    items = [item for row in value for item in row] if value and _sized(*value) else list(value)
+    items = [item for row in value for item in row] if value and _all_sized(*value) else list(value)
     return bool(sorted(items) == list(range(1, len(items) + 1)))
 
 
@@ -600,18 +600,18 @@ def _real(*values: Any) -> bool:
     return all(type(value) in (int, float) for value in values)
 
 
-def _sized(*values: Any) -> bool:
+def _all_sized(*values: Any) -> bool:
     return all(isinstance(value, list | tuple | str) for value in values)
 
 
 _RELATIONS: Final[tuple[Callable[[Any, Any], bool], ...]] = (
     lambda a, b: _real(a, b) and a <= b,
     lambda a, b: _real(a, b) and a != b,
-    lambda a, b: _real(a) and _sized(b) and a == len(b),
-    lambda a, b: _real(a) and _sized(b) and 0 <= a <= len(b),
-    lambda a, b: _real(a) and _sized(b) and 0 <= a < len(b),
-    lambda a, b: _sized(a, b) and len(a) == len(b),
-    lambda a, b: _sized(a, b) and len(a) <= len(b),
+    lambda a, b: _real(a) and _all_sized(b) and a == len(b),
+    lambda a, b: _real(a) and _all_sized(b) and 0 <= a <= len(b),
+    lambda a, b: _real(a) and _all_sized(b) and 0 <= a < len(b),
+    lambda a, b: _all_sized(a, b) and len(a) == len(b),
+    lambda a, b: _all_sized(a, b) and len(a) <= len(b),
     lambda a, b: isinstance(b, list | tuple) and not isinstance(a, list | tuple) and a in b,
     lambda a, b: isinstance(a, str) and isinstance(b, str) and a in b,
 )

@@ -25,7 +25,7 @@ from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
 from rlvr.text import prompt_text
 from rlvr.types import Task
 from rlvr.verifiers.code import CallCase, CaseVerdict, CodeVerifier, find_program, judge
-from rlvr.verifiers.code.asserts import named, split
+from rlvr.verifiers.code.asserts import name_entry_point, split
 from rlvr.verifiers.code.cases import CodeReference
 from rlvr.verifiers.code.equality import Equality
 from rlvr.verifiers.code.operators import reorder_sets, rewrites, some_mutants
@@ -155,7 +155,7 @@ class Programs(Maker):
         rng = seeded("more inputs", task.id, repr(constants))
         known = [tuple(case.args) for case in subject.cases]
         inside, _ = _inputs(known, subject.are_meant, constants, rng, count)
-        valued, _ = self._valued(subject.solution, subject.like, inside)
+        valued, _ = self._value_inputs(subject.solution, subject.like, inside)
         every = [*subject.cases, *valued]
         cases, _ = self._without_ties(subject.solution, subject.like, every, known)
         old = set(map(id, subject.cases))
@@ -200,7 +200,7 @@ class Programs(Maker):
         """The task's own calls; of tests that are more than calls, those whose arguments are written out."""
         cases = asked.cases
         if isinstance(cases, TestSuite):
-            suite = named(cases)
+            suite = name_entry_point(cases)
             calls = split(suite)
             found_calls = (
                 list(calls) if calls else list(_written_calls(suite.test, suite.entry_point))
@@ -214,7 +214,7 @@ class Programs(Maker):
             subject = self._subjects.get(task.id)
         if subject is None:
             try:
-                subject = self._examined(task)
+                subject = self._examine(task)
             except Untested as error:
                 subject = error
             with self._lock:
@@ -225,7 +225,7 @@ class Programs(Maker):
             raise subject
         return subject
 
-    def _examined(self, task: Task) -> _Subject:
+    def _examine(self, task: Task) -> _Subject:
         asked = self._reference(task)
         found = find_program(
             self.example(task), "python", prompt=asked.prompt, entry_point=asked.entry_point
@@ -252,11 +252,11 @@ class Programs(Maker):
         rng = seeded("inputs", task.id)
         constants = _constants(solution, prompt)
         inside, outside = _inputs(known, are_meant, constants, rng, _INPUTS)
-        cases, limits = self._valued(solution, like, [*known, *inside])
+        cases, limits = self._value_inputs(solution, like, [*known, *inside])
         if sum(case.args in known for case in cases) < len(known[: len(calls)]) // 2:
             raise Untested("its reference solution hangs or differs between runs")
         cases, ties = self._without_ties(solution, like, cases, known)
-        doubtful, _ = self._valued(solution, like, outside)
+        doubtful, _ = self._value_inputs(solution, like, outside)
         return _Subject(solution, like, cases, [*ties, *doubtful], are_meant, limits, constants)
 
     def _without_ties(
@@ -268,7 +268,7 @@ class Programs(Maker):
         """
         ties: list[CallCase] = []
         for at in range(len(known[0])):
-            turned = [_turned(tuple(case.args), at) for case in cases]
+            turned = [_turn_list(tuple(case.args), at) for case in cases]
             if not any(turned):
                 continue
             values, _ = self._values(solution, like, [args or () for args in turned])
@@ -313,7 +313,7 @@ class Programs(Maker):
             level=verifier.sandbox,
         )
 
-    def _valued(
+    def _value_inputs(
         self, solution: str, like: CallCase, inputs: Sequence[Input]
     ) -> tuple[list[CallCase], Limits]:
         """Inputs with the reference's values, where it has one and gives it again: asked in the other order, and where
@@ -386,7 +386,7 @@ class Programs(Maker):
             simpler = list(itertools.islice(smaller(tuple(case.args)), 40))
             if not is_doubtful:
                 simpler = list(itertools.compress(simpler, subject.are_meant(simpler)))
-            cases, _ = self._valued(subject.solution, subject.like, simpler)
+            cases, _ = self._value_inputs(subject.solution, subject.like, simpler)
             differing = self._differing(source, cases, subject.limits)
             if differing is None or isinstance(differing, Witness):
                 break
@@ -411,7 +411,7 @@ def _agree(one: CallCase, other: CallCase) -> bool:
         return False
 
 
-def _turned(args: Input, at: int) -> Input | None:
+def _turn_list(args: Input, at: int) -> Input | None:
     """The input with one list in the opposite order; None where that changes nothing."""
     value = args[at] if at < len(args) else None
     if not isinstance(value, list | tuple) or value == value[::-1]:

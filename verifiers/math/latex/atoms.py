@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.latex.lexer import Token
     from rlvr.verifiers.math.latex.parser import Parser
 
-__all__ = ["based", "letter", "modulus", "number", "raw_group", "variable"]
+__all__ = ["read_based", "letter", "modulus", "number", "raw_group", "variable"]
 
 _CONSTANTS = {"e": "e", "i": "i"}
 _OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
@@ -30,7 +30,7 @@ def number(parser: Parser, text: str) -> Node:
     if parser.peek.text in _REPEATS:
         raise Unreadable("a period without a point")
     if parser.accept("_"):
-        return _based(text, parser.subscript())
+        return _read_based(text, parser.subscript())
     return Node("num", value=Written(text))
 
 
@@ -45,13 +45,13 @@ def _repeating(parser: Parser, whole: str, places: str) -> Node:
     return num(fixed + Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(places)))
 
 
-def based(parser: Parser, digits: Node) -> Node:
+def read_based(parser: Parser, digits: Node) -> Node:
     """(1011)_2."""
     parser.expect("_")
-    return _based(str(digits.value), parser.subscript())
+    return _read_based(str(digits.value), parser.subscript())
 
 
-def _based(digits: str, base: Node) -> Node:
+def _read_based(digits: str, base: Node) -> Node:
     if base.op != "num" or not digits.isdecimal():
         raise Unreadable(f"a number with a subscript: {digits}_…")
     try:
@@ -67,7 +67,7 @@ def letter(parser: Parser, name: str) -> Node:
             raise Unreadable(f"an integral over the constant {parser.peek.text}")
         parser.differential = parser.take().text.lstrip("\\")
         return num(1)
-    if name in "CP" and (chosen := _chosen(parser, name)):
+    if name in "CP" and (chosen := _read_choose(parser, name)):
         return chosen
     if name in _CONSTANTS and name not in parser.bound and parser.peek.text not in ("_", "'"):
         return Node("const", value=_CONSTANTS[name])
@@ -92,7 +92,7 @@ def _is_variable(token: Token) -> bool:
     return token.kind == "letter" or token.text.lstrip("\\") in SYMBOLS
 
 
-def _chosen(parser: Parser, name: str) -> Node | None:
+def _read_choose(parser: Parser, name: str) -> Node | None:
     r"""C(n, k), C_n^k, C_{n}^{k} and the same with P; {}_nC_k is read in `brackets.py`."""
     function = "binom" if name == "C" else "perm"
     if parser.peek.text == "(" and _holds_pair(parser):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.latex.atoms import based
+from rlvr.verifiers.math.latex.atoms import read_based
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, call, num
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def bracket(parser: Parser, sign: str) -> Node:
     if sign == "{":
         return _group(parser)
     if sign == "_":
-        return _chosen(parser)
+        return _read_choose(parser)
     if sign not in _CLOSING:
         raise Unreadable(f"{sign!r} where a value should begin")
     inside = _inside(parser)
@@ -39,7 +39,7 @@ def bracket(parser: Parser, sign: str) -> Node:
     if inside.op == "list":
         return Node("tuple", inside.args, sign + closing)
     if sign == "(" and inside.op == "num" and parser.peek.text == "_":
-        return based(parser, inside)
+        return read_based(parser, inside)
     if sign + closing in ("()", "[]"):
         return inside
     raise Unreadable(f"{sign}…{closing} around one thing")
@@ -49,13 +49,13 @@ def _group(parser: Parser) -> Node:
     """{x}, {}_nC_k."""
     if parser.accept("}"):
         parser.expect("_")
-        return _chosen(parser)
+        return _read_choose(parser)
     inside = _inside(parser)
     parser.expect("}")
     return inside
 
 
-def _chosen(parser: Parser) -> Node:
+def _read_choose(parser: Parser) -> Node:
     """_nC_k, from behind its first sign."""
     above = parser.subscript()
     name = parser.take().text

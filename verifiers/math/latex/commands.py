@@ -29,7 +29,7 @@ def command(parser: Parser, text: str) -> Node:
     if name in FUNCTIONS:
         return _function(parser, FUNCTIONS[name])
     if name in DECORATIONS:
-        return _decorated(parser, name)
+        return _read_decorated(parser, name)
     raise Unreadable(f"the command {text}")
 
 
@@ -240,7 +240,7 @@ def _limit(parser: Parser) -> Node:
 # ------------------------------------------------------------------------------------------------------------- rest
 
 
-def _decorated(parser: Parser, name: str) -> Node:
+def _read_decorated(parser: Parser, name: str) -> Node:
     r"""\vec{a}, \mathbf{i}: a letter that is another variable than the plain one; bold numbers are numbers."""
     group = atoms.raw_group(parser)
     if len(group) == 1 and group[0].kind in ("letter", "command"):

@@ -22,7 +22,7 @@ from rlvr.verifiers.math.latex.values import Number, Undefined
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["compiled", "is_zero", "proportional", "value_of", "vanishes"]
+__all__ = ["compile_node", "is_zero", "proportional", "value_of", "vanishes"]
 
 _MOST_NODES = 120
 _MOST_DIGITS = 200  # of a literal
@@ -32,7 +32,7 @@ _STEPS = 4  # of a pair's that an operation takes
 _MOST_FOR_A_PROOF = 60_000
 
 
-def compiled(node: Node) -> sympy.Expr:
+def compile_node(node: Node) -> sympy.Expr:
     """The SymPy expression, its limits and integrals not yet carried out.
 
     Raises:
@@ -43,22 +43,22 @@ def compiled(node: Node) -> sympy.Expr:
     return _expression(node)
 
 
-def _closed(node: Node) -> Any:
+def _carry_out(node: Node) -> Any:
     """Carried out; the free variables are real and in no other way special."""
-    value, beyond = _attempted(node)
+    value, beyond = _attempt_closed(node)
     if beyond:
         raise TooLarge(beyond)
     return value
 
 
 @lru_cache(maxsize=256)
-def _attempted(node: Node) -> tuple[Any, str]:
+def _attempt_closed(node: Node) -> tuple[Any, str]:
     """The same once for all points: what is beyond a limit is not tried again at the next."""
     import sympy
 
     try:
-        with _bounded(_MOST_OPERATIONS):
-            value = compiled(node).doit()
+        with _bound_operations(_MOST_OPERATIONS):
+            value = compile_node(node).doit()
     except TooLarge as beyond:
         return None, str(beyond)
     open_ends = value.has(sympy.Limit, sympy.Sum, sympy.Product, sympy.Integral, sympy.AccumBounds)
@@ -72,8 +72,8 @@ def value_of(node: Node, point: Mapping[str, Number]) -> Number:
     values = {
         sympy.Symbol(name, real=True): _sympy_number(point[name]) for name in free_symbols(node)
     }
-    with _bounded(_MOST_OPERATIONS):
-        value = _closed(node).subs(values).evalf(mp.dps + 5)
+    with _bound_operations(_MOST_OPERATIONS):
+        value = _carry_out(node).subs(values).evalf(mp.dps + 5)
     if not value.is_number or not value.is_finite:
         raise Undefined
     return mp.mpmathify(value._to_mpmath(mp.prec))
@@ -84,8 +84,8 @@ def vanishes(difference: Node) -> bool:
     import sympy
 
     try:
-        with _bounded(_MOST_OPERATIONS):
-            expression = compiled(difference)
+        with _bound_operations(_MOST_OPERATIONS):
+            expression = compile_node(difference)
             return bool(sympy.expand(expression) == 0 or sympy.simplify(expression) == 0)
     except (TooLarge, Unreadable):
         return False
@@ -103,8 +103,8 @@ def is_zero(difference: Node, *, positive: bool = False) -> bool | None:
     """
     import sympy
 
-    with _bounded(_MOST_FOR_A_PROOF):
-        expression = compiled(difference).doit()
+    with _bound_operations(_MOST_FOR_A_PROOF):
+        expression = compile_node(difference).doit()
         if positive:
             expression = expression.subs(
                 {x: sympy.Symbol(f"{x}+", positive=True) for x in expression.free_symbols}
@@ -123,8 +123,8 @@ def proportional(a: Node, b: Node) -> bool:
     """
     import sympy
 
-    with _bounded(_MOST_FOR_A_PROOF):
-        ratio = sympy.simplify(compiled(a) / compiled(b))
+    with _bound_operations(_MOST_FOR_A_PROOF):
+        ratio = sympy.simplify(compile_node(a) / compile_node(b))
     return bool(ratio.is_number and ratio.is_finite and ratio != 0)
 
 
@@ -140,7 +140,7 @@ class _Count:
 
 
 @contextmanager
-def _bounded(operations: int) -> Iterator[None]:
+def _bound_operations(operations: int) -> Iterator[None]:
     """Stop SymPy after so many operations.
 
     Raises:

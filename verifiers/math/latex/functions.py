@@ -14,7 +14,7 @@ from rlvr.verifiers.math.latex.values import (
     Number,
     Undefined,
     approximate,
-    divided,
+    divide,
     is_integer,
     nearly_zero,
 )
@@ -46,14 +46,14 @@ def double_factorial(n: Number) -> Number:
 
 def logarithm(value: Number, base: Number) -> Number:
     """To a base other than 1."""
-    return divided(_log(value), _log(base))
+    return divide(_log(value), _log(base))
 
 
 def remainder(a: Number, b: Number) -> Number:
     """Between 0 and b; of whole numbers alone."""
     if not (is_integer(a) and is_integer(b)):
         raise NotMeant
-    return a - b * _floor(divided(a, b))
+    return a - b * _floor(divide(a, b))
 
 
 def _log(value: Number) -> Number:
@@ -76,13 +76,13 @@ def _binomial(n: Number, k: Number) -> Number:
         if n > 10 * _MOST_FACTORIAL:
             raise TooLarge("a binomial coefficient")
         return Fraction(math.comb(int(n), int(k)) if k >= 0 else 0)
-    return divided(
+    return divide(
         _gamma(approximate(n) + 1), _gamma(approximate(k) + 1) * _gamma(approximate(n - k) + 1)
     )
 
 
 def _permutations(n: Number, k: Number) -> Number:
-    return divided(factorial(n), factorial(n - k))
+    return divide(factorial(n), factorial(n - k))
 
 
 def _integers(combine: Callable[..., int]) -> Callable[..., Number]:
@@ -132,17 +132,17 @@ def _numeric(function: Callable[[Number], Number]) -> Callable[[Number], Number]
 
 
 def _reciprocal(function: Callable[[Number], Number]) -> Callable[[Number], Number]:
-    return lambda x: divided(Fraction(1), function(approximate(x)))
+    return lambda x: divide(Fraction(1), function(approximate(x)))
 
 
 def _quotient(
     above: Callable[[Number], Number], below: Callable[[Number], Number]
 ) -> Callable[[Number], Number]:
-    return lambda x: divided(above(approximate(x)), below(approximate(x)))
+    return lambda x: divide(above(approximate(x)), below(approximate(x)))
 
 
 def _inverse_of_reciprocal(function: Callable[[Number], Number]) -> Callable[[Number], Number]:
-    return lambda x: function(approximate(divided(Fraction(1), x)))
+    return lambda x: function(approximate(divide(Fraction(1), x)))
 
 
 FUNCTIONS: dict[str, Callable[..., Number]] = {

@@ -17,7 +17,7 @@ from rlvr.verifiers.math.latex.parser import Parser
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols, num, sym
 from rlvr.verifiers.math.latex.values import Undefined
 
-__all__ = ["resolved"]
+__all__ = ["resolve_indices"]
 
 _DOTS = sym("…")
 _LISTS = frozenset(("list", "set", "tuple"))
@@ -29,7 +29,7 @@ _POINTS = (
 )  # where two formulas for an index are compared; whole, as indices are
 
 
-def resolved(node: Node, depth: int = 0) -> Node:
+def resolve_indices(node: Node, depth: int = 0) -> Node:
     """The tree with terms in its sums for variables with their index, and sums for its dots.
 
     Raises:
@@ -47,7 +47,9 @@ def resolved(node: Node, depth: int = 0) -> Node:
         series = True
     elif node.op in _LISTS and node.args.count(_DOTS) == 1:
         node = _written_out(node)
-    return Node(node.op, tuple(resolved(arg, depth + series) for arg in node.args), node.value)
+    return Node(
+        node.op, tuple(resolve_indices(arg, depth + series) for arg in node.args), node.value
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- terms
@@ -123,14 +125,14 @@ def _written_out(node: Node) -> Node:
 def _run(shown: tuple[Node, ...], last: Node, index: str) -> tuple[Node, Node, Node] | None:
     """The general term and the range of its index."""
     holes: list[tuple[Node, ...]] = []
-    _merged((*shown, last), holes, index, [])
+    _merge_terms((*shown, last), holes, index, [])
     steps = [_step(hole) for hole in holes]
     if not holes or not all(steps):
         return None
     counts = [_quotient(hole[-1], hole[0], step) for hole, step in zip(holes, steps, strict=True)]
     if any(_values(count) != _values(counts[0]) for count in counts) or _values(counts[0]) is None:
         return None
-    return _merged((*shown, last), [], index, steps), num(0), counts[0]
+    return _merge_terms((*shown, last), [], index, steps), num(0), counts[0]
 
 
 def _step(hole: tuple[Node, ...]) -> int:
@@ -162,7 +164,7 @@ def _values(node: Node) -> tuple[Fraction, ...] | None:
     return tuple(values) if all(isinstance(value, Fraction) for value in values) else None
 
 
-def _merged(
+def _merge_terms(
     terms: tuple[Node, ...], holes: list[tuple[Node, ...]], index: str, steps: list[int]
 ) -> Node:
     """What the terms have in common; where they differ is a hole, filled with the n-th step if the steps are known."""
@@ -173,13 +175,13 @@ def _merged(
         subscripts = [_subscripts(term) for term in terms]
         if all(subscripts) and len({len(s) for s in subscripts}) == 1:
             parts = tuple(
-                _merged(part, holes, index, steps) for part in zip(*subscripts, strict=True)
+                _merge_terms(part, holes, index, steps) for part in zip(*subscripts, strict=True)
             )
             return Node("term", parts, _base(first))
     terms = _as_powers(terms)
     if len({(term.op, str(term.value), len(term.args)) for term in terms}) == 1 and terms[0].args:
         args = tuple(
-            _merged(part, holes, index, steps)
+            _merge_terms(part, holes, index, steps)
             for part in zip(*(t.args for t in terms), strict=True)
         )
         return Node(terms[0].op, args, terms[0].value)

@@ -10,13 +10,13 @@ from rlvr.verifiers.math.latex.values import (
     Number,
     Undefined,
     approximate,
-    divided,
+    divide,
     is_integer,
     nearly_zero,
-    rooted,
+    root_of,
 )
 
-__all__ = ["Grid", "Row", "determinant", "length", "raised"]
+__all__ = ["Grid", "Row", "determinant", "length", "raise_power"]
 
 Row: TypeAlias = tuple[Number, ...]
 """The numbers of one row."""
@@ -66,28 +66,28 @@ def length(grid: Grid, *, real: bool) -> Number:
     """The Euclidean norm of a vector."""
     if 1 not in grid.shape:
         raise Undefined
-    return rooted(sum((x * x for row in grid.rows for x in row), Fraction(0)), 2, real=real)
+    return root_of(sum((x * x for row in grid.rows for x in row), Fraction(0)), 2, real=real)
 
 
 def determinant(grid: Grid) -> Number:
     """By elimination, with the largest pivot for the sake of what is approximate."""
-    return _eliminated(grid, Grid(tuple((Fraction(0),) for _ in grid.rows)))[0]
+    return _eliminate(grid, Grid(tuple((Fraction(0),) for _ in grid.rows)))[0]
 
 
-def raised(grid: Grid, exponent: Number) -> Grid:
+def raise_power(grid: Grid, exponent: Number) -> Grid:
     """A whole power; the inverse for -1."""
     if not is_integer(exponent) or abs(exponent) > _MOST_POWER:
         raise Undefined
     size = len(grid.rows)
     unit = Grid(tuple(tuple(Fraction(int(i == j)) for j in range(size)) for i in range(size)))
-    base = grid if exponent >= 0 else _eliminated(grid, unit)[1]
+    base = grid if exponent >= 0 else _eliminate(grid, unit)[1]
     power = unit
     for _ in range(abs(int(exponent))):
         power = power * base
     return power
 
 
-def _eliminated(left: Grid, right: Grid) -> tuple[Number, Grid]:
+def _eliminate(left: Grid, right: Grid) -> tuple[Number, Grid]:
     """The determinant of `left`, and the solution X of left · X = right (nothing of use if that is singular)."""
     size = len(left.rows)
     if left.shape[1] != size:
@@ -106,7 +106,7 @@ def _eliminated(left: Grid, right: Grid) -> tuple[Number, Grid]:
             rows[column], rows[pivot] = rows[pivot], rows[column]
             product = -product
         product *= rows[column][column]
-        rows[column] = [divided(x, rows[column][column]) for x in rows[column]]
+        rows[column] = [divide(x, rows[column][column]) for x in rows[column]]
         for row_number in range(size):
             if row_number != column and rows[row_number][column] != 0:
                 factor = rows[row_number][column]

@@ -17,7 +17,7 @@ from mpmath import mp
 from rlvr.verifiers.math.latex import functions
 from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.conditions import holds
-from rlvr.verifiers.math.latex.matrices import Grid, determinant, length, raised
+from rlvr.verifiers.math.latex.matrices import Grid, determinant, length, raise_power
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols
 from rlvr.verifiers.math.latex.unknown import is_notation, stand_in, unknown
 from rlvr.verifiers.math.latex.values import (
@@ -29,12 +29,12 @@ from rlvr.verifiers.math.latex.values import (
     Undefined,
     Underflow,
     approximate,
-    divided,
+    divide,
     is_integer,
     magnitude,
     nearly_zero,
-    powered,
-    rooted,
+    power_of,
+    root_of,
 )
 
 __all__ = ["Evaluation"]
@@ -85,7 +85,7 @@ class Evaluation:
         if rule is None:
             raise Unreadable(f"{node.op} in an expression")
         value = rule(self, node)
-        return value if isinstance(value, Grid) else self._checked(value)
+        return value if isinstance(value, Grid) else self._check_number(value)
 
     def number(self, node: Node) -> Number:
         """The same, where a matrix will not do."""
@@ -94,7 +94,7 @@ class Evaluation:
             raise Undefined
         return value
 
-    def _checked(self, value: Number) -> Number:
+    def _check_number(self, value: Number) -> Number:
         if isinstance(value, mp.mpc):
             if value.imag == 0 or nearly_zero(value.imag):
                 value = value.real
@@ -149,25 +149,23 @@ class Evaluation:
     def _quotient(self, node: Node) -> Number | Grid:
         above, below = self.value(node.args[0]), self.number(node.args[1])
         return (
-            above * divided(Fraction(1), below)
-            if isinstance(above, Grid)
-            else divided(above, below)
+            above * divide(Fraction(1), below) if isinstance(above, Grid) else divide(above, below)
         )
 
     def _power(self, node: Node) -> Number | Grid:
         base, exponent = self.value(node.args[0]), self.number(node.args[1])
         if isinstance(base, Grid):
-            return raised(base, exponent)
+            return raise_power(base, exponent)
         is_defined = is_integer(exponent) or not (self.real and free_symbols(node.args[1]))
         if not is_defined and not isinstance(base, mp.mpc) and base < 0:
             raise NotMeant  # (-2)^x; (-8)^{1/3} is another thing
-        return powered(base, exponent, real=self.real)
+        return power_of(base, exponent, real=self.real)
 
     def _root(self, node: Node) -> Number:
         value, index = self.number(node.args[0]), self.number(node.args[1])
         if is_integer(index) and 2 <= index < 1000:
-            return rooted(value, int(index), real=self.real)
-        return powered(value, divided(Fraction(1), index), real=self.real)
+            return root_of(value, int(index), real=self.real)
+        return power_of(value, divide(Fraction(1), index), real=self.real)
 
     def _call(self, node: Node) -> Number:
         if node.value == "log":
@@ -251,7 +249,7 @@ class Evaluation:
         total: Number = Fraction(int(node.op == "prod"))
         combine = operator.mul if node.op == "prod" else _plus
         for index in range(int(first), int(last) + 1):
-            total = self._checked(
+            total = self._check_number(
                 combine(total, self._with(node.value, Fraction(index), node.args[0]))
             )
         return total

@@ -218,7 +218,9 @@ class Parser:
     def sum(self) -> Node:
         """Terms; a sign in front holds for the whole first product."""
         with self.deeper():
-            left = self._signed(num(0), first=True) if self.peek.text in _PLUS else self.product()
+            left = (
+                self._read_signed(num(0), first=True) if self.peek.text in _PLUS else self.product()
+            )
             while (
                 self.peek.text in _PLUS | _MODULO
                 and self.peek.kind != "words"
@@ -227,11 +229,11 @@ class Parser:
                 left = (
                     Node("mod", (left, self.product()))
                     if self.accept(*_MODULO)
-                    else self._signed(left)
+                    else self._read_signed(left)
                 )
             return left
 
-    def _signed(self, left: Node, *, first: bool = False) -> Node:
+    def _read_signed(self, left: Node, *, first: bool = False) -> Node:
         sign = self.take().text
         turned = sign == "+" and self.peek.spaced and self.accept("-")  # 14 + -1.0i; +- may be \\pm
         right = Node("neg", (self.product(),)) if turned else self.product()
@@ -241,7 +243,7 @@ class Parser:
             return Node("minus", (left, right))  # \\mathbb{R} - \\{1\\}
         if sign == "-":
             right = Node("neg", (right,))
-        return right if first else _joined("add", left, right)
+        return right if first else _join_flat("add", left, right)
 
     def product(self) -> Node:
         """Factors joined by signs of multiplication, division and remainder, from the left."""
@@ -255,7 +257,7 @@ class Parser:
                 left = (
                     _cross_product(left, right)
                     if crossed and _is_vector(right)
-                    else _joined("mul", left, right)
+                    else _join_flat("mul", left, right)
                 )
             elif (
                 self.peek.text == "/"
@@ -288,7 +290,7 @@ class Parser:
     def _over(self, above: Node) -> Node:
         if above.op == "num" and self.peek.kind == "number" and self.starts_factor(self.ahead()):
             coefficient = Node("div", (above, self.atom()))  # 1/2x
-            return _joined("mul", coefficient, self.implicit())
+            return _join_flat("mul", coefficient, self.implicit())
         return Node("div", (above, self._operand(self.implicit)))
 
     def _operand(self, level: Callable[[], Node]) -> Node:
@@ -310,13 +312,13 @@ class Parser:
                 first == "number" and self.peek.text == r"\frac"
             )  # in brackets, 7(1/5) and (7)(\frac15), is a product
             factor = self.power()
-            if bare and len(factors) == 1 and _mixed(factors[0], factor):
+            if bare and len(factors) == 1 and _is_mixed(factors[0], factor):
                 factors = [Node("add", (factors[0], factor), "mixed")]
             elif (
                 bare
                 and len(factors) == 1
                 and factor.op == "pow"
-                and _mixed(factors[0], factor.args[0])
+                and _is_mixed(factors[0], factor.args[0])
             ):
                 mixed = Node("add", (factors[0], factor.args[0]), "mixed")
                 factors = [Node("pow", (mixed, factor.args[1]))]  # of the whole mixed number
@@ -372,11 +374,11 @@ class Parser:
             elif self.accept("%"):
                 base = Node("div", (base, num(100)))
             elif self.accept("^"):
-                base = self._raised(base)
+                base = self._read_power(base)
             else:
                 return base
 
-    def _raised(self, base: Node) -> Node:
+    def _read_power(self, base: Node) -> Node:
         if self.accept(r"\circ"):
             return Node("deg", (base,))
         exponent = self.script()
@@ -415,7 +417,7 @@ class Parser:
             )
 
 
-def _joined(op: str, left: Node, right: Node) -> Node:
+def _join_flat(op: str, left: Node, right: Node) -> Node:
     """One flat sum or product, so that a thousand terms are no thousand levels."""
     flat = left.op == op and left.value is None  # a mixed number stays one
     return Node(op, (*left.args, right)) if flat else Node(op, (left, right))
@@ -439,12 +441,12 @@ def _cross_product(left: Node, right: Node) -> Node:
     r"""2\vec{a} \times \vec{b}: a function of two vectors, of which nothing is known; it does not commute."""
     factors = left.args if left.op == "mul" else (left,)
     if not _is_vector(factors[-1]):
-        return _joined("mul", left, right)
+        return _join_flat("mul", left, right)
     product = Node("apply", (sym("×"), Node("tuple", (factors[-1], right), "()")))
     return Node("mul", (*factors[:-1], product)) if factors[:-1] else product
 
 
-def _mixed(whole: Node, part: Node) -> bool:
+def _is_mixed(whole: Node, part: Node) -> bool:
     """2\\frac{1}{3} is two and a third; 2\\frac{x}{3} is a product."""
     if whole.op != "num" or part.op != "div" or any(arg.op != "num" for arg in part.args):
         return False

@@ -15,7 +15,7 @@ from itertools import chain
 
 from rlvr.verifiers.math.latex.tree import BINDERS, Node, call, free_symbols, has, sym, walk
 
-__all__ = ["may_apply", "settled"]
+__all__ = ["may_apply", "settle_roles"]
 
 _ALWAYS = frozenset(("×", "f", "Phi", "Gamma", "zeta", "Var", "Cov", "Pr"))
 _MOSTLY = frozenset("F g G P E".split())
@@ -48,7 +48,7 @@ def _of_functions(head: Node) -> bool:
     )
 
 
-def settled(a: Node, b: Node) -> tuple[Node, Node]:
+def settle_roles(a: Node, b: Node) -> tuple[Node, Node]:
     """Both trees with one role for each letter."""
     if not (has(a, "apply") or has(b, "apply")):
         return a, b
@@ -137,7 +137,7 @@ def _letter(head: Node) -> str:
 
 def _with_roles(node: Node, functions: frozenset[str]) -> Node:
     if node.op == "apply" and free_symbols(node.args[0]) <= functions:
-        return _applied(node.args[0], _with_roles(node.args[1], functions))
+        return _apply_head(node.args[0], _with_roles(node.args[1], functions))
     if node.op in ("pow", "fact", "fact2", "deg") and node.args[0].op == "apply":
         head, inner = node.args[0].args
         if not free_symbols(head) <= functions:  # k(x+1)^2 is a square of x+1
@@ -153,13 +153,13 @@ def _with_roles(node: Node, functions: frozenset[str]) -> Node:
     return Node("mul", args) if node.op == "apply" else Node(node.op, args, node.value)
 
 
-def _applied(head: Node, inner: Node) -> Node:
+def _apply_head(head: Node, inner: Node) -> Node:
     """(f + g)(x) is f(x) + g(x), and (f \\circ g)(x) is f(g(x)); f^{-1} and f' are functions of their own."""
     if head.op == "sym" or head.op == "pow":
         name = _INTERPRETED.get(str(head.value))
         return call(name, inner) if name and inner.op != "tuple" else Node("apply", (head, inner))
     if head.op == "compose":
-        return _applied(head.args[0], _applied(head.args[1], inner))
+        return _apply_head(head.args[0], _apply_head(head.args[1], inner))
     if head.op == "num":
         return head
-    return Node(head.op, tuple(_applied(arg, inner) for arg in head.args), head.value)
+    return Node(head.op, tuple(_apply_head(arg, inner) for arg in head.args), head.value)

@@ -41,7 +41,7 @@ __all__ = [
     "free_symbols",
     "has",
     "num",
-    "replaced",
+    "replace_part",
     "size",
     "sym",
     "takes_angle",
@@ -138,7 +138,7 @@ def takes_angle(node: Node) -> bool:
     )
 
 
-def replaced(node: Node, old: Node, new: Node) -> Node:
+def replace_part(node: Node, old: Node, new: Node) -> Node:
     """The tree with one part, wherever it stands, in the place of another.
 
     Args:
@@ -147,7 +147,7 @@ def replaced(node: Node, old: Node, new: Node) -> Node:
     """
     if node == old:
         return new
-    return Node(node.op, tuple(replaced(arg, old, new) for arg in node.args), node.value)
+    return Node(node.op, tuple(replace_part(arg, old, new) for arg in node.args), node.value)
 
 
 @lru_cache(maxsize=4096)

@@ -49,11 +49,11 @@ def is_notation(node: Node) -> bool:
 
 def stand_in(node: Node) -> Number:
     """A number for what has no value, the same wherever it occurs."""
-    return _hashed(repr(_sorted(node)))[0]
+    return _hash_text(repr(_sort_arguments(node)))[0]
 
 
-def _sorted(node: Node) -> Node:
-    args = tuple(map(_sorted, node.args))
+def _sort_arguments(node: Node) -> Node:
+    args = tuple(map(_sort_arguments, node.args))
     symmetric = node.op in ("union", "intersection", "set", "add", "mul")
     return Node(node.op, tuple(sorted(args, key=repr)) if symmetric else args, node.value)
 
@@ -73,10 +73,10 @@ def _quotient(exact: tuple[Fraction, ...], x: Number) -> Number:
 
 @lru_cache(maxsize=1024)
 def _coefficients(name: str) -> tuple[Fraction, ...]:
-    return _hashed(name)
+    return _hash_text(name)
 
 
-def _hashed(text: str) -> tuple[Fraction, ...]:
+def _hash_text(text: str) -> tuple[Fraction, ...]:
     digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
     parts = [int.from_bytes(digest[2 * i : 2 * i + 2]) for i in range(_COEFFICIENTS)]
     return tuple(Fraction(2 * part + 1 - (1 << 16), 1 << 12) for part in parts)

@@ -22,12 +22,12 @@ __all__ = [
     "Undefined",
     "Underflow",
     "approximate",
-    "divided",
+    "divide",
     "is_integer",
     "magnitude",
     "nearly_zero",
-    "powered",
-    "rooted",
+    "power_of",
+    "root_of",
 ]
 
 Number: TypeAlias = Any
@@ -85,7 +85,7 @@ def nearly_zero(value: Number) -> bool:
     return bool(value == 0 or magnitude(value) < _SLACK_BITS - mp.prec)
 
 
-def divided(above: Number, below: Number) -> Number:
+def divide(above: Number, below: Number) -> Number:
     """A quotient."""
     if nearly_zero(below):
         raise Undefined if below == 0 else NotMeant
@@ -94,13 +94,13 @@ def divided(above: Number, below: Number) -> Number:
     return approximate(above) / approximate(below)
 
 
-def powered(base: Number, exponent: Number, *, real: bool) -> Number:
+def power_of(base: Number, exponent: Number, *, real: bool) -> Number:
     """base^exponent; (-8)^{1/3} is -2, as schools have it."""
     if isinstance(exponent, Fraction):
         if exponent.denominator == 1:
             return _whole_power(base, int(exponent))
         if exponent.denominator <= _SCHOOL_ROOT:
-            return _whole_power(rooted(base, exponent.denominator, real=real), exponent.numerator)
+            return _whole_power(root_of(base, exponent.denominator, real=real), exponent.numerator)
     if nearly_zero(base):
         raise Undefined
     base, exponent = approximate(base), approximate(exponent)
@@ -139,12 +139,12 @@ def _bound(base: Number, exponent: Number) -> None:
         )
 
 
-def rooted(value: Number, index: int, *, real: bool) -> Number:
+def root_of(value: Number, index: int, *, real: bool) -> Number:
     """The n-th root: the real one of a negative number if n is odd."""
     if nearly_zero(value):
         return Fraction(0)
     if index % 2 and not isinstance(value, mp.mpc) and value < 0:
-        return -rooted(-value, index, real=real)
+        return -root_of(-value, index, real=real)
     if isinstance(value, Fraction) and value > 0 and value.numerator.bit_length() < 2000:
         above, below = _whole_root(value.numerator, index), _whole_root(value.denominator, index)
         if above and below:

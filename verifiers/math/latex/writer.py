@@ -62,7 +62,7 @@ def written(node: Node) -> str:
             return "".join(map(written, node.args))
         case "tuple":
             return f"{node.value[0]}{','.join(map(written, node.args))}{node.value[1]}"
-    args = [_bracketed(arg) for arg in node.args]
+    args = [_bracket_node(arg) for arg in node.args]
     if node.op in _JOINED:
         return _JOINED[node.op].join(args)
     if node.op not in _AROUND:
@@ -70,6 +70,6 @@ def written(node: Node) -> str:
     return _AROUND[node.op].format(*args)
 
 
-def _bracketed(node: Node) -> str:
+def _bracket_node(node: Node) -> str:
     text = written(node)
     return text if node.op in ("num", "sym", "const", "tuple", "call") else f"({text})"
